@@ -1,0 +1,242 @@
+-- Every table carries the prefix queue_ and lives in the user's own database, so that a message
+-- is enqueued in the user's own transaction. Names are bytes (VARBINARY): 'Mail' and 'mail' differ.
+
+CREATE TABLE queue_topic (
+  id               INT UNSIGNED    NOT NULL AUTO_INCREMENT,
+  name             VARBINARY(64)   NOT NULL,
+  kind             VARBINARY(16)   NOT NULL DEFAULT 'queue',
+  enqueue_paused   BOOLEAN         NOT NULL DEFAULT FALSE,
+  claim_paused     BOOLEAN         NOT NULL DEFAULT FALSE,
+  body_limit       INT UNSIGNED    NOT NULL DEFAULT 4194304,
+  max_attempts     INT UNSIGNED    NOT NULL DEFAULT 16,
+  max_crashes      INT UNSIGNED    NOT NULL DEFAULT 3,
+  retry_base_ms    BIGINT UNSIGNED NOT NULL DEFAULT 1000,
+  retry_cap_ms     BIGINT UNSIGNED NOT NULL DEFAULT 3600000,
+  max_run_time_ms  BIGINT UNSIGNED NULL,
+  keep_done_ms     BIGINT UNSIGNED NULL,
+  created_at       DATETIME(6)     NOT NULL,
+  updated_at       DATETIME(6)     NOT NULL,
+  PRIMARY KEY (id),
+  UNIQUE KEY queue_topic_name (name)
+) ENGINE = InnoDB;
+
+-- The hot table: a row exists until its message is settled. No index on claim state: every claim
+-- and settle would move an entry at one hot spot (measured, docs/architecture.md).
+-- worker_id = 0: ready. priority 100..109: a suspect of priority 0..9, claimed alone.
+CREATE TABLE queue_message (
+  topic_id     INT UNSIGNED     NOT NULL,
+  priority     TINYINT UNSIGNED NOT NULL DEFAULT 5,
+  id           BIGINT UNSIGNED  NOT NULL AUTO_INCREMENT,
+  msg_id       BINARY(16)       NOT NULL,
+  conn_id      BIGINT UNSIGNED  NOT NULL DEFAULT 0,
+  worker_id    BIGINT UNSIGNED  NOT NULL DEFAULT 0,
+  claim_no     BIGINT UNSIGNED  NOT NULL DEFAULT 0,
+  delivery_no  INT UNSIGNED     NOT NULL DEFAULT 0,
+  failures     INT UNSIGNED     NOT NULL DEFAULT 0,
+  crashes      INT UNSIGNED     NOT NULL DEFAULT 0,
+  suspicions   INT UNSIGNED     NOT NULL DEFAULT 0,
+  enqueued_at  DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  ordering_key VARBINARY(255)   NULL,
+  biz_id       VARBINARY(255)   NULL,
+  headers      MEDIUMBLOB       NULL,
+  body         LONGBLOB         NOT NULL,
+  PRIMARY KEY (topic_id, priority, id),
+  KEY queue_message_id (id)
+) ENGINE = InnoDB;
+
+-- One row a claim: its key range, so that rescue, re-adoption and claimed depth never scan the backlog.
+CREATE TABLE queue_claim (
+  worker_id  BIGINT UNSIGNED  NOT NULL,
+  claim_no   BIGINT UNSIGNED  NOT NULL,
+  topic_id   INT UNSIGNED     NOT NULL,
+  priority   TINYINT UNSIGNED NOT NULL,
+  lo         BIGINT UNSIGNED  NOT NULL,
+  hi         BIGINT UNSIGNED  NOT NULL,
+  n          INT UNSIGNED     NOT NULL,
+  conn_id    BIGINT UNSIGNED  NOT NULL,
+  claimed_at DATETIME(6)      NOT NULL,
+  PRIMARY KEY (worker_id, claim_no)
+) ENGINE = InnoDB;
+
+CREATE TABLE queue_worker (
+  id                BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  instance          BINARY(16)      NOT NULL,
+  client_id         VARBINARY(255)  NOT NULL,
+  version           VARBINARY(32)   NOT NULL,
+  account           VARBINARY(255)  NOT NULL,
+  state             VARBINARY(16)   NOT NULL DEFAULT 'alive',
+  conn_id           BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  life_conn_id      BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  server_uid        VARBINARY(64)   NOT NULL,
+  server_started_at BIGINT          NOT NULL,
+  lease_ms          BIGINT UNSIGNED NOT NULL,
+  beat_no           BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  beat_at           DATETIME(6)     NOT NULL,
+  registered_at     DATETIME(6)     NOT NULL,
+  ended_at          DATETIME(6)     NULL,
+  end_reason        VARBINARY(255)  NULL,
+  PRIMARY KEY (id),
+  UNIQUE KEY queue_worker_instance (instance),
+  KEY queue_worker_state (state, id)
+) ENGINE = InnoDB;
+
+-- The lowest id that rescue, release or promote made ready again, and how often: a consumer that
+-- sees seq move lowers its low-water mark.
+CREATE TABLE queue_floor (
+  topic_id INT UNSIGNED     NOT NULL,
+  priority TINYINT UNSIGNED NOT NULL,
+  floor    BIGINT UNSIGNED  NOT NULL,
+  seq      BIGINT UNSIGNED  NOT NULL,
+  PRIMARY KEY (topic_id, priority)
+) ENGINE = InnoDB;
+
+-- An idempotent producer's lane: seq says whether the last batch committed.
+CREATE TABLE queue_lane (
+  id      BINARY(16)      NOT NULL,
+  seq     BIGINT UNSIGNED NOT NULL,
+  used_at DATETIME(6)     NOT NULL,
+  PRIMARY KEY (id),
+  KEY queue_lane_used_at (used_at)
+) ENGINE = InnoDB;
+
+CREATE TABLE queue_scheduled (
+  due_at       DATETIME(6)      NOT NULL,
+  id           BIGINT UNSIGNED  NOT NULL AUTO_INCREMENT,
+  topic_id     INT UNSIGNED     NOT NULL,
+  priority     TINYINT UNSIGNED NOT NULL,
+  msg_id       BINARY(16)       NOT NULL,
+  delivery_no  INT UNSIGNED     NOT NULL,
+  failures     INT UNSIGNED     NOT NULL,
+  crashes      INT UNSIGNED     NOT NULL,
+  suspicions   INT UNSIGNED     NOT NULL,
+  enqueued_at  DATETIME(6)      NOT NULL,
+  ordering_key VARBINARY(255)   NULL,
+  biz_id       VARBINARY(255)   NULL,
+  headers      MEDIUMBLOB       NULL,
+  body         LONGBLOB         NOT NULL,
+  last_error   VARBINARY(8192)  NULL,
+  PRIMARY KEY (due_at, id),
+  KEY queue_scheduled_id (id)
+) ENGINE = InnoDB;
+
+CREATE TABLE queue_dead (
+  id           BIGINT UNSIGNED  NOT NULL AUTO_INCREMENT,
+  topic_id     INT UNSIGNED     NOT NULL,
+  priority     TINYINT UNSIGNED NOT NULL,
+  msg_id       BINARY(16)       NOT NULL,
+  delivery_no  INT UNSIGNED     NOT NULL,
+  failures     INT UNSIGNED     NOT NULL,
+  crashes      INT UNSIGNED     NOT NULL,
+  suspicions   INT UNSIGNED     NOT NULL,
+  enqueued_at  DATETIME(6)      NOT NULL,
+  ordering_key VARBINARY(255)   NULL,
+  biz_id       VARBINARY(255)   NULL,
+  headers      MEDIUMBLOB       NULL,
+  body         LONGBLOB         NOT NULL,
+  cause        VARBINARY(16)    NOT NULL,
+  last_error   VARBINARY(8192)  NULL,
+  died_at      DATETIME(6)      NOT NULL,
+  PRIMARY KEY (id),
+  KEY queue_dead_topic (topic_id, died_at)
+) ENGINE = InnoDB;
+
+-- Finished messages that the topic keeps for a time, and discarded ones with their reason.
+CREATE TABLE queue_archive (
+  id           BIGINT UNSIGNED  NOT NULL AUTO_INCREMENT,
+  topic_id     INT UNSIGNED     NOT NULL,
+  priority     TINYINT UNSIGNED NOT NULL,
+  msg_id       BINARY(16)       NOT NULL,
+  delivery_no  INT UNSIGNED     NOT NULL,
+  failures     INT UNSIGNED     NOT NULL,
+  crashes      INT UNSIGNED     NOT NULL,
+  suspicions   INT UNSIGNED     NOT NULL,
+  enqueued_at  DATETIME(6)      NOT NULL,
+  ordering_key VARBINARY(255)   NULL,
+  biz_id       VARBINARY(255)   NULL,
+  headers      MEDIUMBLOB       NULL,
+  body         LONGBLOB         NOT NULL,
+  outcome      VARBINARY(16)    NOT NULL,
+  reason       VARBINARY(8192)  NULL,
+  settled_at   DATETIME(6)      NOT NULL,
+  keep_until   DATETIME(6)      NOT NULL,
+  PRIMARY KEY (id),
+  KEY queue_archive_topic (topic_id, settled_at),
+  KEY queue_archive_keep_until (keep_until)
+) ENGINE = InnoDB;
+
+-- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.
+CREATE TABLE queue_duty (
+  name    VARBINARY(32)   NOT NULL,
+  conn_id BIGINT UNSIGNED NOT NULL,
+  holder  VARBINARY(255)  NOT NULL,
+  runs    BIGINT UNSIGNED NOT NULL,
+  ran_at  DATETIME(6)     NOT NULL,
+  report  MEDIUMBLOB      NOT NULL,
+  PRIMARY KEY (name)
+) ENGINE = InnoDB;
+
+-- The SQL contract (docs/sql-contract.md): enqueue from any language inside the caller's transaction.
+-- SQL SECURITY DEFINER: a producer account needs EXECUTE on this procedure and nothing else.
+CREATE PROCEDURE queue_enqueue(
+  IN in_topic    VARBINARY(255),
+  IN in_body     LONGBLOB,
+  IN in_priority INT,
+  IN in_key      VARBINARY(255),
+  IN in_biz_id   VARBINARY(255),
+  IN in_headers  MEDIUMBLOB,
+  IN in_msg_id   VARBINARY(36)
+)
+  MODIFIES SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Enqueue one message; NULL takes the default. The id is left in @queue_msg_id.'
+BEGIN
+  DECLARE the_topic  INT UNSIGNED DEFAULT NULL;
+  DECLARE the_pause  BOOLEAN;
+  DECLARE the_limit  INT UNSIGNED;
+  DECLARE the_text   VARCHAR(128);
+  DECLARE the_random CHAR(32);
+  DECLARE the_id     VARBINARY(36) DEFAULT in_msg_id;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
+
+  SELECT id, enqueue_paused, body_limit INTO the_topic, the_pause, the_limit
+    FROM queue_topic WHERE name = in_topic;
+
+  IF the_topic IS NULL THEN
+    SET the_text = LEFT(CONCAT('queue: unknown topic ''', CONVERT(in_topic USING utf8mb4), '''; create it: queuectl topic create NAME'), 128);
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31001;
+  END IF;
+  IF the_pause THEN
+    SET the_text = LEFT(CONCAT('queue: topic ''', CONVERT(in_topic USING utf8mb4), ''' takes no messages now; queuectl topic resume NAME'), 128);
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31002;
+  END IF;
+  IF in_body IS NULL THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the body is NULL; an empty body is ''''', MYSQL_ERRNO = 31003;
+  END IF;
+  IF LENGTH(in_body) > the_limit THEN
+    SET the_text = LEFT(CONCAT('queue: body of ', LENGTH(in_body), ' bytes, the topic takes ', the_limit, '; raise: queuectl topic set NAME --body-limit'), 128);
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31004;
+  END IF;
+  IF in_priority IS NOT NULL AND (in_priority < 0 OR in_priority > 9) THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: priority must be 0 (first) to 9 (last), or NULL for 5', MYSQL_ERRNO = 31005;
+  END IF;
+  IF LENGTH(the_id) = 36 THEN
+    SET the_id = UNHEX(REPLACE(CONVERT(the_id USING utf8mb4), '-', ''));
+    SET the_id = COALESCE(the_id, 'x');
+  END IF;
+  IF LENGTH(the_id) <> 16 THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: msg_id must be a UUID: 36 characters of text or 16 bytes, or NULL', MYSQL_ERRNO = 31006;
+  END IF;
+  IF the_id IS NULL THEN
+    -- UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits around version and variant.
+    SET the_random = LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 32);
+    SET the_id = UNHEX(CONCAT(
+      LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(6)) * 1000)), 12, '0'),
+      '7', SUBSTR(the_random, 1, 3), '8', SUBSTR(the_random, 4, 15)));
+  END IF;
+
+  INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body)
+    VALUES (the_topic, COALESCE(in_priority, 5), the_id, UTC_TIMESTAMP(6), in_key, in_biz_id, in_headers, in_body);
+  SET @queue_msg_id = LOWER(CONCAT_WS('-',
+    SUBSTR(HEX(the_id), 1, 8), SUBSTR(HEX(the_id), 9, 4), SUBSTR(HEX(the_id), 13, 4),
+    SUBSTR(HEX(the_id), 17, 4), SUBSTR(HEX(the_id), 21, 12)));
+END;

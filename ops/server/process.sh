@@ -1,0 +1,105 @@
+# shellcheck shell=bash disable=SC2154
+# ops/server/process.sh: a server as a process of this machine. Sourced by ops/dev-server.
+# An instance is the folder $instance: data/, tmp/, error.log and the files port, socket, options, pid.
+
+# The options that make the server run from its own folder only, for the data directory in folder $1.
+place_options() {
+  local share
+  share=$(share_folder "$prefix")
+  place=(--no-defaults --datadir="$1/data" --tmpdir="$1/tmp")
+  # An installed server knows its own places; an unpacked one has to be told.
+  [ "$source" = system ] || place+=(--basedir="$prefix" --plugin-dir="$prefix/lib/mysql/plugin"
+    --lc-messages-dir="$share" --character-sets-dir="$share/charsets")
+  # Run by root, the server refuses to stay root unless told so.
+  [ "$(id -u)" != 0 ] || place+=(--user=root)
+}
+
+# An initialised data directory, made once per server version and copied for each instance.
+make_template() {
+  template=$home/template-$kind-$version
+  if [ -d "$template" ] && [ "$template" -nt "$ops/server/accounts.sql" ]; then return; fi
+  rm -rf "$template.tmp" "$template"
+  mkdir -p "$template.tmp/tmp"
+  [ "$kind" = mysql ] || mkdir "$template.tmp/data" # mysqld insists on making it
+  place_options "$template.tmp"
+  if ! initialise "${server[@]}" "${place[@]}" >"$template.tmp/init.log" 2>&1; then
+    tail -n 20 "$template.tmp/init.log" >&2
+    die "$product $version could not make a data directory"
+  fi
+  rm "$template.tmp/init.log"
+  touch "$template.tmp"
+  mv -T "$template.tmp" "$template"
+}
+
+backend_create() {
+  make_template
+  cp -a --reflink=auto "$template/." "$1/"
+  # A socket's path may have no more than 107 bytes.
+  local socket=$instance/socket.sock
+  if [ ${#socket} -gt 100 ]; then socket=$(mktemp -d)/socket.sock; fi
+  echo "$socket" >"$1/socket"
+}
+
+# Prints the process id of the running server. The pid file alone is no proof: ids are used again.
+server_pid() {
+  local pid
+  pid=$(cat "$instance/pid" 2>/dev/null) || return 1
+  grep -zqxF -- "--datadir=$instance/data" "/proc/$pid/cmdline" 2>/dev/null || return 1
+  echo "$pid"
+}
+
+backend_alive() { server_pid >/dev/null; }
+
+# In a session of its own, so that neither Ctrl-C nor a closed terminal reaches the server.
+backend_launch() {
+  local socket options=() limit
+  socket=$(<"$instance/socket")
+  mapfile -d '' -t options <"$instance/options"
+  place_options "$instance"
+  mkdir -p "$(dirname "$socket")"
+  rm -f "$socket" "$socket.lock" "$instance/server.pid"
+  limit=$(ulimit -Hn)
+  if [ "$limit" = unlimited ] || [ "$limit" -gt 65536 ]; then limit=65536; fi
+  ulimit -Sn "$limit" # for 500 connections; the usual 1024 is not enough
+  setsid env --default-signal "${server[@]}" "${place[@]}" --socket="$socket" \
+    --pid-file="$instance/server.pid" --log-error="$instance/error.log" \
+    --bind-address=127.0.0.1 --port="$(<"$instance/port")" \
+    "${common_options[@]}" "${product_options[@]}" "${options[@]}" \
+    </dev/null >>"$instance/error.log" 2>&1 &
+  echo $! >"$instance/pid"
+  # The id only counts once setsid and env have become the server.
+  local tries
+  for ((tries = 0; tries < 100; tries++)); do
+    if backend_alive || ! kill -0 $! 2>/dev/null; then return; fi
+    sleep 0.01
+  done
+}
+
+# Sends signal $1 and waits for the server to be gone, up to $2 seconds.
+backend_signal() {
+  local pid tries
+  pid=$(server_pid) || return 0
+  kill -s "$1" "$pid" 2>/dev/null || return 0
+  for ((tries = 0; tries < $2 * 50; tries++)); do
+    backend_alive || return 0
+    sleep 0.02
+  done
+  die "the server (process $pid) did not end within $2 seconds of SIG$1"
+}
+
+backend_login() {
+  [ -S "$(<"$instance/socket")" ] &&
+    "${client[@]}" --no-defaults --protocol=TCP -h 127.0.0.1 -P "$(<"$instance/port")" \
+      -u queue -pqueue -e 'select 1' queue >/dev/null 2>&1
+}
+
+backend_sql() { exec "${client[@]}" --no-defaults -S "$(<"$instance/socket")" -u root "$@"; }
+
+backend_log() { tail -n 20 "$instance/error.log" >&2 || :; }
+
+backend_remove() {
+  local socket
+  socket=$(<"$instance/socket")
+  rm -rf "$instance"
+  if [[ $socket != "$instance"/* ]]; then rm -rf "$(dirname "$socket")"; fi
+}

@@ -1,0 +1,19 @@
+//! Connections: where to connect ([`ServerUrl`]), how ([`connect`]), and the two ways to hold one:
+//! a [`Session`] of one's own, or a [`Pool`].
+//!
+//! A dropped query leaves its reply unread, and the next query on that connection would read it
+//! (history H26). So both ways own the connection for the length of a call and give it back only
+//! when the call ran to its end; a call that is cancelled or misses its deadline takes the
+//! connection down with it.
+
+mod connect;
+mod pool;
+mod session;
+mod transaction;
+mod url;
+
+pub use self::connect::{SessionKind, connect};
+pub use self::pool::Pool;
+pub use self::session::Session;
+pub use self::transaction::transaction;
+pub use self::url::{ServerUrl, Tls};

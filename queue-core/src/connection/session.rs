@@ -1,0 +1,93 @@
+use std::time::Duration;
+
+use diesel_async::AsyncMysqlConnection;
+
+use crate::connection::{ServerUrl, SessionKind, connect, transaction};
+use crate::error::{Error, Fault, Result};
+
+/// One connection held for a purpose, with a deadline on every call.
+///
+/// A call that fails in a way that makes the connection doubtful, misses its deadline or is
+/// cancelled takes the connection down; the session is then [lost](Session::is_lost) and its owner
+/// decides how to go on. It never reconnects by itself: a new connection has a new id.
+#[derive(Debug)]
+pub struct Session {
+    conn: Option<Connection>,
+    deadline: Duration,
+}
+
+struct Connection(AsyncMysqlConnection);
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+impl Session {
+    /// Opens a session whose calls each take at most `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::Connect`].
+    pub async fn open(url: &ServerUrl, kind: SessionKind, deadline: Duration) -> Result<Self> {
+        let conn = connect(url, kind).await?;
+        Ok(Self { conn: Some(Connection(conn)), deadline })
+    }
+
+    /// Whether its connection is gone.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.conn.is_none()
+    }
+
+    /// Runs `work` on the connection, within the deadline.
+    ///
+    /// # Errors
+    /// What `work` returns; [`Error::Deadline`] when it took too long; a `Gone` error when the
+    /// session is lost.
+    pub async fn call<T>(
+        &mut self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&mut AsyncMysqlConnection) -> Result<T>,
+    ) -> Result<T> {
+        let Some(Connection(mut conn)) = self.conn.take() else { return Err(lost(operation)) };
+        // The connection is owned here: if this future is dropped, it goes with it.
+        match tokio::time::timeout(self.deadline, work(&mut conn)).await {
+            Ok(result) => {
+                if !matches!(&result, Err(error) if error.fault() == Fault::Gone) {
+                    self.conn = Some(Connection(conn));
+                }
+                result
+            }
+            Err(_) => Err(Error::Deadline { operation, deadline: self.deadline }),
+        }
+    }
+
+    /// Runs `work` as one transaction, retried whole on a deadlock or lock wait; see
+    /// [`transaction`].
+    ///
+    /// # Errors
+    /// As [`transaction`] and [`Session::call`]. A deadline that strikes during the commit is an
+    /// [`Error::UnknownOutcome`].
+    pub async fn transaction<T>(
+        &mut self,
+        operation: &'static str,
+        work: impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+    ) -> Result<T> {
+        let result =
+            self.call(operation, async |conn| transaction(conn, operation, work).await).await;
+        match result {
+            // The deadline does not tell whether the commit had been sent.
+            Err(Error::Deadline { .. }) => {
+                let message = format!("no answer within {} ms", self.deadline.as_millis());
+                Err(Error::UnknownOutcome { operation, message })
+            }
+            other => other,
+        }
+    }
+}
+
+fn lost(operation: &'static str) -> Error {
+    let message = "the session is lost".to_owned();
+    Error::Database { operation, fault: Fault::Gone, message }
+}

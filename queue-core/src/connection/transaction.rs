@@ -1,0 +1,75 @@
+use std::time::Duration;
+
+use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
+use rand::Rng;
+
+use crate::error::{Error, Fault, Result};
+use crate::telemetry;
+
+/// How often a transaction is run before a conflict is handed to the caller. In the deadlock storm
+/// of the conformance suite no transaction needed more than four.
+const TRIES: u32 = 10;
+
+/// The first wait after a conflict; it doubles, with jitter.
+const BACKOFF: Duration = Duration::from_millis(2);
+
+/// Runs `work` between BEGIN and COMMIT. A deadlock (1213) or lock wait (1205) anywhere, also in
+/// the commit, rolls back and runs `work` again: it must have no effect outside the database.
+///
+/// Use it only for transactions that begin here; a caller's own transaction is never retried.
+///
+/// # Errors
+/// What `work` returned, after a ROLLBACK; [`Error::UnknownOutcome`] if the connection broke
+/// during COMMIT.
+pub async fn transaction<T>(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    mut work: impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+) -> Result<T> {
+    let mut backoff = BACKOFF;
+    for round in 1.. {
+        match once(conn, operation, &mut work).await {
+            Err(error) if error.fault().is_conflict() && round < TRIES => {
+                telemetry::conflict_retried(operation, error.fault());
+                let wait = backoff.mul_f64(rand::rng().random_range(0.5..=1.5));
+                tokio::time::sleep(wait).await;
+                backoff = (backoff * 2).min(Duration::from_millis(100));
+            }
+            other => return other,
+        }
+    }
+    unreachable!("the loop returns in its last round")
+}
+
+async fn once<T>(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    work: &mut impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+) -> Result<T> {
+    let named = |error: diesel::result::Error| Error::database(operation, &error);
+    conn.batch_execute("BEGIN").await.map_err(named)?;
+    match work(conn).await {
+        Ok(value) => match conn.batch_execute("COMMIT").await.map_err(named) {
+            Ok(()) => Ok(value),
+            Err(error) if error.fault() == Fault::Gone || error.fault() == Fault::Interrupted => {
+                Err(Error::UnknownOutcome { operation, message: error.to_string() })
+            }
+            Err(error) => roll_back(conn, operation, error).await,
+        },
+        Err(error) if error.fault() == Fault::Gone => Err(error),
+        // 1205 rolls back only its statement: a COMMIT now would keep half of the transaction.
+        Err(error) => roll_back(conn, operation, error).await,
+    }
+}
+
+async fn roll_back<T>(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    error: Error,
+) -> Result<T> {
+    match conn.batch_execute("ROLLBACK").await {
+        Ok(()) => Err(error),
+        // The work did not happen either way; what counts now is that the connection is gone.
+        Err(rollback) => Err(Error::database(operation, &rollback)),
+    }
+}

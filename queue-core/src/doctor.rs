@@ -1,0 +1,288 @@
+//! The self-test: does this server give the guarantees the protocol stands on? `queuectl doctor`
+//! shows all of it; every process runs it at its start and refuses to go on after a failure.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::connection::{ServerUrl, SessionKind, connect};
+use crate::error::{Error, Result};
+use crate::store::doctor::{self as ask, Variables};
+use crate::store::process_list;
+
+/// The oldest servers with SKIP LOCKED as the protocol needs it.
+const OLDEST_MARIADB: (u64, u64) = (10, 6);
+const OLDEST_MYSQL: (u64, u64) = (8, 0);
+
+/// What the migrations make, all of which must be there.
+const OBJECTS: [&str; 11] = [
+    "queue_topic",
+    "queue_message",
+    "queue_claim",
+    "queue_worker",
+    "queue_floor",
+    "queue_lane",
+    "queue_scheduled",
+    "queue_dead",
+    "queue_archive",
+    "queue_duty",
+    "queue_enqueue",
+];
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As the protocol needs it.
+    Ok,
+    /// It works, with something to know.
+    Warning,
+    /// The queue must not run like this.
+    Failure,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: &'static str,
+    /// How it came out.
+    pub verdict: Verdict,
+    /// What was found, and the fix where one is needed.
+    pub detail: String,
+}
+
+/// The whole self-test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Product and version.
+    pub server: String,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// The checks that failed.
+    pub fn failures(&self) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(|check| check.verdict == Verdict::Failure)
+    }
+}
+
+/// Runs every check; finds out as much as it can.
+///
+/// # Errors
+/// [`Error::Connect`] if there is no server to ask; a database failure.
+pub async fn examine(url: &ServerUrl) -> Result<Report> {
+    let mut conn = connect(url, SessionKind::Plain).await?;
+    let variables = ask::variables(&mut conn).await?;
+    let mut checks = vec![version(&variables), writable(&variables), binlog(&variables)];
+    checks.extend([durability(&variables), packet(&variables), one_writer(&variables)]);
+    checks.push(direct(&mut conn).await?);
+    let schema = schema(&mut conn, url).await?;
+    let has_schema = schema.verdict == Verdict::Ok;
+    checks.push(schema);
+    let mut other = connect(url, SessionKind::Plain).await?;
+    checks.push(name_locks(&mut conn, &mut other).await?);
+    if has_schema && checks.iter().all(|check| check.verdict != Verdict::Failure) {
+        checks.push(skip_locked(&mut conn, &mut other).await?);
+    }
+    checks.push(sight(&mut conn).await?);
+    Ok(Report { server: product(&variables), checks })
+}
+
+/// Runs the checks at the start of a process.
+///
+/// # Errors
+/// The first failed check as an error of its own kind.
+pub async fn require(url: &ServerUrl) -> Result<Report> {
+    let report = examine(url).await?;
+    for check in report.checks.iter().filter(|check| check.verdict == Verdict::Warning) {
+        tracing::warn!(check = check.name, "{}", check.detail);
+    }
+    let first = report.failures().next().cloned();
+    match first {
+        None => Ok(report),
+        Some(check) if check.name == "writable" => Err(Error::ReadOnly { server: url.server() }),
+        Some(check) if check.name == "schema" => {
+            Err(Error::Schema { database: url.database().to_owned(), detail: check.detail })
+        }
+        Some(check) => Err(Error::Unsupported { reason: check.detail }),
+    }
+}
+
+fn check(name: &'static str, ok: bool, otherwise: Verdict, detail: String) -> Check {
+    Check { name, verdict: if ok { Verdict::Ok } else { otherwise }, detail }
+}
+
+fn product(variables: &Variables) -> String {
+    let version = variables.get("version").unwrap_or("unknown");
+    let name = if is_mariadb(variables) { "MariaDB" } else { "MySQL" };
+    format!("{name} {version}")
+}
+
+fn is_mariadb(variables: &Variables) -> bool {
+    variables.get("version").is_some_and(|version| version.contains("MariaDB"))
+}
+
+fn version(variables: &Variables) -> Check {
+    let text = variables.get("version").unwrap_or_default();
+    let mut numbers =
+        text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let oldest = if is_mariadb(variables) { OLDEST_MARIADB } else { OLDEST_MYSQL };
+    let ok = found >= oldest;
+    let product = product(variables);
+    let detail = if ok {
+        product
+    } else {
+        format!(
+            "The server is {product}, which lacks SKIP LOCKED: upgrade to MariaDB 10.6 or MySQL 8.0 or later."
+        )
+    };
+    check("version", ok, Verdict::Failure, detail)
+}
+
+fn writable(variables: &Variables) -> Check {
+    let on = ["read_only", "super_read_only", "innodb_read_only"]
+        .into_iter()
+        .find(|name| variables.is_on(name));
+    let detail = match on {
+        None => "writes are taken".to_owned(),
+        Some(name) => format!("{name} is on: connect to the writer, or SET GLOBAL {name} = OFF."),
+    };
+    check("writable", on.is_none(), Verdict::Failure, detail)
+}
+
+fn binlog(variables: &Variables) -> Check {
+    let format = variables.get("binlog_format").unwrap_or("ROW");
+    let ok = !variables.is_on("log_bin") || format != "STATEMENT";
+    let detail = if ok {
+        format!("log_bin {}, format {format}", variables.get("log_bin").unwrap_or("OFF"))
+    } else {
+        "binlog_format is STATEMENT, which READ COMMITTED cannot write (error 1665): SET GLOBAL binlog_format = ROW.".to_owned()
+    };
+    check("binlog", ok, Verdict::Failure, detail)
+}
+
+fn durability(variables: &Variables) -> Check {
+    let flush = variables.get("innodb_flush_log_at_trx_commit").unwrap_or("1");
+    let ok = flush == "1";
+    let detail = if ok {
+        let sync = variables.get("sync_binlog").unwrap_or("0");
+        let synced = if variables.is_on("log_bin") {
+            format!(", sync_binlog {sync}")
+        } else {
+            String::new()
+        };
+        format!("every commit reaches the disk (innodb_flush_log_at_trx_commit 1{synced})")
+    } else {
+        format!(
+            "innodb_flush_log_at_trx_commit is {flush}: a crash loses acknowledged messages (0 lost 15,631 of 60,280 in our test); SET GLOBAL innodb_flush_log_at_trx_commit = 1."
+        )
+    };
+    check("durability", ok, Verdict::Warning, detail)
+}
+
+fn packet(variables: &Variables) -> Check {
+    let bytes = variables.number("max_allowed_packet").unwrap_or(0);
+    let needed = crate::topic::TopicSettings::default().body_limit;
+    let ok = bytes >= u64::from(needed) + 65_536;
+    let detail = if ok {
+        format!("max_allowed_packet {bytes}")
+    } else {
+        format!(
+            "max_allowed_packet is {bytes}, too small for bodies of {needed} bytes: raise it, or lower the topics' body limits."
+        )
+    };
+    check("packet", ok, Verdict::Warning, detail)
+}
+
+fn one_writer(variables: &Variables) -> Check {
+    let galera = variables.is_on("wsrep_on");
+    let detail = if galera {
+        "Galera: connection ids and name locks are per node, so send all queue traffic to one node; liveness is decided by beats alone."
+    } else {
+        "no multi-writer cluster found"
+    };
+    check("one writer", !galera, Verdict::Warning, detail.to_owned())
+}
+
+async fn direct(conn: &mut diesel_async::AsyncMysqlConnection) -> Result<Check> {
+    let (bare, inner) = ask::connection_ids(conn).await?;
+    let ok = bare == inner;
+    let detail = if ok {
+        "CONNECTION_ID() is the server's own".to_owned()
+    } else {
+        format!(
+            "A proxy answers CONNECTION_ID() itself ({bare}, the server says {inner}): connect to the server directly, or turn multiplexing off."
+        )
+    };
+    Ok(check("no multiplexing proxy", ok, Verdict::Failure, detail))
+}
+
+async fn schema(conn: &mut diesel_async::AsyncMysqlConnection, url: &ServerUrl) -> Result<Check> {
+    let found = ask::objects(conn).await?;
+    // The list holds only what the account may see: a table without any grant looks missing too.
+    let missing: Vec<_> =
+        OBJECTS.into_iter().filter(|name| !found.iter().any(|other| other == name)).collect();
+    let detail = if missing.is_empty() {
+        format!("the queue's tables are in '{}'", url.database())
+    } else if missing.len() == OBJECTS.len() {
+        "none of them is there".to_owned()
+    } else {
+        format!("missing or hidden from this account: {}", missing.join(", "))
+    };
+    Ok(check("schema", missing.is_empty(), Verdict::Failure, detail))
+}
+
+async fn name_locks(
+    conn: &mut diesel_async::AsyncMysqlConnection,
+    other: &mut diesel_async::AsyncMysqlConnection,
+) -> Result<Check> {
+    let name = format!("queue:trial:{}", Uuid::new_v4().simple());
+    let first = ask::try_lock(conn, &name).await?;
+    let second = ask::try_lock(other, &name).await?;
+    let ok = first && !second;
+    let detail = if ok {
+        "name locks exclude each other between sessions".to_owned()
+    } else {
+        "GET_LOCK does not exclude between sessions here: liveness is decided by beats alone, so rescue takes a lease.".to_owned()
+    };
+    Ok(check("name locks", ok, Verdict::Warning, detail))
+}
+
+async fn skip_locked(
+    conn: &mut diesel_async::AsyncMysqlConnection,
+    other: &mut diesel_async::AsyncMysqlConnection,
+) -> Result<Check> {
+    let trial = Uuid::new_v4().simple().to_string();
+    let (a, b) = (format!("a{}", &trial[..24]), format!("b{}", &trial[..24]));
+    let names = [a.as_str(), b.as_str()];
+    ask::insert_scratch(conn, names).await?;
+    ask::begin(conn).await?;
+    ask::begin(other).await?;
+    let first = ask::lock_scratch(conn, names).await?;
+    let second = ask::lock_scratch(other, names).await?;
+    ask::roll_back(conn).await?;
+    ask::roll_back(other).await?;
+    ask::remove_scratch(conn, names).await?;
+    let ok = first.as_deref() == Some(a.as_bytes()) && second.as_deref() == Some(b.as_bytes());
+    let detail = if ok {
+        "SKIP LOCKED passes over another session's row".to_owned()
+    } else {
+        "SKIP LOCKED hands out a row that another session has locked, so messages would be handled twice: this server cannot run the queue.".to_owned()
+    };
+    Ok(check("skip locked", ok, Verdict::Failure, detail))
+}
+
+async fn sight(conn: &mut diesel_async::AsyncMysqlConnection) -> Result<Check> {
+    let sight = process_list::sight(conn).await?;
+    let detail = if sight.process {
+        format!("{} sees every connection (PROCESS)", sight.account)
+    } else {
+        format!(
+            "{} sees only its own account's connections: the janitor needs the consumers' account, or GRANT PROCESS ON *.*; without either a dead consumer is rescued after a lease.",
+            sight.account
+        )
+    };
+    Ok(check("process list", sight.process, Verdict::Warning, detail))
+}

@@ -1,0 +1,226 @@
+//! The errors of this library: each names the operation and the input, and what to do next.
+
+mod fault;
+
+pub use self::fault::Fault;
+
+use std::time::Duration;
+
+use crate::topic::TopicName;
+
+/// The result of this library's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong, in one sentence each: what, where, and what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database URL cannot be used.
+    #[error(
+        "The database URL is not usable: {reason}. It looks like mysql://user:password@host:3306/database."
+    )]
+    InvalidUrl {
+        /// What is wrong with it, without the password.
+        reason: String,
+    },
+    /// The server could not be reached or refused the connection.
+    #[error("Cannot connect to {server}: {reason}.")]
+    Connect {
+        /// Host and port, or socket; never the password.
+        server: String,
+        /// What the server or the network said, and the fix where there is one.
+        reason: String,
+        /// The class of the refusal.
+        fault: Fault,
+    },
+    /// The server refuses writes.
+    #[error(
+        "The server {server} is read-only: connect to the writer (is this a replica?) or SET GLOBAL read_only = OFF."
+    )]
+    ReadOnly {
+        /// Host and port.
+        server: String,
+    },
+    /// A topic's name has a character that names may not have, or is too long.
+    #[error("'{name}' is not a topic name: use 1 to 64 of the characters A-Z a-z 0-9 . _ -")]
+    InvalidName {
+        /// The name as given.
+        name: String,
+    },
+    /// A priority other than 0 to 9.
+    #[error("Priority {level} does not exist: use 0 (first) to 9 (last).")]
+    InvalidPriority {
+        /// The number as given (255 when it was no number).
+        level: u8,
+    },
+    /// Headers that cannot be stored.
+    #[error("The headers cannot be stored: {reason}.")]
+    InvalidHeaders {
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// A key or biz id beyond its column.
+    #[error("The {field} has {len} bytes, at most {limit} fit.")]
+    KeyTooLong {
+        /// Which of the two.
+        field: &'static str,
+        /// Its length in bytes.
+        len: usize,
+        /// The most that fits, in bytes.
+        limit: usize,
+    },
+    /// The topic does not exist.
+    #[error("There is no topic '{topic}': create it with `queuectl topic create {topic}`.")]
+    UnknownTopic {
+        /// The name as given.
+        topic: TopicName,
+    },
+    /// The topic exists already.
+    #[error("The topic '{topic}' exists already: change it with `queuectl topic set {topic}`.")]
+    TopicExists {
+        /// The name as given.
+        topic: TopicName,
+    },
+    /// A topic that still holds messages cannot be deleted.
+    #[error(
+        "The topic '{topic}' still holds messages: drain it first, or delete them too with --purge."
+    )]
+    TopicNotEmpty {
+        /// The name as given.
+        topic: TopicName,
+    },
+    /// The topic takes no messages now.
+    #[error(
+        "The topic '{topic}' takes no messages now: `queuectl topic resume {topic}` opens it again."
+    )]
+    TopicPaused {
+        /// The name as given.
+        topic: TopicName,
+    },
+    /// A body beyond the topic's limit.
+    #[error(
+        "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."
+    )]
+    BodyTooLarge {
+        /// The topic.
+        topic: TopicName,
+        /// The body's length in bytes.
+        len: usize,
+        /// The topic's limit in bytes.
+        limit: usize,
+    },
+    /// A message larger than the server takes in one packet.
+    #[error(
+        "{what} needs {len} bytes in one packet, the server takes {limit}: raise max_allowed_packet on the server or lower the topic's body limit."
+    )]
+    PacketTooLarge {
+        /// What was to be sent.
+        what: &'static str,
+        /// Its length in bytes.
+        len: usize,
+        /// The server's limit in bytes.
+        limit: usize,
+    },
+    /// A payload that cannot be written as JSON.
+    #[error("The payload cannot be written as JSON")]
+    Encode(#[source] serde_json::Error),
+    /// The queue's tables are missing or older than this program.
+    #[error(
+        "The queue's tables are missing or too old in the database '{database}' ({detail}): run `queuectl migrate`."
+    )]
+    Schema {
+        /// The database of the URL.
+        database: String,
+        /// What is missing.
+        detail: String,
+    },
+    /// The server is too old or behaves in a way the protocol cannot stand on.
+    #[error("{reason}")]
+    Unsupported {
+        /// What is wrong and the fix.
+        reason: String,
+    },
+    /// Another process is migrating.
+    #[error(
+        "Another process is migrating the database '{database}': wait for it and run this again."
+    )]
+    MigrationRunning {
+        /// The database of the URL.
+        database: String,
+    },
+    /// A statement failed.
+    #[error("{operation} failed: {message}")]
+    Database {
+        /// What was being done.
+        operation: &'static str,
+        /// The class of the failure.
+        fault: Fault,
+        /// The server's text.
+        message: String,
+    },
+    /// A statement took longer than its deadline; its connection is closed.
+    #[error("{operation} had no answer within {} ms; its connection was closed.", deadline.as_millis())]
+    Deadline {
+        /// What was being done.
+        operation: &'static str,
+        /// The deadline.
+        deadline: Duration,
+    },
+    /// The connection broke while a commit was under way: it may or may not have happened.
+    #[error(
+        "{operation}: the connection broke during the commit, so whether it happened is unknown ({message})."
+    )]
+    UnknownOutcome {
+        /// What was being done.
+        operation: &'static str,
+        /// What broke.
+        message: String,
+    },
+    /// This worker was declared dead; its claims belong to others now.
+    #[error("This worker was declared dead ({reason}); its claims have been taken back.")]
+    WorkerDead {
+        /// Why, as its row says.
+        reason: String,
+    },
+    /// The worker's session has ended because the process is stopping.
+    #[error("The worker has stopped.")]
+    WorkerStopped,
+    /// A row count that the protocol rules out; the transaction was rolled back.
+    #[error("{operation}: {expected} rows expected, {found} found; rolled back.")]
+    Counts {
+        /// What was being done.
+        operation: &'static str,
+        /// What the protocol expects.
+        expected: usize,
+        /// What the server reported.
+        found: usize,
+    },
+}
+
+impl Error {
+    /// The class of the failure, for deciding what to do about it.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Database { fault, .. } | Self::Connect { fault, .. } => *fault,
+            Self::Deadline { .. } | Self::UnknownOutcome { .. } => Fault::Gone,
+            Self::ReadOnly { .. } => Fault::ReadOnly,
+            Self::PacketTooLarge { .. } | Self::BodyTooLarge { .. } => Fault::TooLarge,
+            Self::Schema { .. } => Fault::Schema,
+            Self::Counts { .. } => Fault::Deadlock,
+            _ => Fault::Other,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing the input.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.fault().is_transient()
+    }
+
+    /// Names the operation that `source` failed in.
+    pub(crate) fn database(operation: &'static str, source: &diesel::result::Error) -> Self {
+        let message = source.to_string();
+        Self::Database { operation, fault: Fault::of(source), message }
+    }
+}

@@ -1,0 +1,209 @@
+//! What users write: handlers, and the error values by which they decide what becomes of a message.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::message::{DeadCause, Delivery, Settlement};
+use crate::topic::{TopicName, TopicSettings};
+
+/// The error of a handler's own code.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a handler knows beside the payload.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The topic.
+    pub topic: TopicName,
+    /// The message: its id, delivery number, failures so far, headers, keys and bytes.
+    pub delivery: Arc<Delivery>,
+    /// Cancelled when the run should stop: its time is up, the consumer is stopping at once, or
+    /// the claim may soon be somebody else's. What is not finished then will run again.
+    pub cancelled: CancellationToken,
+    /// When the run's time is up; `None`: it has all the time it needs.
+    pub deadline: Option<Instant>,
+}
+
+/// Handles the messages of one topic.
+///
+/// The body is decoded from JSON; a body that cannot be decoded is dead-lettered with the reason.
+/// Use [`Delivery`] as the payload type's stand-in through [`RawHandler`] for other encodings.
+pub trait Handler: Send + Sync + 'static {
+    /// What the body holds.
+    type Payload: DeserializeOwned + Send;
+
+    /// Handles one message. `Ok` acks it; the error decides otherwise (`?` means retry).
+    fn handle(
+        &self,
+        context: &Context,
+        payload: Self::Payload,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// Handles the messages of one topic as bytes.
+pub trait RawHandler: Send + Sync + 'static {
+    /// Handles one message. `Ok` acks it; the error decides otherwise (`?` means retry).
+    fn handle(&self, context: &Context) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// Handles up to a batch of messages at once.
+pub trait BatchHandler: Send + Sync + 'static {
+    /// What each body holds.
+    type Payload: DeserializeOwned + Send;
+
+    /// Handles the messages; one verdict for each, in the same order. A missing verdict is a
+    /// failure of that message.
+    fn handle(
+        &self,
+        batch: Vec<(Context, Self::Payload)>,
+    ) -> impl Future<Output = Vec<Result<(), HandlerError>>> + Send;
+}
+
+/// Why a handler did not handle a message, which decides what becomes of it.
+///
+/// It is no `std::error::Error` itself, so that `?` turns every error into [`HandlerError::Retry`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum HandlerError {
+    /// Try again after the topic's backoff; counts as a failure.
+    Retry(BoxError),
+    /// Try again after this time; counts as a failure.
+    RetryAfter(Duration, BoxError),
+    /// Never try again: to the dead letters.
+    Dead(BoxError),
+    /// Not worth handling: acked and counted, and the reason kept.
+    Discard(String),
+    /// Not now, and not the message's fault: goes back untouched, nothing charged.
+    Release,
+}
+
+impl HandlerError {
+    /// Try again after the topic's backoff, for errors that `?` cannot turn (text, boxes, anyhow).
+    pub fn retry(error: impl Into<BoxError>) -> Self {
+        Self::Retry(error.into())
+    }
+
+    /// Never try again: to the dead letters.
+    pub fn dead(error: impl Into<BoxError>) -> Self {
+        Self::Dead(error.into())
+    }
+
+    /// Not worth handling: acked and counted, and the reason kept.
+    pub fn discard(reason: impl Into<String>) -> Self {
+        Self::Discard(reason.into())
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        Self::Retry(Box::new(error))
+    }
+}
+
+/// Turns the error of any `Result` into a decision: `parse(x).or_dead()?`.
+pub trait Decide<T> {
+    /// An error means: never try again.
+    ///
+    /// # Errors
+    /// [`HandlerError::Dead`].
+    fn or_dead(self) -> Result<T, HandlerError>;
+
+    /// An error means: try again after `delay`.
+    ///
+    /// # Errors
+    /// [`HandlerError::RetryAfter`].
+    fn or_retry_after(self, delay: Duration) -> Result<T, HandlerError>;
+}
+
+impl<T, E: Into<BoxError>> Decide<T> for Result<T, E> {
+    fn or_dead(self) -> Result<T, HandlerError> {
+        self.map_err(|error| HandlerError::Dead(error.into()))
+    }
+
+    fn or_retry_after(self, delay: Duration) -> Result<T, HandlerError> {
+        self.map_err(|error| HandlerError::RetryAfter(delay, error.into()))
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum RunOutcome {
+    /// The handler returned.
+    Returned(Result<(), HandlerError>),
+    /// The handler panicked with this message.
+    Panicked(String),
+    /// The run's time was up.
+    TimedOut(Duration),
+    /// The body could not be decoded.
+    Undecodable(String),
+    /// The consumer stopped before the handler was through, or before it began.
+    Interrupted,
+}
+
+impl RunOutcome {
+    /// The word for metrics and logs.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Returned(Ok(())) => "ok",
+            Self::Returned(Err(_)) => "error",
+            Self::Panicked(_) => "panic",
+            Self::TimedOut(_) => "timeout",
+            Self::Undecodable(_) => "undecodable",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What becomes of a delivery after its run: the one place where it is decided.
+#[must_use]
+pub fn settlement_for(
+    outcome: RunOutcome,
+    delivery: &Delivery,
+    topic: &TopicSettings,
+) -> Settlement {
+    let failed = |error: String, after: Option<Duration>| {
+        let failures = delivery.failures.saturating_add(1);
+        if failures >= topic.max_attempts {
+            return Settlement::DeadLetter { cause: DeadCause::Attempts, error };
+        }
+        let delay = after.unwrap_or_else(|| topic.retry.delay(failures));
+        Settlement::Retry { delay, error }
+    };
+    match outcome {
+        RunOutcome::Returned(Ok(())) => Settlement::Ack,
+        RunOutcome::Returned(Err(HandlerError::Retry(error))) => failed(chain(&*error), None),
+        RunOutcome::Returned(Err(HandlerError::RetryAfter(delay, error))) => {
+            failed(chain(&*error), Some(delay))
+        }
+        RunOutcome::Returned(Err(HandlerError::Dead(error))) => {
+            Settlement::DeadLetter { cause: DeadCause::Handler, error: chain(&*error) }
+        }
+        RunOutcome::Returned(Err(HandlerError::Discard(reason))) => Settlement::Discard { reason },
+        RunOutcome::Returned(Err(HandlerError::Release)) | RunOutcome::Interrupted => {
+            Settlement::Release
+        }
+        RunOutcome::Panicked(message) => failed(format!("the handler panicked: {message}"), None),
+        RunOutcome::TimedOut(limit) => {
+            failed(format!("the handler took longer than {} ms", limit.as_millis()), None)
+        }
+        RunOutcome::Undecodable(error) => {
+            Settlement::DeadLetter { cause: DeadCause::Decode, error }
+        }
+    }
+}
+
+/// The error and its sources in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

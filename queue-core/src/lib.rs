@@ -1,0 +1,26 @@
+//! The heart of the message queue that lives inside MySQL: its schema, every SQL statement, the
+//! claim protocol, and the types that producers, consumers and the janitor share.
+//!
+//! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
+
+pub mod connection;
+pub mod doctor;
+mod enqueue;
+mod error;
+pub mod handler;
+pub mod message;
+pub mod migration;
+pub mod rescue;
+pub mod schema;
+pub mod store;
+pub mod telemetry;
+pub mod topic;
+pub mod wake;
+pub mod worker;
+
+pub use diesel_async::AsyncMysqlConnection;
+
+pub use crate::enqueue::{enqueue, enqueue_all, enqueue_to};
+pub use crate::error::{Error, Fault, Result};
+pub use crate::message::{Delivery, Headers, MsgId, NewMessage, Priority};
+pub use crate::topic::{Topic, TopicName};

@@ -1,0 +1,16 @@
+//! A message on its way in ([`NewMessage`]) and on its way to a handler ([`Delivery`]).
+
+mod delivery;
+mod headers;
+mod ids;
+mod new_message;
+mod priority;
+mod settlement;
+
+pub use self::delivery::Delivery;
+pub use self::headers::Headers;
+pub use self::ids::{ClaimNo, ConnId, DeliveryNo, MsgId, RowId, WorkerId};
+pub use self::new_message::NewMessage;
+pub use self::priority::Priority;
+pub(crate) use self::settlement::stored_reason;
+pub use self::settlement::{DeadCause, Settlement};

@@ -1,0 +1,47 @@
+use chrono::{DateTime, Utc};
+use serde::de::DeserializeOwned;
+
+use crate::message::{ClaimNo, DeliveryNo, Headers, MsgId, Priority, RowId};
+use crate::topic::TopicId;
+
+/// One claim of one message: what a handler gets, and the fence under which it is settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The topic's number.
+    pub topic_id: TopicId,
+    /// The message id, the same for every delivery of the message.
+    pub msg_id: MsgId,
+    /// Rises with every claim and is never lowered: `(msg_id, delivery_no)` is the token to pass
+    /// on to systems that should refuse an older delivery.
+    pub delivery_no: DeliveryNo,
+    /// Failed handlings so far; a release or a row never started counts nothing.
+    pub failures: u32,
+    /// Crashes of workers that held this message alone.
+    pub crashes: u32,
+    /// Server time (UTC) at which the message was enqueued.
+    pub enqueued_at: DateTime<Utc>,
+    /// Ordering key.
+    pub key: Option<Vec<u8>>,
+    /// Business idempotency key.
+    pub biz_id: Option<Vec<u8>>,
+    /// Name and value pairs beside the body.
+    pub headers: Headers,
+    /// The body as it was enqueued, byte for byte.
+    pub body: Vec<u8>,
+    /// Where the row lies: with the topic, its primary key.
+    pub priority: Priority,
+    /// Where the row lies.
+    pub row: RowId,
+    /// The claim that holds it; with the worker's id, the fence.
+    pub claim_no: ClaimNo,
+}
+
+impl Delivery {
+    /// Reads the body as JSON.
+    ///
+    /// # Errors
+    /// The decoder's error; a handler's adapter dead-letters such a message.
+    pub fn json<P: DeserializeOwned>(&self) -> Result<P, serde_json::Error> {
+        serde_json::from_slice(&self.body)
+    }
+}

@@ -1,0 +1,105 @@
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The longest error or reason that is stored, in bytes.
+const REASON_LIMIT: usize = 8192;
+
+/// What becomes of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Handled: the row goes (or moves to the archive where the topic keeps finished messages).
+    Ack,
+    /// Failed: comes back at the tail after `delay`, with one more failure counted.
+    Retry {
+        /// How long it waits.
+        delay: Duration,
+        /// Why it failed.
+        error: String,
+    },
+    /// Never to be handled again by itself: moves to the dead letters, body and all.
+    DeadLetter {
+        /// What brought it there.
+        cause: DeadCause,
+        /// Why it failed.
+        error: String,
+    },
+    /// Acked without being handled; counted, and the reason kept in the archive.
+    Discard {
+        /// Why it was not worth handling.
+        reason: String,
+    },
+    /// Given back untouched; nothing is charged to the message.
+    Release,
+}
+
+impl Settlement {
+    /// The word for metrics and logs.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Retry { .. } => "retry",
+            Self::DeadLetter { .. } => "dead_letter",
+            Self::Discard { .. } => "discard",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// What made a message a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadCause {
+    /// It failed as often as the topic allows.
+    Attempts,
+    /// It was alone in a worker that crashed as often as the topic allows.
+    Crashes,
+    /// Its handler said so.
+    Handler,
+    /// Its body could not be decoded.
+    Decode,
+}
+
+impl DeadCause {
+    /// The word in the database.
+    #[must_use]
+    pub fn stored(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::Crashes => "crashes",
+            Self::Handler => "handler",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+impl fmt::Display for DeadCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.stored())
+    }
+}
+
+/// `text` cut to what the reason columns hold, at a character's boundary.
+pub(crate) fn stored_reason(text: &str) -> &[u8] {
+    let mut end = text.len().min(REASON_LIMIT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text.as_bytes()[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_at_a_character() {
+        let text = "é".repeat(REASON_LIMIT);
+        let cut = stored_reason(&text);
+        assert_eq!(cut.len(), REASON_LIMIT);
+        assert!(std::str::from_utf8(cut).is_ok());
+        assert_eq!(stored_reason("short"), b"short");
+    }
+}

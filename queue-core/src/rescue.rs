@@ -1,0 +1,146 @@
+//! Taking a claim back from a worker that has no use of it any more: dead, stopped, or never told
+//! that the claim was committed.
+
+use diesel_async::AsyncMysqlConnection;
+
+use crate::error::Result;
+use crate::message::{DeadCause, RowId};
+use crate::store::claim::{self, Claim};
+use crate::store::rescue::{self, Charge, Zombie};
+use crate::store::row_set::RowSet;
+use crate::store::settle::ClaimedRows;
+use crate::store::{floor, moves};
+
+/// Crashes that a message may share with others before it is claimed alone.
+///
+/// At the first crash all rows of the worker come back together, so that a killed consumer's work
+/// runs again at once; a message that was there a second time is isolated. With one, a fleet would
+/// run the rows of every killed consumer one by one.
+const SHARED_CRASHES: u32 = 2;
+
+/// Why a claim is taken back, which decides what its rows are charged with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Its worker crashed; `rows_held` is how many rows the worker held in all.
+    Crashed {
+        /// How many rows the worker held, over all its claims.
+        rows_held: u64,
+    },
+    /// Its worker lives or ended in order: nothing is charged.
+    NotNeeded,
+}
+
+/// What taking a claim back did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TakenBack {
+    /// Rows made ready again.
+    pub freed: usize,
+    /// Rows dead-lettered because they crashed their worker alone too often.
+    pub dead_lettered: usize,
+    /// Rows still locked by a session of the worker: the next sweep takes them.
+    pub left: u64,
+}
+
+/// Takes the rows of `claim` back and forgets the claim once none is left. Runs within the
+/// caller's transaction; every row is touched under the claim's fence only.
+///
+/// # Errors
+/// A database failure, or [`crate::Error::Counts`]; roll back.
+pub async fn take_back(
+    conn: &mut AsyncMysqlConnection,
+    claim: &Claim,
+    why: Why,
+) -> Result<TakenBack> {
+    let zombies = rescue::lock_zombies(conn, claim).await?;
+    let mut taken = TakenBack::default();
+    let crash_limit = match why {
+        Why::Crashed { rows_held: 1 } if !zombies.is_empty() => {
+            rescue::max_crashes(conn, claim).await?
+        }
+        _ => u32::MAX,
+    };
+    for (fate, rows) in by_fate(&zombies, why, crash_limit) {
+        let claimed =
+            ClaimedRows { fence: claim.fence, topic: claim.topic, priority: claim.priority, rows };
+        match fate {
+            Fate::DeadLetter => {
+                let error = format!("its worker crashed {crash_limit} times while it ran alone");
+                moves::to_dead(conn, &claimed, DeadCause::Crashes, &error).await?;
+                taken.dead_lettered += claimed.rows.len();
+            }
+            Fate::Free { charge, isolate } => {
+                let priority = if isolate { claim.priority.suspect() } else { claim.priority };
+                let freed = rescue::free(conn, &claimed, priority, charge).await?;
+                moves::equal("rescue: free the rows", claimed.rows.len(), freed)?;
+                taken.freed += freed;
+            }
+        }
+    }
+    taken.left = rescue::rows_left(conn, claim).await?;
+    if taken.left == 0 {
+        claim::forget(conn, claim.fence.worker, &[claim.fence.claim_no]).await?;
+    }
+    // Last, so that the floor's row is locked no longer than the commit takes.
+    if let (Some(lowest), false) = (zombies.first(), claim.priority.is_suspect()) {
+        floor::publish(conn, claim.topic, claim.priority, lowest.row).await?;
+    }
+    Ok(taken)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Free { charge: Charge, isolate: bool },
+    DeadLetter,
+}
+
+fn fate(zombie: &Zombie, why: Why, crash_limit: u32) -> Fate {
+    match why {
+        Why::NotNeeded => Fate::Free { charge: Charge::Nothing, isolate: false },
+        Why::Crashed { rows_held: 1 } if zombie.crashes + 1 >= crash_limit => Fate::DeadLetter,
+        Why::Crashed { rows_held: 1 } => Fate::Free { charge: Charge::Crash, isolate: true },
+        Why::Crashed { .. } => Fate::Free {
+            charge: Charge::Suspicion,
+            isolate: zombie.suspicions + 1 >= SHARED_CRASHES,
+        },
+    }
+}
+
+fn by_fate(zombies: &[Zombie], why: Why, crash_limit: u32) -> Vec<(Fate, RowSet)> {
+    let mut groups: Vec<(Fate, Vec<RowId>)> = Vec::new();
+    for zombie in zombies {
+        let fate = fate(zombie, why, crash_limit);
+        match groups.iter_mut().find(|(other, _)| *other == fate) {
+            Some((_, rows)) => rows.push(zombie.row),
+            None => groups.push((fate, vec![zombie.row])),
+        }
+    }
+    groups.into_iter().map(|(fate, rows)| (fate, RowSet::new(rows))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zombie(crashes: u32, suspicions: u32) -> Zombie {
+        Zombie { row: RowId(1), crashes, suspicions }
+    }
+
+    #[test]
+    fn innocents_of_a_crash_are_charged_nothing_that_dead_letters_them() {
+        let why = Why::Crashed { rows_held: 100 };
+        for suspicions in 0..50 {
+            let fate = fate(&zombie(2, suspicions), why, 3);
+            let isolate = suspicions + 1 >= SHARED_CRASHES;
+            assert_eq!(fate, Fate::Free { charge: Charge::Suspicion, isolate });
+        }
+    }
+
+    #[test]
+    fn only_lone_crashes_dead_letter() {
+        let why = Why::Crashed { rows_held: 1 };
+        let free = Fate::Free { charge: Charge::Crash, isolate: true };
+        assert_eq!(fate(&zombie(0, 2), why, 3), free);
+        assert_eq!(fate(&zombie(1, 2), why, 3), free);
+        assert_eq!(fate(&zombie(2, 2), why, 3), Fate::DeadLetter);
+    }
+}

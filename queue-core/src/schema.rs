@@ -1,0 +1,185 @@
+//! The tables as Diesel sees them: for users' own queries too. Kept equal to `migrations/` by a
+//! test that compares them with the live database.
+
+#![allow(missing_docs)]
+
+use diesel::{allow_tables_to_appear_in_same_query, table};
+
+table! {
+    queue_topic (id) {
+        id -> Unsigned<Integer>,
+        name -> Varbinary,
+        kind -> Varbinary,
+        enqueue_paused -> Bool,
+        claim_paused -> Bool,
+        body_limit -> Unsigned<Integer>,
+        max_attempts -> Unsigned<Integer>,
+        max_crashes -> Unsigned<Integer>,
+        retry_base_ms -> Unsigned<BigInt>,
+        retry_cap_ms -> Unsigned<BigInt>,
+        max_run_time_ms -> Nullable<Unsigned<BigInt>>,
+        keep_done_ms -> Nullable<Unsigned<BigInt>>,
+        created_at -> Datetime,
+        updated_at -> Datetime,
+    }
+}
+
+table! {
+    queue_message (topic_id, priority, id) {
+        topic_id -> Unsigned<Integer>,
+        priority -> Unsigned<TinyInt>,
+        id -> Unsigned<BigInt>,
+        msg_id -> Binary,
+        conn_id -> Unsigned<BigInt>,
+        worker_id -> Unsigned<BigInt>,
+        claim_no -> Unsigned<BigInt>,
+        delivery_no -> Unsigned<Integer>,
+        failures -> Unsigned<Integer>,
+        crashes -> Unsigned<Integer>,
+        suspicions -> Unsigned<Integer>,
+        enqueued_at -> Datetime,
+        ordering_key -> Nullable<Varbinary>,
+        biz_id -> Nullable<Varbinary>,
+        headers -> Nullable<Mediumblob>,
+        body -> Longblob,
+    }
+}
+
+table! {
+    queue_claim (worker_id, claim_no) {
+        worker_id -> Unsigned<BigInt>,
+        claim_no -> Unsigned<BigInt>,
+        topic_id -> Unsigned<Integer>,
+        priority -> Unsigned<TinyInt>,
+        lo -> Unsigned<BigInt>,
+        hi -> Unsigned<BigInt>,
+        n -> Unsigned<Integer>,
+        conn_id -> Unsigned<BigInt>,
+        claimed_at -> Datetime,
+    }
+}
+
+table! {
+    queue_worker (id) {
+        id -> Unsigned<BigInt>,
+        instance -> Binary,
+        client_id -> Varbinary,
+        version -> Varbinary,
+        account -> Varbinary,
+        state -> Varbinary,
+        conn_id -> Unsigned<BigInt>,
+        life_conn_id -> Unsigned<BigInt>,
+        server_uid -> Varbinary,
+        server_started_at -> BigInt,
+        lease_ms -> Unsigned<BigInt>,
+        beat_no -> Unsigned<BigInt>,
+        beat_at -> Datetime,
+        registered_at -> Datetime,
+        ended_at -> Nullable<Datetime>,
+        end_reason -> Nullable<Varbinary>,
+    }
+}
+
+table! {
+    queue_floor (topic_id, priority) {
+        topic_id -> Unsigned<Integer>,
+        priority -> Unsigned<TinyInt>,
+        floor -> Unsigned<BigInt>,
+        seq -> Unsigned<BigInt>,
+    }
+}
+
+table! {
+    queue_lane (id) {
+        id -> Binary,
+        seq -> Unsigned<BigInt>,
+        used_at -> Datetime,
+    }
+}
+
+table! {
+    queue_scheduled (due_at, id) {
+        due_at -> Datetime,
+        id -> Unsigned<BigInt>,
+        topic_id -> Unsigned<Integer>,
+        priority -> Unsigned<TinyInt>,
+        msg_id -> Binary,
+        delivery_no -> Unsigned<Integer>,
+        failures -> Unsigned<Integer>,
+        crashes -> Unsigned<Integer>,
+        suspicions -> Unsigned<Integer>,
+        enqueued_at -> Datetime,
+        ordering_key -> Nullable<Varbinary>,
+        biz_id -> Nullable<Varbinary>,
+        headers -> Nullable<Mediumblob>,
+        body -> Longblob,
+        last_error -> Nullable<Varbinary>,
+    }
+}
+
+table! {
+    queue_dead (id) {
+        id -> Unsigned<BigInt>,
+        topic_id -> Unsigned<Integer>,
+        priority -> Unsigned<TinyInt>,
+        msg_id -> Binary,
+        delivery_no -> Unsigned<Integer>,
+        failures -> Unsigned<Integer>,
+        crashes -> Unsigned<Integer>,
+        suspicions -> Unsigned<Integer>,
+        enqueued_at -> Datetime,
+        ordering_key -> Nullable<Varbinary>,
+        biz_id -> Nullable<Varbinary>,
+        headers -> Nullable<Mediumblob>,
+        body -> Longblob,
+        cause -> Varbinary,
+        last_error -> Nullable<Varbinary>,
+        died_at -> Datetime,
+    }
+}
+
+table! {
+    queue_archive (id) {
+        id -> Unsigned<BigInt>,
+        topic_id -> Unsigned<Integer>,
+        priority -> Unsigned<TinyInt>,
+        msg_id -> Binary,
+        delivery_no -> Unsigned<Integer>,
+        failures -> Unsigned<Integer>,
+        crashes -> Unsigned<Integer>,
+        suspicions -> Unsigned<Integer>,
+        enqueued_at -> Datetime,
+        ordering_key -> Nullable<Varbinary>,
+        biz_id -> Nullable<Varbinary>,
+        headers -> Nullable<Mediumblob>,
+        body -> Longblob,
+        outcome -> Varbinary,
+        reason -> Nullable<Varbinary>,
+        settled_at -> Datetime,
+        keep_until -> Datetime,
+    }
+}
+
+table! {
+    queue_duty (name) {
+        name -> Varbinary,
+        conn_id -> Unsigned<BigInt>,
+        holder -> Varbinary,
+        runs -> Unsigned<BigInt>,
+        ran_at -> Datetime,
+        report -> Mediumblob,
+    }
+}
+
+allow_tables_to_appear_in_same_query!(
+    queue_topic,
+    queue_message,
+    queue_claim,
+    queue_worker,
+    queue_floor,
+    queue_lane,
+    queue_scheduled,
+    queue_dead,
+    queue_archive,
+    queue_duty,
+);

@@ -1,0 +1,26 @@
+//! Every SQL statement of the project, one function each.
+//!
+//! The functions take a connection and begin no transaction: the callers in [`crate::worker`], the
+//! producer and the janitor put them together, so that each also joins a caller's transaction.
+//! Each function's first line names the index it uses; the conformance suite checks the plans.
+
+pub mod claim;
+pub mod doctor;
+pub mod duty;
+pub mod enqueue;
+pub mod floor;
+pub mod inspect;
+pub mod lane;
+pub mod migration;
+pub mod moves;
+pub mod process_list;
+pub mod prune;
+pub mod rescue;
+pub mod row_set;
+pub mod scheduled;
+pub mod settle;
+mod statement;
+pub mod topic;
+pub mod worker;
+
+use self::statement::{Statement, execute, load};

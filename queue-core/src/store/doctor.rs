@@ -1,0 +1,179 @@
+//! What the self-test asks the server.
+
+use std::collections::HashMap;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Text, Unsigned};
+use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
+
+use super::{Statement, execute, load};
+use crate::error::{Error, Result};
+use crate::message::ConnId;
+
+/// The server's variables that matter to the queue, by name; those it does not know are missing.
+#[derive(Debug, Clone, Default)]
+pub struct Variables(HashMap<String, String>);
+
+impl Variables {
+    /// The value as the server shows it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The value as a number.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.get(name).and_then(|value| value.parse().ok())
+    }
+
+    /// Whether the value is ON or 1.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("ON" | "1" | "YES"))
+    }
+}
+
+/// No index: the variables behind the self-test.
+///
+/// # Errors
+/// A database failure.
+pub async fn variables(conn: &mut AsyncMysqlConnection) -> Result<Variables> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text, column_name = "Variable_name")]
+        name: String,
+        #[diesel(sql_type = Text, column_name = "Value")]
+        value: String,
+    }
+    let statement = Statement::new(
+        "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'read_only', \
+         'super_read_only', 'innodb_read_only', 'binlog_format', 'log_bin', 'sync_binlog', \
+         'innodb_flush_log_at_trx_commit', 'max_allowed_packet', 'wsrep_on', \
+         'transaction_isolation', 'tx_isolation', 'max_connections', 'autocommit')",
+    );
+    let rows: Vec<Row> = load(conn, "read the server's variables", statement).await?;
+    Ok(Variables(rows.into_iter().map(|row| (row.name, row.value)).collect()))
+}
+
+/// No index: the tables and procedures of ours that the database has.
+///
+/// # Errors
+/// A database failure.
+pub async fn objects(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text)]
+        name: String,
+    }
+    let statement = Statement::new(
+        "SELECT TABLE_NAME AS name FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'queue\\_%' \
+         UNION ALL SELECT ROUTINE_NAME FROM information_schema.ROUTINES \
+         WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME LIKE 'queue\\_%'",
+    );
+    let rows: Vec<Row> = load(conn, "list the queue's tables", statement).await?;
+    Ok(rows.into_iter().map(|row| row.name).collect())
+}
+
+/// No index: this session's connection id, twice: as a bare function, which a proxy may answer
+/// itself, and within an expression, which reaches the server.
+///
+/// # Errors
+/// A database failure.
+pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, ConnId)> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const OPERATION: &str = "read the connection id";
+    let bare: Vec<Row> =
+        load(conn, OPERATION, Statement::new("SELECT CONNECTION_ID() AS id")).await?;
+    let inner = Statement::new("SELECT CAST(CONNECTION_ID() + 0 AS UNSIGNED) AS id");
+    let inner: Vec<Row> = load(conn, OPERATION, inner).await?;
+    let id = |rows: &[Row]| ConnId(rows.first().map_or(0, |row| row.id));
+    Ok((id(&bare), id(&inner)))
+}
+
+/// A scratch lock name for trying that name locks exclude each other between sessions.
+///
+/// # Errors
+/// A database failure.
+pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = diesel::sql_types::Nullable<BigInt>)]
+        got: Option<i64>,
+    }
+    let statement = Statement::new("SELECT GET_LOCK(?, 0) AS got").bytes(name.as_bytes().to_vec());
+    let rows: Vec<Row> = load(conn, "try a name lock", statement).await?;
+    Ok(rows.first().and_then(|row| row.got) == Some(1))
+}
+
+/// PRIMARY of the duties: inserts scratch rows for the SKIP LOCKED trial.
+///
+/// # Errors
+/// A database failure.
+pub async fn insert_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+    for name in names {
+        super::duty::record(conn, "scratch", name, b"null").await?;
+        let statement = Statement::new("UPDATE queue_duty SET name = ? WHERE name = 'scratch'")
+            .bytes(name.as_bytes().to_vec());
+        execute(conn, "prepare the trial of SKIP LOCKED", statement).await?;
+    }
+    Ok(())
+}
+
+/// PRIMARY of the duties: locks one of the scratch rows that nobody has locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock_scratch(
+    conn: &mut AsyncMysqlConnection,
+    names: [&str; 2],
+) -> Result<Option<Vec<u8>>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+    }
+    let statement = Statement::new(
+        "SELECT name FROM queue_duty FORCE INDEX (PRIMARY) WHERE name IN (?, ?) ORDER BY name \
+         LIMIT 1 FOR UPDATE SKIP LOCKED",
+    )
+    .bytes(names[0].as_bytes().to_vec())
+    .bytes(names[1].as_bytes().to_vec());
+    let rows: Vec<Row> = load(conn, "try SKIP LOCKED", statement).await?;
+    Ok(rows.into_iter().next().map(|row| row.name))
+}
+
+/// PRIMARY of the duties: removes the scratch rows, of this trial and of any that was cut short.
+///
+/// # Errors
+/// A database failure.
+pub async fn remove_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+    let statement = Statement::new("DELETE FROM queue_duty WHERE name IN (?, ?)")
+        .bytes(names[0].as_bytes().to_vec())
+        .bytes(names[1].as_bytes().to_vec());
+    execute(conn, "end the trial of SKIP LOCKED", statement).await?;
+    Ok(())
+}
+
+/// Begins a transaction of the trial.
+///
+/// # Errors
+/// A database failure.
+pub async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
+    let begun = conn.batch_execute("BEGIN").await;
+    begun.map_err(|error| Error::database("begin a trial", &error))
+}
+
+/// Ends a transaction of the trial, keeping nothing.
+///
+/// # Errors
+/// A database failure.
+pub async fn roll_back(conn: &mut AsyncMysqlConnection) -> Result<()> {
+    let ended = conn.batch_execute("ROLLBACK").await;
+    ended.map_err(|error| Error::database("end a trial", &error))
+}

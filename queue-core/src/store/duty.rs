@@ -1,0 +1,112 @@
+//! Duties: who performs them, and what they did last.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
+use diesel_async::AsyncMysqlConnection;
+
+use super::{Statement, execute, load};
+use crate::error::Result;
+use crate::message::ConnId;
+
+/// The name lock of the one that sweeps this database, as an SQL expression. Lock names are
+/// server-wide and at most 64 bytes, so the database stands in it as a hash.
+pub(super) const SWEEPER_LOCK: &str = "CONCAT('queue:sweep:', LEFT(SHA2(DATABASE(), 256), 40))";
+
+/// No index: tries to become the sweeper; true when this session holds the lock.
+///
+/// # Errors
+/// A database failure.
+pub async fn take_sweeper_lock(conn: &mut AsyncMysqlConnection) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<BigInt>)]
+        got: Option<i64>,
+    }
+    // Asking again for a lock that this session holds would stack it.
+    let statement = Statement::new(format!(
+        "SELECT CASE WHEN IS_USED_LOCK({SWEEPER_LOCK}) <=> CONNECTION_ID() THEN 1 \
+         ELSE GET_LOCK({SWEEPER_LOCK}, 0) END AS got"
+    ));
+    let rows: Vec<Row> = load(conn, "take the sweeper's lock", statement).await?;
+    Ok(rows.first().and_then(|row| row.got) == Some(1))
+}
+
+/// What a duty did last.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct DutyStatus {
+    /// The duty.
+    pub name: String,
+    /// Who performed it.
+    pub holder: String,
+    /// Its connection.
+    pub conn: ConnId,
+    /// How often it has run since it was first recorded.
+    pub runs: u64,
+    /// When it ran last, server time.
+    pub ran_at: DateTime<Utc>,
+    /// What it reported, as JSON.
+    pub report: serde_json::Value,
+}
+
+/// PRIMARY (name): records what a duty did.
+///
+/// # Errors
+/// A database failure.
+pub async fn record(
+    conn: &mut AsyncMysqlConnection,
+    name: &'static str,
+    holder: &str,
+    report: &[u8],
+) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_duty (name, conn_id, holder, runs, ran_at, report) \
+         VALUES (?, CONNECTION_ID(), ?, 1, UTC_TIMESTAMP(6), ?) \
+         ON DUPLICATE KEY UPDATE conn_id = CONNECTION_ID(), holder = ?, runs = runs + 1, \
+         ran_at = UTC_TIMESTAMP(6), report = ?",
+    )
+    .bytes(name.as_bytes())
+    .bytes(holder.as_bytes())
+    .bytes(report)
+    .bytes(holder.as_bytes())
+    .bytes(report);
+    execute(conn, "record the duty", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY (name): what every duty did last.
+///
+/// # Errors
+/// A database failure.
+pub async fn all(conn: &mut AsyncMysqlConnection) -> Result<Vec<DutyStatus>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        holder: Vec<u8>,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        conn_id: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        runs: u64,
+        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
+        ran_at: NaiveDateTime,
+        #[diesel(sql_type = Binary)]
+        report: Vec<u8>,
+    }
+    let statement = Statement::new(
+        "SELECT name, holder, conn_id, runs, ran_at, report FROM queue_duty ORDER BY name",
+    );
+    let rows: Vec<Row> = load(conn, "read the duties", statement).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| DutyStatus {
+            name: String::from_utf8_lossy(&row.name).into_owned(),
+            holder: String::from_utf8_lossy(&row.holder).into_owned(),
+            conn: ConnId(row.conn_id),
+            runs: row.runs,
+            ran_at: row.ran_at.and_utc(),
+            report: serde_json::from_slice(&row.report).unwrap_or(serde_json::Value::Null),
+        })
+        .collect())
+}

@@ -1,0 +1,52 @@
+//! Messages into the hot table.
+
+use diesel_async::AsyncMysqlConnection;
+
+use super::{Statement, execute};
+use crate::error::Result;
+use crate::message::NewMessage;
+use crate::topic::TopicId;
+
+/// The most rows in one INSERT: beyond it throughput gains nothing and the packet only grows.
+pub const ROWS_PER_INSERT: usize = 1000;
+
+/// Bytes of a row beside body, headers and keys, rounded up: for adding up a packet's size.
+const ROW_OVERHEAD: usize = 128;
+
+const INSERT: &str = "INSERT INTO queue_message \
+     (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body) VALUES ";
+const ROW: &str = "(?, ?, ?, UTC_TIMESTAMP(6), ?, ?, ?, ?)";
+
+/// PRIMARY: inserts the messages, in order, as one statement.
+///
+/// # Errors
+/// Headers that cannot be stored; a database failure.
+pub async fn insert(
+    conn: &mut AsyncMysqlConnection,
+    topic: TopicId,
+    messages: &[NewMessage],
+) -> Result<()> {
+    let mut rows = format!("{ROW}, ").repeat(messages.len());
+    rows.truncate(rows.len().saturating_sub(2));
+    let mut statement = Statement::new(INSERT).sql(&rows);
+    for message in messages {
+        statement = statement
+            .number(topic.0)
+            .number(message.priority.stored())
+            .bytes(message.msg_id.as_bytes())
+            .maybe_bytes(message.key.as_deref())
+            .maybe_bytes(message.biz_id.as_deref())
+            .maybe_bytes(message.headers.to_stored()?)
+            .bytes(message.body.as_slice());
+    }
+    execute(conn, "enqueue", statement).await?;
+    Ok(())
+}
+
+/// About how many bytes `message` takes in the packet.
+pub(crate) fn packet_share(message: &NewMessage) -> usize {
+    let optional = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
+    let headers: usize =
+        message.headers.0.iter().map(|(name, value)| name.len() + 2 * value.len()).sum();
+    ROW_OVERHEAD + message.body.len() + optional(&message.key) + optional(&message.biz_id) + headers
+}

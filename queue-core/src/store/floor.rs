@@ -1,0 +1,102 @@
+//! The floors: how rescue, release and promotion tell every consumer that a row below its
+//! low-water mark is ready again.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
+use diesel_async::AsyncMysqlConnection;
+
+use super::{Statement, execute, load};
+use crate::error::Result;
+use crate::message::{Priority, RowId};
+use crate::topic::TopicId;
+
+/// The last publication for a topic and priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Floor {
+    /// The topic.
+    pub topic: TopicId,
+    /// The priority.
+    pub priority: Priority,
+    /// The lowest row made ready by the last publication.
+    pub row: RowId,
+    /// Counts the publications: one more than seen last means that `row` tells all.
+    pub seq: u64,
+}
+
+/// PRIMARY (topic_id, priority): publishes that a row at `row` or above is ready again, in the
+/// transaction that made it so. The row's lock makes the order of `seq` the order of commits.
+///
+/// # Errors
+/// A database failure.
+pub async fn publish(
+    conn: &mut AsyncMysqlConnection,
+    topic: TopicId,
+    priority: Priority,
+    row: RowId,
+) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_floor (topic_id, priority, floor, seq) VALUES (?, ?, ?, 1) \
+         ON DUPLICATE KEY UPDATE floor = ?, seq = seq + 1",
+    )
+    .number(topic.0)
+    .number(priority.stored())
+    .number(row.0)
+    .number(row.0);
+    execute(conn, "publish the floor", statement).await?;
+    Ok(())
+}
+
+/// What a worker has to know of the topics at every moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// The last publications.
+    pub floors: Vec<Floor>,
+    /// The topics whose claims are paused.
+    pub paused: Vec<TopicId>,
+    /// Whether nobody sweeps: the sweeper's name lock is free.
+    pub unswept: bool,
+}
+
+/// PRIMARY of both tables, each a few rows: floors and pauses in one round trip. Doubles as the
+/// probe that tells at once when the session is lost.
+///
+/// # Errors
+/// A database failure.
+pub async fn pulse(conn: &mut AsyncMysqlConnection) -> Result<Pulse> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Integer)]
+        kind: i32,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        topic_id: u32,
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        floor: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        seq: u64,
+        #[diesel(sql_type = Bool)]
+        unswept: bool,
+    }
+    let statement = Statement::new(format!(
+        "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS unswept FROM queue_floor \
+         UNION ALL SELECT 1, id, 0, 0, 0, FALSE FROM queue_topic WHERE claim_paused \
+         UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
+        super::duty::SWEEPER_LOCK
+    ));
+    let rows: Vec<Row> = load(conn, "probe", statement).await?;
+    let mut pulse = Pulse::default();
+    for row in rows {
+        match row.kind {
+            0 => pulse.floors.push(Floor {
+                topic: TopicId(row.topic_id),
+                priority: Priority::from_stored(row.priority),
+                row: RowId(row.floor),
+                seq: row.seq,
+            }),
+            1 => pulse.paused.push(TopicId(row.topic_id)),
+            _ => pulse.unswept = row.unswept,
+        }
+    }
+    Ok(pulse)
+}

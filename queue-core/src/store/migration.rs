@@ -1,0 +1,76 @@
+//! The ledger of applied migrations. diesel's own would be `__diesel_schema_migrations`, which the
+//! user's own application may already have in this database.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Nullable};
+use diesel_async::AsyncMysqlConnection;
+
+use super::{Statement, execute, load};
+use crate::error::{Fault, Result};
+
+/// No index: takes the migrator's name lock, which the connection's end gives back.
+///
+/// # Errors
+/// A database failure.
+pub async fn take_lock(conn: &mut AsyncMysqlConnection, wait: Duration) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<BigInt>)]
+        got: Option<i64>,
+    }
+    let statement = Statement::new(
+        "SELECT GET_LOCK(CONCAT('queue:migrate:', LEFT(SHA2(DATABASE(), 256), 40)), ?) AS got",
+    )
+    .number(wait.as_secs());
+    let rows: Vec<Row> = load(conn, "take the migrator's lock", statement).await?;
+    Ok(rows.first().and_then(|row| row.got) == Some(1))
+}
+
+/// Makes the ledger unless it is there.
+///
+/// # Errors
+/// A database failure.
+pub async fn make_ledger(conn: &mut AsyncMysqlConnection) -> Result<()> {
+    let statement = Statement::new(
+        "CREATE TABLE IF NOT EXISTS queue_schema_migration (name VARBINARY(64) NOT NULL, \
+         applied_at DATETIME(6) NOT NULL, PRIMARY KEY (name)) ENGINE = InnoDB",
+    );
+    execute(conn, "make the ledger of migrations", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY (name): the migrations that the database has; none when it has no ledger yet.
+///
+/// # Errors
+/// A database failure.
+pub async fn applied(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+    }
+    let statement = Statement::new("SELECT name FROM queue_schema_migration ORDER BY name");
+    match load::<Row>(conn, "read the ledger of migrations", statement).await {
+        Ok(rows) => Ok(rows
+            .into_iter()
+            .map(|row| String::from_utf8_lossy(&row.name).into_owned())
+            .collect()),
+        Err(error) if error.fault() == Fault::Schema => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// PRIMARY (name): notes a migration as applied.
+///
+/// # Errors
+/// A database failure.
+pub async fn record(conn: &mut AsyncMysqlConnection, name: &str) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_schema_migration (name, applied_at) VALUES (?, UTC_TIMESTAMP(6))",
+    )
+    .bytes(name.as_bytes().to_vec());
+    execute(conn, "note the migration", statement).await?;
+    Ok(())
+}

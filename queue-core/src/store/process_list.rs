@@ -1,0 +1,68 @@
+//! The server's process list: which connections live.
+
+use std::collections::HashSet;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Text, Unsigned};
+use diesel_async::AsyncMysqlConnection;
+
+use super::{Statement, load};
+use crate::error::Result;
+use crate::message::ConnId;
+
+/// `SHOW PROCESSLIST`: the connections this account may see.
+///
+/// # Errors
+/// A database failure.
+pub async fn show(conn: &mut AsyncMysqlConnection) -> Result<HashSet<ConnId>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
+        id: u64,
+    }
+    let rows: Vec<Row> =
+        load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
+    Ok(rows.into_iter().map(|row| ConnId(row.id)).collect())
+}
+
+/// What this session is allowed to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// The account as the server matched it, `user@host`.
+    pub account: String,
+    /// Its own connection.
+    pub conn: ConnId,
+    /// Whether a grant names PROCESS, so that every connection is listed.
+    pub process: bool,
+}
+
+/// No index: the account, the connection id and whether PROCESS is granted globally.
+///
+/// # Errors
+/// A database failure.
+pub async fn sight(conn: &mut AsyncMysqlConnection) -> Result<Sight> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text)]
+        account: String,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        conn_id: u64,
+        #[diesel(sql_type = BigInt)]
+        process: i64,
+    }
+    // The grantee is quoted as 'user'@'host'; only a grant on *.* shows other accounts' threads.
+    let statement = Statement::new(
+        "SELECT CURRENT_USER() AS account, CONNECTION_ID() AS conn_id, \
+         (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES \
+          WHERE PRIVILEGE_TYPE = 'PROCESS' AND GRANTEE = CONCAT('''', \
+          SUBSTRING_INDEX(CURRENT_USER(), '@', 1), '''@''', \
+          SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')) AS process",
+    );
+    let rows: Vec<Row> = load(conn, "read the account's grants", statement).await?;
+    let row = rows.into_iter().next().ok_or(crate::Error::Counts {
+        operation: "read the account's grants",
+        expected: 1,
+        found: 0,
+    })?;
+    Ok(Sight { account: row.account, conn: ConnId(row.conn_id), process: row.process > 0 })
+}

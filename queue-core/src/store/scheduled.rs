@@ -1,0 +1,84 @@
+//! Messages that become ready later: retries now, delays with the delivery guarantees.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
+use diesel_async::AsyncMysqlConnection;
+
+use super::moves::equal;
+use super::row_set::RowSet;
+use super::{Statement, execute, load};
+use crate::error::{Error, Result};
+use crate::message::{Priority, RowId};
+use crate::topic::TopicId;
+
+/// A due message, locked by this transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Its row among the scheduled.
+    pub row: RowId,
+    /// Its topic.
+    pub topic: TopicId,
+    /// Its priority.
+    pub priority: Priority,
+}
+
+/// PRIMARY (due_at, id): locks up to `limit` due messages, passing over those that another
+/// promoter has locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock_due(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec<Due>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        topic_id: u32,
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+    }
+    let statement = Statement::new(
+        "SELECT id, topic_id, priority FROM queue_scheduled FORCE INDEX (PRIMARY) \
+         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT ? FOR UPDATE SKIP LOCKED",
+    )
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "promote: lock due messages", statement).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Due {
+            row: RowId(row.id),
+            topic: TopicId(row.topic_id),
+            priority: Priority::from_stored(row.priority),
+        })
+        .collect())
+}
+
+/// KEY (id): moves locked rows to the hot table, in order of their due time, and returns the
+/// lowest row they got there.
+///
+/// # Errors
+/// [`Error::Counts`]; a database failure.
+pub async fn promote(conn: &mut AsyncMysqlConnection, rows: &RowSet) -> Result<RowId> {
+    #[derive(QueryableByName)]
+    struct Inserted {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
+         enqueued_at, ordering_key, biz_id, headers, body";
+    const OPERATION: &str = "promote";
+    let (condition, ids) = rows.condition();
+    let insert = Statement::new(format!(
+        "INSERT INTO queue_message ({CARRIED}) SELECT {CARRIED} FROM queue_scheduled \
+         WHERE {condition} ORDER BY due_at, id"
+    ))
+    .numbers(ids.clone());
+    equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
+    let first: Vec<Inserted> =
+        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
+    let delete =
+        Statement::new(format!("DELETE FROM queue_scheduled WHERE {condition}")).numbers(ids);
+    equal(OPERATION, rows.len(), execute(conn, OPERATION, delete).await?)?;
+    let first = first.first().map(|row| RowId(row.id));
+    first.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })
+}

@@ -1,0 +1,138 @@
+use std::borrow::Cow;
+
+use diesel::mysql::Mysql;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned, Untyped};
+use diesel::{QueryResult, QueryableByName};
+use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
+
+use crate::error::{Error, Result};
+
+/// SQL text with `?` for each bound value.
+///
+/// diesel's own `sql_query` is prepared anew at every call (two round trips instead of one, in the
+/// wire trace behind this); this one is kept prepared by its text. So the text must have few
+/// shapes: numbers and names are bound, never written into it, and lists come padded
+/// ([`RowSet`](super::row_set::RowSet)).
+#[derive(Debug, Clone)]
+pub(super) struct Statement<'q> {
+    sql: Cow<'static, str>,
+    values: Vec<Value<'q>>,
+}
+
+#[derive(Debug, Clone)]
+enum Value<'q> {
+    Number(u64),
+    Signed(i64),
+    Bytes(Cow<'q, [u8]>),
+    MaybeBytes(Option<Cow<'q, [u8]>>),
+    MaybeNumber(Option<u64>),
+}
+
+impl<'q> Statement<'q> {
+    pub(super) fn new(sql: impl Into<Cow<'static, str>>) -> Self {
+        Self { sql: sql.into(), values: Vec::new() }
+    }
+
+    pub(super) fn sql(mut self, text: &str) -> Self {
+        self.sql.to_mut().push_str(text);
+        self
+    }
+
+    /// This statement's text and values, then those of `tail`.
+    pub(super) fn followed_by(mut self, tail: Self) -> Self {
+        self.sql.to_mut().push_str(&tail.sql);
+        self.values.extend(tail.values);
+        self
+    }
+
+    pub(super) fn number(mut self, value: impl Into<u64>) -> Self {
+        self.values.push(Value::Number(value.into()));
+        self
+    }
+
+    pub(super) fn signed(mut self, value: i64) -> Self {
+        self.values.push(Value::Signed(value));
+        self
+    }
+
+    pub(super) fn maybe_number(mut self, value: Option<u64>) -> Self {
+        self.values.push(Value::MaybeNumber(value));
+        self
+    }
+
+    pub(super) fn numbers(mut self, values: impl IntoIterator<Item = u64>) -> Self {
+        self.values.extend(values.into_iter().map(Value::Number));
+        self
+    }
+
+    pub(super) fn bytes(mut self, value: impl Into<Cow<'q, [u8]>>) -> Self {
+        self.values.push(Value::Bytes(value.into()));
+        self
+    }
+
+    pub(super) fn maybe_bytes(mut self, value: Option<impl Into<Cow<'q, [u8]>>>) -> Self {
+        self.values.push(Value::MaybeBytes(value.map(Into::into)));
+        self
+    }
+}
+
+impl QueryFragment<Mysql> for Statement<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        let mut texts = self.sql.split('?');
+        out.push_sql(texts.next().unwrap_or_default());
+        for (value, text) in self.values.iter().zip(&mut texts) {
+            match value {
+                Value::Number(number) => {
+                    out.push_bind_param::<Unsigned<BigInt>, u64>(number)?;
+                }
+                Value::Signed(number) => out.push_bind_param::<BigInt, i64>(number)?,
+                Value::MaybeNumber(number) => {
+                    out.push_bind_param::<Nullable<Unsigned<BigInt>>, Option<u64>>(number)?;
+                }
+                Value::Bytes(bytes) => out.push_bind_param::<Binary, Cow<'_, [u8]>>(bytes)?,
+                Value::MaybeBytes(bytes) => {
+                    out.push_bind_param::<Nullable<Binary>, Option<Cow<'_, [u8]>>>(bytes)?;
+                }
+            }
+            out.push_sql(text);
+        }
+        debug_assert!(texts.next().is_none(), "a ? without a value in: {}", self.sql);
+        Ok(())
+    }
+}
+
+impl QueryId for Statement<'_> {
+    type QueryId = ();
+    // The text is the key of the statement cache.
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Statement<'_> {
+    type SqlType = Untyped;
+}
+
+impl<Conn> diesel::RunQueryDsl<Conn> for Statement<'_> {}
+
+/// Runs a statement; the number of rows it matched.
+pub(super) async fn execute(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<usize> {
+    RunQueryDsl::execute(statement, conn).await.map_err(|error| Error::database(operation, &error))
+}
+
+/// Runs a query; its rows by column name.
+pub(super) async fn load<T>(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<Vec<T>>
+where
+    T: QueryableByName<Mysql> + Send + 'static,
+{
+    RunQueryDsl::load::<T>(statement, conn)
+        .await
+        .map_err(|error| Error::database(operation, &error))
+}

@@ -1,0 +1,183 @@
+//! Names of metrics, and the one function for each event that counts it. No other file names a
+//! metric (clippy forbids the raw macros), so that docs/metrics.md can be checked against this.
+
+#![allow(clippy::disallowed_macros)]
+
+use std::time::Duration;
+
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+
+use crate::error::Fault;
+use crate::store::inspect::Depth;
+use crate::store::worker::Role;
+
+macro_rules! names {
+    ($($name:ident = $text:literal, $kind:ident, $unit:ident, $meaning:literal;)*) => {
+        $(const $name: &str = $text;)*
+
+        /// Every metric: name, type and meaning, as the documentation lists them.
+        pub const METRICS: &[(&str, &str, &str)] =
+            &[$(($text, stringify!($kind), $meaning)),*];
+
+        /// Tells the installed recorder what each metric means; call once after installing it.
+        pub fn describe() {
+            $(names!(@describe $kind, $text, $unit, $meaning);)*
+        }
+    };
+    (@describe counter, $text:literal, $unit:ident, $meaning:literal) => {
+        describe_counter!($text, Unit::$unit, $meaning)
+    };
+    (@describe gauge, $text:literal, $unit:ident, $meaning:literal) => {
+        describe_gauge!($text, Unit::$unit, $meaning)
+    };
+    (@describe histogram, $text:literal, $unit:ident, $meaning:literal) => {
+        describe_histogram!($text, Unit::$unit, $meaning)
+    };
+}
+
+names! {
+    ENQUEUED = "queue_enqueued_total", counter, Count, "Messages enqueued and committed by this process, by topic.";
+    RESENT = "queue_resent_total", counter, Count, "Batches sent again after a lost or refused reply, by topic.";
+    CLAIMED = "queue_claimed_total", counter, Count, "Messages claimed, by topic.";
+    SETTLED = "queue_settled_total", counter, Count, "Deliveries settled, by topic and verb.";
+    FENCED = "queue_fenced_total", counter, Count, "Settles refused because the claim had been taken back, by topic.";
+    UNKNOWN = "queue_unknown_settles_total", counter, Count, "Settles whose commit had no answer and whose rows were gone on looking again, by topic.";
+    CONFLICTS = "queue_conflicts_total", counter, Count, "Transactions run again after a deadlock or lock wait, by operation and fault.";
+    SESSIONS_LOST = "queue_sessions_lost_total", counter, Count, "Sessions of this worker that were lost, by role.";
+    WORKERS_DIED = "queue_workers_died_total", counter, Count, "Times this process found its worker declared dead.";
+    RUN_SECONDS = "queue_run_seconds", histogram, Seconds, "Time a handler ran, by topic and outcome.";
+    PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue to claim by the server's clock, first deliveries only, by topic.";
+    RUNNING = "queue_running", gauge, Count, "Handlers running now, by topic.";
+    HELD = "queue_held", gauge, Count, "Deliveries claimed and not yet settled, by topic.";
+    DECLARED_DEAD = "queue_workers_declared_dead_total", counter, Count, "Workers this sweeper declared dead, by reason.";
+    RESCUED = "queue_rescued_total", counter, Count, "Messages taken back from dead workers.";
+    CRASH_LETTERS = "queue_crash_dead_letters_total", counter, Count, "Messages dead-lettered because their worker crashed on them alone too often.";
+    PROMOTED = "queue_promoted_total", counter, Count, "Due messages made ready.";
+    PRUNED = "queue_pruned_total", counter, Count, "Rows removed at the end of their time, by table.";
+    DUTY_RUNS = "queue_duty_runs_total", counter, Count, "Runs of a duty, by duty and outcome.";
+    DUTY_SECONDS = "queue_duty_seconds", histogram, Seconds, "Time a duty took, by duty.";
+    SWEEPING = "queue_sweeping", gauge, Count, "1 while this process is the one that sweeps.";
+    LIST_PROVED = "queue_process_list_proved", gauge, Count, "1 when the process list is proved complete, 0 when only locks and beats decide.";
+    WORKERS_ALIVE = "queue_workers_alive", gauge, Count, "Workers alive at the last sweep.";
+    DEPTH = "queue_depth", gauge, Count, "Messages of a topic by state, counted up to 10000.";
+    OLDEST_SECONDS = "queue_oldest_age_seconds", gauge, Seconds, "Age of a topic's oldest message that is not settled.";
+}
+
+/// Messages were enqueued and committed.
+pub fn enqueued(topic: &str, messages: usize) {
+    counter!(ENQUEUED, "topic" => topic.to_owned()).increment(messages as u64);
+}
+
+/// A batch is sent again.
+pub fn resent(topic: &str) {
+    counter!(RESENT, "topic" => topic.to_owned()).increment(1);
+}
+
+/// Messages were claimed.
+pub fn claimed(topic: &str, messages: usize) {
+    counter!(CLAIMED, "topic" => topic.to_owned()).increment(messages as u64);
+}
+
+/// The first delivery of a message was claimed so long after its enqueue.
+pub fn picked_up(topic: &str, after: Duration) {
+    histogram!(PICKUP_SECONDS, "topic" => topic.to_owned()).record(after);
+}
+
+/// A delivery was settled.
+pub fn settled(topic: &str, verb: &'static str) {
+    counter!(SETTLED, "topic" => topic.to_owned(), "verb" => verb).increment(1);
+}
+
+/// A settle was refused by the fence.
+pub fn fenced(topic: &str) {
+    counter!(FENCED, "topic" => topic.to_owned()).increment(1);
+}
+
+/// A settle had no answer, and its row was gone on looking again.
+pub fn settled_unknown(topic: &str) {
+    counter!(UNKNOWN, "topic" => topic.to_owned()).increment(1);
+}
+
+/// A transaction of the library's own is run again.
+pub fn conflict_retried(operation: &'static str, fault: Fault) {
+    let fault = if fault == Fault::LockWait { "lock_wait" } else { "deadlock" };
+    counter!(CONFLICTS, "operation" => operation, "fault" => fault).increment(1);
+}
+
+/// A session of the worker was lost.
+pub fn session_lost(role: Role) {
+    counter!(SESSIONS_LOST, "role" => if role == Role::Life { "life" } else { "work" })
+        .increment(1);
+}
+
+/// This process found its worker declared dead.
+pub fn worker_died() {
+    counter!(WORKERS_DIED).increment(1);
+}
+
+/// A handler ended.
+pub fn ran(topic: &str, outcome: &'static str, time: Duration) {
+    histogram!(RUN_SECONDS, "topic" => topic.to_owned(), "outcome" => outcome).record(time);
+}
+
+/// How many handlers run, and how many deliveries are held.
+pub fn in_flight(topic: &str, running: usize, held: usize) {
+    gauge!(RUNNING, "topic" => topic.to_owned()).set(running as f64);
+    gauge!(HELD, "topic" => topic.to_owned()).set(held as f64);
+}
+
+/// A worker was declared dead.
+pub fn declared_dead(reason: &'static str) {
+    counter!(DECLARED_DEAD, "reason" => reason).increment(1);
+}
+
+/// Messages were taken back from a dead worker.
+pub fn rescued(freed: usize, dead_lettered: usize) {
+    counter!(RESCUED).increment(freed as u64);
+    counter!(CRASH_LETTERS).increment(dead_lettered as u64);
+}
+
+/// Due messages became ready.
+pub fn promoted(messages: usize) {
+    counter!(PROMOTED).increment(messages as u64);
+}
+
+/// Rows were removed at the end of their time.
+pub fn pruned(table: &'static str, rows: usize) {
+    counter!(PRUNED, "table" => table).increment(rows as u64);
+}
+
+/// A duty ran.
+pub fn duty_ran(duty: &'static str, ok: bool, time: Duration) {
+    let outcome = if ok { "ok" } else { "error" };
+    counter!(DUTY_RUNS, "duty" => duty, "outcome" => outcome).increment(1);
+    histogram!(DUTY_SECONDS, "duty" => duty).record(time);
+}
+
+/// Whether this process is the one that sweeps.
+pub fn sweeping(now: bool) {
+    gauge!(SWEEPING).set(f64::from(u8::from(now)));
+}
+
+/// What the last sweep saw.
+pub fn swept(workers_alive: usize, list_proved: bool) {
+    gauge!(WORKERS_ALIVE).set(workers_alive as f64);
+    gauge!(LIST_PROVED).set(f64::from(u8::from(list_proved)));
+}
+
+/// A topic's depth.
+pub fn depth(topic: &str, depth: &Depth) {
+    let states = [
+        ("unsettled", depth.unsettled),
+        ("claimed", depth.claimed),
+        ("scheduled", depth.scheduled),
+        ("dead", depth.dead),
+    ];
+    for (state, n) in states {
+        gauge!(DEPTH, "topic" => topic.to_owned(), "state" => state).set(n as f64);
+    }
+    let age = Duration::from_millis(depth.oldest_age_ms.unwrap_or(0));
+    gauge!(OLDEST_SECONDS, "topic" => topic.to_owned()).set(age.as_secs_f64());
+}

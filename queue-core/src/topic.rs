@@ -1,0 +1,9 @@
+//! A topic, its settings and its retry policy.
+
+mod name;
+mod retry;
+mod settings;
+
+pub use self::name::TopicName;
+pub use self::retry::RetryPolicy;
+pub use self::settings::{OnDone, Topic, TopicId, TopicSettings, TopicState};

@@ -1,0 +1,79 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The longest topic name, in bytes.
+pub const NAME_LIMIT: usize = 64;
+
+/// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TopicName(String);
+
+impl TopicName {
+    /// Checks and takes a name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] if it is empty, too long or has another character.
+    pub fn new(name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if name.is_empty() || name.len() > NAME_LIMIT || !name.bytes().all(allowed) {
+            return Err(Error::InvalidName { name });
+        }
+        Ok(Self(name))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for TopicName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for TopicName {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
+impl From<TopicName> for String {
+    fn from(name: TopicName) -> Self {
+        name.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_whitelisted_bytes() {
+        for good in ["a", "Mail.v2_x-1", &"x".repeat(NAME_LIMIT)] {
+            assert!(TopicName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a'", "a`", "../a", "é", "a\n", "ａ", &"x".repeat(NAME_LIMIT + 1)]
+        {
+            assert!(TopicName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

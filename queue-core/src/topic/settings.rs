@@ -1,0 +1,75 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::topic::{RetryPolicy, TopicName};
+
+/// A topic's number in the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TopicId(pub u32);
+
+/// What becomes of a message's row once it is handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDone {
+    /// The row is deleted.
+    Delete,
+    /// The row moves to the archive and is pruned after this time.
+    Keep(#[serde(with = "humantime_serde")] Duration),
+}
+
+/// What a topic's owner can set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicSettings {
+    /// The largest body, in bytes. Default 4 MiB.
+    pub body_limit: u32,
+    /// Failures after which a message is dead-lettered. Default 16.
+    pub max_attempts: u32,
+    /// Crashes of a worker that held the message alone after which it is dead-lettered. Default 3.
+    pub max_crashes: u32,
+    /// How long a failed message waits. Default 1 s, doubling, at most 1 h.
+    pub retry: RetryPolicy,
+    /// The longest run of a handler. Default none: a claim lives as long as its owner.
+    #[serde(with = "humantime_serde")]
+    pub max_run_time: Option<Duration>,
+    /// What becomes of handled messages. Default: deleted.
+    pub on_done: OnDone,
+}
+
+impl Default for TopicSettings {
+    fn default() -> Self {
+        Self {
+            body_limit: 4 * 1024 * 1024,
+            max_attempts: 16,
+            max_crashes: 3,
+            retry: RetryPolicy { base: Duration::from_secs(1), cap: Duration::from_secs(3600) },
+            max_run_time: None,
+            on_done: OnDone::Delete,
+        }
+    }
+}
+
+/// What flows through a topic at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicState {
+    /// Producers are refused.
+    pub enqueue_paused: bool,
+    /// Consumers claim nothing; messages wait.
+    pub claim_paused: bool,
+}
+
+/// A topic as the database has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topic {
+    /// Its number.
+    pub id: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// What its owner set.
+    #[serde(flatten)]
+    pub settings: TopicSettings,
+    /// What flows through it.
+    #[serde(flatten)]
+    pub state: TopicState,
+}

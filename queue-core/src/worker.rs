@@ -1,0 +1,157 @@
+//! A worker: a consumer's registration, and the two dedicated sessions that are its lease.
+//!
+//! *Life* holds a name lock and beats; *work* claims and settles. Each is driven by an actor on a
+//! thread of its own, so that a handler that blocks its runtime stops no beat, and no query is
+//! cancelled half-way. Callers talk to them through channels.
+
+mod actor;
+mod cursor;
+mod held;
+mod life;
+mod options;
+mod settling;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
+
+pub use self::cursor::Claimed;
+pub use self::options::{ClaimStrategy, WorkerOptions};
+pub use self::settling::{SettleOutcome, Settled};
+
+use self::work::Command;
+use crate::error::{Error, Result};
+use crate::message::WorkerId;
+use crate::store::floor::Pulse;
+use crate::topic::TopicId;
+
+/// How a worker fares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// Its sessions speak with the server.
+    Alive,
+    /// The server has not answered for almost a lease: others may soon take the claims back, so
+    /// handlers should stop. It may come alive again.
+    Silent,
+    /// Declared dead: its claims are lost for ever; register anew.
+    Dead {
+        /// What its row says, if it could be read.
+        reason: String,
+    },
+}
+
+/// What the life session last learned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Life {
+    /// How the worker fares.
+    pub phase: Phase,
+    /// Floors, paused topics, and whether anybody sweeps.
+    pub pulse: Arc<Pulse>,
+}
+
+/// A registered worker. Cheap to clone; it ends with [`Worker::stop`] or with the process.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    id: WorkerId,
+    instance: Uuid,
+    lease: Duration,
+    life: watch::Receiver<Life>,
+    commands: mpsc::UnboundedSender<Command>,
+    stop_life: mpsc::Sender<oneshot::Sender<()>>,
+}
+
+impl Worker {
+    /// Registers a worker and starts its sessions.
+    ///
+    /// # Errors
+    /// [`Error::Connect`]; [`Error::Schema`]; a database failure.
+    pub async fn start(options: WorkerOptions) -> Result<Self> {
+        let instance = Uuid::new_v4();
+        let lease = options.lease;
+        let life = life::start(options.clone(), instance).await?;
+        let commands = work::start(options, instance, life.id, life.watch.clone()).await?;
+        Ok(Self { id: life.id, instance, lease, life: life.watch, commands, stop_life: life.stop })
+    }
+
+    /// Its registration.
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// Random for this registration.
+    #[must_use]
+    pub fn instance(&self) -> Uuid {
+        self.instance
+    }
+
+    /// After this silence the server drops its sessions.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// How it fares, and what the topics do.
+    #[must_use]
+    pub fn life(&self) -> watch::Receiver<Life> {
+        self.life.clone()
+    }
+
+    /// Claims up to `limit` ready messages of one priority of a topic, in order.
+    ///
+    /// # Errors
+    /// [`Error::WorkerDead`]; a database failure, after which nothing is claimed.
+    pub async fn claim(&self, topic: TopicId, limit: u32) -> Result<Claimed> {
+        self.ask(|reply| Command::Claim { topic, limit, reply }).await?
+    }
+
+    /// Claims one suspect of a topic; call it only while nothing else is held, so that a crash
+    /// tells on it alone.
+    ///
+    /// # Errors
+    /// As [`Worker::claim`].
+    pub async fn claim_suspect(&self, topic: TopicId) -> Result<Claimed> {
+        self.ask(|reply| Command::ClaimSuspect { topic, reply }).await?
+    }
+
+    /// Settles deliveries, however long it takes: what is settled is settled when this returns.
+    ///
+    /// # Errors
+    /// [`Error::WorkerDead`] when the claims have been taken back.
+    pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+        self.ask(|reply| Command::Settle { batch, reply }).await?
+    }
+
+    /// Releases what is still held and deregisters.
+    ///
+    /// # Errors
+    /// [`Error::WorkerDead`], when there is nothing left to release; a database failure, after
+    /// which the janitor releases.
+    pub async fn stop(&self) -> Result<()> {
+        let released = match self.ask(|reply| Command::Stop { reply }).await {
+            Ok(released) => released,
+            Err(error) => Err(error),
+        };
+        let (done, stopped) = oneshot::channel();
+        if self.stop_life.send(done).await.is_ok() {
+            drop(stopped.await);
+        }
+        released
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).map_err(|_| self.ended())?;
+        answer.await.map_err(|_| self.ended())
+    }
+
+    fn ended(&self) -> Error {
+        match &self.life.borrow().phase {
+            Phase::Dead { reason } => Error::WorkerDead { reason: reason.clone() },
+            _ => Error::WorkerStopped,
+        }
+    }
+}

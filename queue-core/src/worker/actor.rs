@@ -1,0 +1,24 @@
+//! An actor: a future on a thread and runtime of its own.
+
+use std::future::Future;
+
+use crate::error::{Error, Fault, Result};
+
+/// Runs `actor` on a thread named `name` until it ends.
+pub(super) fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -> Result<()>
+where
+    F: Future<Output = ()>,
+{
+    let failed = |error: std::io::Error| Error::Database {
+        operation: "start a worker's thread",
+        fault: Fault::Other,
+        message: error.to_string(),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || runtime.block_on(actor()))
+        .map_err(failed)?;
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! The life session: name lock, beats, probes. What it learns goes to a watch channel.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
+
+use super::{Life, Phase, WorkerOptions, actor};
+use crate::connection::{Session, SessionKind};
+use crate::error::{Error, Result};
+use crate::message::WorkerId;
+use crate::store::floor::{self, Pulse};
+use crate::store::worker::{self, Registration, Role};
+use crate::telemetry;
+
+/// How often the session is probed. A lost session must be taken up again before the janitor's
+/// grace (1 s) is over, or a mere reconnect would cost a second run.
+const PROBE: Duration = Duration::from_millis(200);
+
+/// How long before the end of its lease a worker without answers stops trusting its claims.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// The name lock is asked for in whole seconds; see [`worker::take_lock`].
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+
+pub(super) struct Started {
+    pub(super) id: WorkerId,
+    pub(super) watch: watch::Receiver<Life>,
+    pub(super) stop: mpsc::Sender<oneshot::Sender<()>>,
+}
+
+/// Registers the worker and leaves its life session to an actor.
+pub(super) async fn start(options: WorkerOptions, instance: Uuid) -> Result<Started> {
+    let (ready, registered) = oneshot::channel();
+    let (publish, watch) =
+        watch::channel(Life { phase: Phase::Alive, pulse: Arc::new(Pulse::default()) });
+    let (stop, stops) = mpsc::channel(1);
+    actor::spawn("queue-life", move || async move {
+        let registration = Registration {
+            instance,
+            client_id: format!("{} {instance}", options.client_id),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            lease: options.lease,
+        };
+        match register(&options, &registration).await {
+            Ok((session, id)) => {
+                if ready.send(Ok(id)).is_ok() {
+                    let answered = Answered::new();
+                    let life = LifeSession { options, instance, id, session, publish, answered };
+                    life.run(stops).await;
+                }
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    })?;
+    let id = registered.await.map_err(|_| Error::WorkerStopped)??;
+    Ok(Started { id, watch, stop })
+}
+
+async fn register(options: &WorkerOptions, who: &Registration) -> Result<(Session, WorkerId)> {
+    let kind = SessionKind::Leased(options.lease);
+    let mut session = Session::open(&options.url, kind, options.deadline()).await?;
+    let id = session
+        .call("register the worker", async |conn| {
+            worker::take_lock(conn, who.instance, Role::Life, LOCK_WAIT).await?;
+            let incarnation = worker::incarnation(conn).await?;
+            worker::register(conn, who, &incarnation).await
+        })
+        .await?;
+    Ok((session, id))
+}
+
+/// When the server last answered, counted from before the question was sent: the server counts
+/// its silence from no earlier.
+#[derive(Clone)]
+struct Answered(Arc<Mutex<Instant>>);
+
+impl Answered {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    fn set(&self, asked: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+
+    fn age(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+}
+
+struct LifeSession {
+    options: WorkerOptions,
+    instance: Uuid,
+    id: WorkerId,
+    session: Session,
+    publish: watch::Sender<Life>,
+    answered: Answered,
+}
+
+impl LifeSession {
+    async fn run(mut self, mut stops: mpsc::Receiver<oneshot::Sender<()>>) {
+        // Watches on the side, because a call may take as long as its deadline.
+        let silence =
+            watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
+        let silence = tokio::spawn(silence);
+        let mut next_beat = Instant::now() + self.options.beat;
+        let stopped = loop {
+            // Only a timer and a channel are waited on here, never the connection.
+            tokio::select! {
+                stopped = stops.recv() => break stopped,
+                () = tokio::time::sleep(PROBE) => {}
+            }
+            let asked = Instant::now();
+            let beat_due = asked >= next_beat;
+            match self.step(beat_due).await {
+                Ok(pulse) => {
+                    self.answered.set(asked);
+                    if beat_due {
+                        next_beat = asked + self.options.beat;
+                    }
+                    self.publish_alive(pulse);
+                }
+                Err(Error::WorkerDead { reason }) => {
+                    telemetry::worker_died();
+                    tracing::warn!(worker.id = %self.id, reason, "Worker was declared dead.");
+                    self.publish.send_modify(|life| life.phase = Phase::Dead { reason });
+                    break None;
+                }
+                Err(error) => tracing::debug!(worker.id = %self.id, %error, "Life session fails."),
+            }
+        };
+        silence.abort();
+        if let Some(done) = stopped {
+            let id = self.id;
+            let ended = self.session.call("deregister", async |conn| worker::stop(conn, id).await);
+            if let Err(error) = ended.await {
+                tracing::warn!(worker.id = %id, %error, "Worker was not deregistered.");
+            }
+            // The receiver may be gone, which is as good.
+            let _gone = done.send(());
+        }
+    }
+
+    /// One probe, after a beat if one is due, after a reconnect if the session is lost.
+    async fn step(&mut self, beat_due: bool) -> Result<Pulse> {
+        let id = self.id;
+        let was_lost = self.session.is_lost();
+        if was_lost {
+            self.reopen().await?;
+        }
+        let pulse = self
+            .session
+            .call("probe", async |conn| {
+                if beat_due && worker::beat(conn, id).await? == 0 {
+                    let row = worker::find(conn, id).await?;
+                    let reason = row.and_then(|row| row.end_reason);
+                    let reason = reason.unwrap_or_else(|| "its row is gone".to_owned());
+                    return Err(Error::WorkerDead { reason });
+                }
+                floor::pulse(conn).await
+            })
+            .await;
+        if self.session.is_lost() && !was_lost {
+            telemetry::session_lost(Role::Life);
+            tracing::warn!(worker.id = %id, "Life session lost; reconnecting.");
+        }
+        pulse
+    }
+
+    /// A new connection takes the name lock first: then no statement of the old one can commit.
+    async fn reopen(&mut self) -> Result<()> {
+        let (id, instance) = (self.id, self.instance);
+        let kind = SessionKind::Leased(self.options.lease);
+        let mut session = Session::open(&self.options.url, kind, self.options.deadline()).await?;
+        let adopted = session.call("adopt the worker", async |conn| {
+            if !worker::take_lock(conn, instance, Role::Life, LOCK_WAIT).await? {
+                return Err(lock_held());
+            }
+            let incarnation = worker::incarnation(conn).await?;
+            worker::adopt(conn, id, Role::Life, &incarnation).await
+        });
+        if adopted.await? == 0 {
+            return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
+        }
+        self.session = session;
+        tracing::info!(worker.id = %id, "Life session taken up again.");
+        Ok(())
+    }
+
+    fn publish_alive(&self, pulse: Pulse) {
+        self.publish.send_if_modified(|life| {
+            let changed = life.phase != Phase::Alive || *life.pulse != pulse;
+            life.phase = Phase::Alive;
+            life.pulse = Arc::new(pulse);
+            changed
+        });
+    }
+}
+
+/// The old session still holds the lock: the server has not noticed its end yet.
+pub(super) fn lock_held() -> Error {
+    Error::Database {
+        operation: "take the worker's name lock",
+        fault: crate::error::Fault::LockWait,
+        message: "the worker's old session still holds it".to_owned(),
+    }
+}
+
+async fn watch_silence(answered: Answered, lease: Duration, publish: watch::Sender<Life>) {
+    let limit = lease.saturating_sub(MARGIN).max(lease / 2);
+    loop {
+        tokio::time::sleep(PROBE).await;
+        if answered.age() >= limit {
+            publish.send_if_modified(|life| {
+                let silent = life.phase == Phase::Alive;
+                if silent {
+                    tracing::warn!("The server has been silent for almost a lease.");
+                    life.phase = Phase::Silent;
+                }
+                silent
+            });
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Settling a batch of deliveries in one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use diesel_async::AsyncMysqlConnection;
+
+use crate::error::Result;
+use crate::message::{ClaimNo, Delivery, Priority, RowId, Settlement, WorkerId};
+use crate::store::claim::{self, Fence};
+use crate::store::floor;
+use crate::store::moves::{self, Outcome, equal};
+use crate::store::row_set::RowSet;
+use crate::store::settle::{self, ClaimedRows};
+use crate::topic::{OnDone, TopicId};
+
+/// How long a discarded message's reason is kept where the topic keeps nothing else.
+const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A delivery and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// The topic of the delivery.
+    pub topic: TopicId,
+    /// The row's priority.
+    pub priority: Priority,
+    /// The row.
+    pub row: RowId,
+    /// The claim that holds it.
+    pub claim_no: ClaimNo,
+    /// What becomes of it.
+    pub settlement: Settlement,
+    /// What the topic does with handled messages.
+    pub on_done: OnDone,
+}
+
+impl Settled {
+    /// Settles `delivery`.
+    #[must_use]
+    pub fn new(delivery: &Delivery, settlement: Settlement, on_done: OnDone) -> Self {
+        Self {
+            topic: delivery.topic_id,
+            priority: delivery.priority,
+            row: delivery.row,
+            claim_no: delivery.claim_no,
+            settlement,
+            on_done,
+        }
+    }
+}
+
+/// What settling a delivery came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettleOutcome {
+    /// It is done.
+    Settled,
+    /// The claim had been taken back: nothing was changed.
+    Fenced,
+    /// A commit had no answer, and on looking again the row was not this claim's any more: most
+    /// likely that commit happened (history H12).
+    Unknown,
+}
+
+/// Rows of one claim with the same end.
+struct Group {
+    claimed: ClaimedRows,
+    settlement: Settlement,
+    on_done: OnDone,
+}
+
+/// Whether the quick way is taken: acks and releases without locking first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// Statement and count; a count that is off rolls all back.
+    Quick,
+    /// Rows are locked by key and fence first, and only those found are settled.
+    LockFirst,
+}
+
+/// A batch put in the order of the clustered key, so that two workers never lock crosswise.
+pub(super) struct Batch(Vec<Group>);
+
+impl Batch {
+    pub(super) fn new(worker: WorkerId, mut settled: Vec<Settled>) -> Self {
+        settled.sort_by_key(|one| (one.topic, one.priority, one.claim_no, one.row));
+        let mut groups: Vec<(Settled, Vec<RowId>)> = Vec::new();
+        for one in settled {
+            match groups.last_mut() {
+                Some((first, rows)) if same_end(first, &one) => rows.push(one.row),
+                _ => groups.push((one.clone(), vec![one.row])),
+            }
+        }
+        let group = |(first, rows): (Settled, Vec<RowId>)| Group {
+            claimed: ClaimedRows {
+                fence: Fence { worker, claim_no: first.claim_no },
+                topic: first.topic,
+                priority: first.priority,
+                rows: RowSet::new(rows),
+            },
+            settlement: first.settlement,
+            on_done: first.on_done,
+        };
+        Self(groups.into_iter().map(group).collect())
+    }
+
+    /// Settles the batch in the caller's transaction and forgets the claims it empties. Returns
+    /// the rows that were not the claims' own any more.
+    pub(super) async fn run(
+        &self,
+        conn: &mut AsyncMysqlConnection,
+        worker: WorkerId,
+        emptied: &[ClaimNo],
+        care: Care,
+    ) -> Result<Vec<(ClaimNo, RowId)>> {
+        let mut missing = Vec::new();
+        let mut floors: BTreeMap<(TopicId, Priority), RowId> = BTreeMap::new();
+        for group in &self.0 {
+            let own = group.settle(conn, care).await?;
+            let lost = group.claimed.rows.iter().filter(|row| !own.contains(row));
+            missing.extend(lost.map(|row| (group.claimed.fence.claim_no, row)));
+            if let (Settlement::Release, Some(lowest)) = (&group.settlement, own.first()) {
+                let floor = floors.entry((group.claimed.topic, group.claimed.priority));
+                floor.and_modify(|row| *row = (*row).min(*lowest)).or_insert(*lowest);
+            }
+        }
+        if !emptied.is_empty() {
+            claim::forget(conn, worker, emptied).await?;
+        }
+        for ((topic, priority), row) in floors {
+            if !priority.is_suspect() {
+                floor::publish(conn, topic, priority, row).await?;
+            }
+        }
+        Ok(missing)
+    }
+}
+
+fn same_end(a: &Settled, b: &Settled) -> bool {
+    (a.topic, a.priority, a.claim_no) == (b.topic, b.priority, b.claim_no)
+        && a.settlement == b.settlement
+        && a.on_done == b.on_done
+}
+
+impl Group {
+    /// Settles the group; the rows that were still the claim's own.
+    async fn settle(&self, conn: &mut AsyncMysqlConnection, care: Care) -> Result<BTreeSet<RowId>> {
+        let deletes = self.settlement == Settlement::Ack && self.on_done == OnDone::Delete;
+        let simple = deletes || self.settlement == Settlement::Release;
+        if simple && care == Care::Quick {
+            let n = self.settle_simply(conn, &self.claimed).await?;
+            equal("settle", self.claimed.rows.len(), n)?;
+            return Ok(self.claimed.rows.iter().collect());
+        }
+        let own = settle::lock_own(conn, &self.claimed).await?;
+        let claimed = self.claimed.with_rows(own);
+        if !claimed.rows.is_empty() {
+            if simple {
+                let n = self.settle_simply(conn, &claimed).await?;
+                equal("settle", claimed.rows.len(), n)?;
+            } else {
+                self.settle_by_move(conn, &claimed).await?;
+            }
+        }
+        Ok(claimed.rows.iter().collect())
+    }
+
+    async fn settle_simply(
+        &self,
+        conn: &mut AsyncMysqlConnection,
+        claimed: &ClaimedRows,
+    ) -> Result<usize> {
+        match self.settlement {
+            Settlement::Release => settle::release(conn, claimed).await,
+            _ => settle::ack(conn, claimed).await,
+        }
+    }
+
+    async fn settle_by_move(
+        &self,
+        conn: &mut AsyncMysqlConnection,
+        claimed: &ClaimedRows,
+    ) -> Result<()> {
+        let keep = match self.on_done {
+            OnDone::Keep(keep) => keep,
+            OnDone::Delete => KEEP_DISCARDED,
+        };
+        match &self.settlement {
+            Settlement::Retry { delay, error } => {
+                moves::to_scheduled(conn, claimed, *delay, error).await
+            }
+            Settlement::DeadLetter { cause, error } => {
+                moves::to_dead(conn, claimed, *cause, error).await
+            }
+            Settlement::Discard { reason } => {
+                moves::to_archive(conn, claimed, Outcome::Discarded(reason), keep).await
+            }
+            Settlement::Ack | Settlement::Release => {
+                moves::to_archive(conn, claimed, Outcome::Done, keep).await
+            }
+        }
+    }
+}
