@@ -1,1 +1,25 @@
+//! Consumers: claim messages, run handlers on them, settle them.
+//!
+//! [`Consumer`] runs registered handlers; [`Receiver`] hands out deliveries that the caller's own
+//! code settles. [`exec`] and [`webhook`] are handlers for people who write no Rust.
 
+mod consumer;
+mod crew;
+mod error;
+pub mod exec;
+mod executor;
+mod options;
+mod poll;
+mod receiver;
+mod registration;
+mod settler;
+mod sweep;
+mod topic_loop;
+pub mod webhook;
+
+pub use queue_service::signals::Shutdown;
+
+pub use crate::consumer::{Consumer, ConsumerBuilder};
+pub use crate::error::Error;
+pub use crate::options::{ConsumerOptions, TopicOptions};
+pub use crate::receiver::{Received, Receiver};

@@ -1,1 +1,11 @@
+//! The janitor: what has to be done beside producing and consuming, one [`Duty`] each, driven by a
+//! [`Driver`]. Any number of drivers may run; one sweeps at a time, the others stand ready.
+//!
+//! Consumers drive the same duties when no janitor does.
 
+mod driver;
+pub mod duties;
+mod duty;
+
+pub use self::driver::{Driver, DriverOptions, Standby};
+pub use self::duty::{Duty, Sweep};

@@ -22,7 +22,7 @@ pub use self::cursor::Claimed;
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
-use self::work::Command;
+use self::work::{Command, Handover};
 use crate::error::{Error, Result};
 use crate::message::WorkerId;
 use crate::store::floor::Pulse;
@@ -105,7 +105,8 @@ impl Worker {
     /// # Errors
     /// [`Error::WorkerDead`]; a database failure, after which nothing is claimed.
     pub async fn claim(&self, topic: TopicId, limit: u32) -> Result<Claimed> {
-        self.ask(|reply| Command::Claim { topic, limit, reply }).await?
+        let claimed = self.ask(|reply| Command::Claim { topic, limit, reply }).await?;
+        claimed.map(Handover::accept)
     }
 
     /// Claims one suspect of a topic; call it only while nothing else is held, so that a crash
@@ -114,7 +115,8 @@ impl Worker {
     /// # Errors
     /// As [`Worker::claim`].
     pub async fn claim_suspect(&self, topic: TopicId) -> Result<Claimed> {
-        self.ask(|reply| Command::ClaimSuspect { topic, reply }).await?
+        let claimed = self.ask(|reply| Command::ClaimSuspect { topic, reply }).await?;
+        claimed.map(Handover::accept)
     }
 
     /// Settles deliveries, however long it takes: what is settled is settled when this returns.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 /// The most bytes that headers may take as JSON. They are read with every claim.
-pub const HEADERS_LIMIT: usize = 64 * 1024;
+const HEADERS_LIMIT: usize = 64 * 1024;
 
 /// Name and value pairs beside the body, stored as a JSON object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

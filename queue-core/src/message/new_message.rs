@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::message::{Headers, MsgId, Priority};
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
-pub const KEY_LIMIT: usize = 255;
+const KEY_LIMIT: usize = 255;
 
 /// A message to enqueue. Its id is made here, before the first try, so that every resend is the
 /// same message.

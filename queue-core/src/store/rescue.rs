@@ -21,20 +21,41 @@ pub struct Zombie {
     pub suspicions: u32,
 }
 
+/// A claim whose worker has no use of it any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZombieClaim {
+    /// The claim.
+    pub claim: Claim,
+    /// Its worker was declared dead; else it stopped in order, or its row is gone.
+    pub crashed: bool,
+}
+
 /// PRIMARY (worker_id, claim_no), joined to PRIMARY of the workers: up to `limit` claims whose
 /// worker is dead, has stopped or is unknown (history H7).
 ///
 /// # Errors
 /// A database failure.
-pub async fn zombie_claims(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec<Claim>> {
+pub async fn zombie_claims(
+    conn: &mut AsyncMysqlConnection,
+    limit: u32,
+) -> Result<Vec<ZombieClaim>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(embed)]
+        claim: ClaimRow,
+        #[diesel(sql_type = Integer)]
+        crashed: i32,
+    }
     let statement = Statement::new(
-        "SELECT c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id \
+        "SELECT c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id, \
+         COALESCE(w.state = 'dead', FALSE) AS crashed \
          FROM queue_claim c LEFT JOIN queue_worker w ON w.id = c.worker_id \
          WHERE w.id IS NULL OR w.state <> 'alive' ORDER BY c.worker_id, c.claim_no LIMIT ?",
     )
     .number(limit);
-    let rows: Vec<ClaimRow> = load(conn, "rescue: find zombie claims", statement).await?;
-    Ok(rows.into_iter().map(Claim::from).collect())
+    let rows: Vec<Row> = load(conn, "rescue: find zombie claims", statement).await?;
+    let zombie = |row: Row| ZombieClaim { claim: row.claim.into(), crashed: row.crashed != 0 };
+    Ok(rows.into_iter().map(zombie).collect())
 }
 
 /// PRIMARY (worker_id, claim_no), joined to PRIMARY of workers and topics: claims of live workers

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 /// The longest topic name, in bytes.
-pub const NAME_LIMIT: usize = 64;
+const NAME_LIMIT: usize = 64;
 
 /// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -138,8 +138,9 @@ impl LifeSession {
             if let Err(error) = ended.await {
                 tracing::warn!(worker.id = %id, %error, "Worker was not deregistered.");
             }
-            // The receiver may be gone, which is as good.
-            let _gone = done.send(());
+            if done.send(()).is_err() {
+                tracing::debug!(worker.id = %id, "Nobody waited for the worker's end.");
+            }
         }
     }
 

@@ -13,14 +13,14 @@ use super::settling::{Batch, Care, SettleOutcome, Settled};
 use super::{ClaimStrategy, Life, Phase, WorkerOptions, actor};
 use crate::connection::{Session, SessionKind};
 use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, RowId, WorkerId};
+use crate::message::{ClaimNo, Delivery, RowId, Settlement, WorkerId};
 use crate::rescue::{Why, take_back};
 use crate::store::claim::{self, Fence, Marks};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
 use crate::store::worker::{self, Role};
 use crate::telemetry;
-use crate::topic::TopicId;
+use crate::topic::{OnDone, TopicId};
 
 /// The name lock is asked for in whole seconds; see [`worker::take_lock`].
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -29,8 +29,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 const BACKOFF: Duration = Duration::from_millis(20);
 
 pub(super) enum Command {
-    Claim { topic: TopicId, limit: u32, reply: oneshot::Sender<Result<Claimed>> },
-    ClaimSuspect { topic: TopicId, reply: oneshot::Sender<Result<Claimed>> },
+    Claim { topic: TopicId, limit: u32, reply: oneshot::Sender<Result<Handover>> },
+    ClaimSuspect { topic: TopicId, reply: oneshot::Sender<Result<Handover>> },
     Settle { batch: Vec<Settled>, reply: oneshot::Sender<Result<Vec<SettleOutcome>>> },
     Stop { reply: oneshot::Sender<Result<()>> },
 }
@@ -44,6 +44,7 @@ pub(super) async fn start(
 ) -> Result<mpsc::UnboundedSender<Command>> {
     let (ready, opened) = oneshot::channel();
     let (commands, receiver) = mpsc::unbounded_channel();
+    let back = commands.downgrade();
     actor::spawn("queue-work", move || async move {
         let mut work = Work {
             options,
@@ -55,6 +56,7 @@ pub(super) async fn start(
             held: Held::default(),
             cursors: HashMap::new(),
             compared: Instant::now(),
+            commands: back,
         };
         let open = work.reopen().await;
         let is_open = open.is_ok();
@@ -76,9 +78,42 @@ struct Work {
     held: Held,
     cursors: HashMap<TopicId, Cursor>,
     compared: Instant,
+    commands: mpsc::WeakUnboundedSender<Command>,
+}
+
+/// Claimed rows on their way to the caller. Dropped on the way, because the caller has gone, it
+/// has them released: nobody else would settle them.
+pub(super) struct Handover {
+    claimed: Claimed,
+    commands: mpsc::WeakUnboundedSender<Command>,
+}
+
+impl Handover {
+    /// The caller has them.
+    pub(super) fn accept(mut self) -> Claimed {
+        std::mem::take(&mut self.claimed)
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        let release = |delivery: &Delivery| {
+            Settled::new(delivery, Settlement::Release, OnDone::Delete)
+        };
+        let batch: Vec<_> = self.claimed.deliveries.iter().map(release).collect();
+        if let (false, Some(commands)) = (batch.is_empty(), self.commands.upgrade()) {
+            let (reply, _nobody) = oneshot::channel();
+            // An actor that has ended has released everything, or cannot.
+            drop(commands.send(Command::Settle { batch, reply }));
+        }
+    }
 }
 
 impl Work {
+    fn hand_over(&self, claimed: Claimed) -> Handover {
+        Handover { claimed, commands: self.commands.clone() }
+    }
+
     async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let mut waiting = VecDeque::new();
         loop {
@@ -103,43 +138,25 @@ impl Work {
                     // A caller that is gone has no use for rows: nobody would settle them.
                     if !reply.is_closed() {
                         let claimed = self.claim(topic, limit).await;
-                        self.hand_over(reply, claimed).await;
+                        drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
                     }
                 }
                 Some(Command::ClaimSuspect { topic, reply }) => {
                     if !reply.is_closed() {
                         let claimed = self.claim_suspect(topic).await;
-                        self.hand_over(reply, claimed).await;
+                        drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
                     }
                 }
                 Some(Command::Settle { batch, reply }) => {
                     let outcome = self.settle(batch).await;
-                    let _gone = reply.send(outcome);
+                    drop(reply.send(outcome));
                 }
                 Some(Command::Stop { reply }) => {
                     let released = self.release_all().await;
-                    let _gone = reply.send(released);
+                    drop(reply.send(released));
                     return;
                 }
                 None => {}
-            }
-        }
-    }
-
-    /// Hands claimed rows to the caller; if it is gone by now, gives them back.
-    async fn hand_over(
-        &mut self,
-        reply: oneshot::Sender<Result<Claimed>>,
-        claimed: Result<Claimed>,
-    ) {
-        if let Err(Ok(claimed)) = reply.send(claimed) {
-            let release = |delivery: &Delivery| {
-                let on_done = crate::topic::OnDone::Delete;
-                Settled::new(delivery, crate::message::Settlement::Release, on_done)
-            };
-            let batch = claimed.deliveries.iter().map(release).collect();
-            if let Err(error) = self.settle(batch).await {
-                tracing::warn!(worker.id = %self.id, %error, "Rows claimed for nobody stay claimed.");
             }
         }
     }

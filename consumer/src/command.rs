@@ -1,0 +1,104 @@
+//! The consumer's command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use consumer::exec::{ExecHandler, ExecOptions};
+use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, TopicOptions};
+use queue_core::{TopicName, doctor};
+use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::endpoint::{self, Health};
+use queue_service::{config, logging, notify, signals};
+
+/// Claims the messages of a topic and runs a program, or calls a URL, for each.
+#[derive(Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program for every message: the body on its standard input, its exit code decides.
+    Exec {
+        #[command(flatten)]
+        topic: TopicArgs,
+        /// A variable of the consumer's environment that the program sees (repeatable). Without
+        /// it the program sees PATH, LANG, HOME and the QUEUE_* variables of the message.
+        #[arg(long = "pass-env", value_name = "NAME")]
+        pass_env: Vec<OsString>,
+        /// The program and its arguments, after `--`. Never a shell.
+        #[arg(last = true, required = true, value_name = "PROGRAM")]
+        argv: Vec<OsString>,
+    },
+}
+
+#[derive(Args)]
+struct TopicArgs {
+    /// The topic.
+    topic: TopicName,
+    /// Messages handled at once; 1 keeps them strictly in order.
+    #[arg(long, default_value_t = TopicOptions::default().concurrency, value_name = "N")]
+    concurrency: usize,
+    /// The longest run of one message.
+    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    timeout: Duration,
+    /// The most messages of one claim.
+    #[arg(long, default_value_t = TopicOptions::default().max_batch, value_name = "N")]
+    max_batch: u32,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    logging::init(&arguments.service);
+    let options: ConsumerOptions = config::load(arguments.server.config.as_deref(), "consumer")?;
+    let url = arguments.server.url()?;
+    let builder = Consumer::builder(url.clone()).options(options);
+    let health = Health::new();
+    let consumer = register(arguments.command, builder)?.health(health.clone()).build()?;
+    let shutdown = signals::shutdown_on_signals()?;
+    // Probed and scraped until the very end: the drain is worth watching.
+    let served = tokio_util::sync::CancellationToken::new();
+    endpoint::serve(arguments.service.metrics, health, served.clone()).await?;
+    doctor::require(&url).await?;
+    notify::ready();
+    let drain = shutdown.drain.clone();
+    tokio::spawn(async move {
+        drain.cancelled().await;
+        notify::stopping();
+    });
+    consumer.run(shutdown).await?;
+    served.cancel();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn register(command: Command, builder: ConsumerBuilder) -> anyhow::Result<ConsumerBuilder> {
+    match command {
+        Command::Exec { topic, pass_env, argv } => {
+            let mut exec = ExecOptions::new(argv);
+            exec.timeout = topic.timeout;
+            exec.environment.pass.extend(pass_env);
+            exec.supervisor = Some(PathBuf::from("/proc/self/exe"));
+            let handler = ExecHandler::new(exec)?;
+            Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
+        }
+    }
+}
+
+impl TopicArgs {
+    /// The handler itself keeps the time, so that its program gets TERM before KILL.
+    fn options(&self) -> TopicOptions {
+        TopicOptions {
+            concurrency: self.concurrency,
+            timeout: None,
+            max_batch: self.max_batch,
+        }
+    }
+}

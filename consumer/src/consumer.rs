@@ -1,0 +1,339 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use janitor::DriverOptions;
+use queue_core::connection::{Pool, ServerUrl};
+use queue_core::handler::{BatchHandler, Handler, RawHandler};
+use queue_core::worker::{Phase, Worker, WorkerOptions};
+use queue_core::{Topic, TopicName, store, wake};
+use queue_service::endpoint::Health;
+use queue_service::identity;
+use queue_service::signals::Shutdown;
+use rand::Rng;
+use tokio::sync::{RwLock, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::crew::{Crew, Interruption};
+use crate::error::Error;
+use crate::options::{ConsumerOptions, TopicOptions};
+use crate::registration::{Batched, Raw, Registration, Run, Typed};
+use crate::settler::Settler;
+use crate::sweep;
+use crate::topic_loop::TopicLoop;
+
+/// How often topics' settings are read again.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// How long a call on the pool may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Claims the messages of the topics that have handlers, runs the handlers, settles.
+pub struct Consumer {
+    url: ServerUrl,
+    options: ConsumerOptions,
+    registrations: Vec<Registration>,
+    health: Health,
+}
+
+/// Puts a [`Consumer`] together.
+#[must_use]
+pub struct ConsumerBuilder {
+    consumer: Consumer,
+}
+
+impl Consumer {
+    /// A consumer of the queue in the database of `url`.
+    pub fn builder(url: ServerUrl) -> ConsumerBuilder {
+        ConsumerBuilder {
+            consumer: Self {
+                url,
+                options: ConsumerOptions::default(),
+                registrations: Vec::new(),
+                health: Health::new(),
+            },
+        }
+    }
+
+    /// Consumes until `shutdown`. After its `drain`, nothing more is claimed, running handlers go
+    /// on for the drain time, then they are interrupted and what is left is released, uncharged;
+    /// after its `quit` that happens at once. A worker that is declared dead is replaced.
+    ///
+    /// # Errors
+    /// When the consumer cannot start: an unknown topic, no server. Later failures are logged and
+    /// tried again.
+    pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
+        let pool = Pool::new(self.url.clone(), 2, CALL_DEADLINE)?;
+        let topics = self.find_topics(&pool).await?;
+        let mut worker = Worker::start(self.worker_options()).await?;
+        let refresh = tokio::spawn(refresh(pool, topics.iter().map(|t| t.0.clone()).collect()));
+        let topics: HashMap<TopicName, watch::Receiver<Topic>> = topics
+            .into_iter()
+            .map(|(sender, receiver)| (sender.borrow().name.clone(), receiver))
+            .collect();
+        loop {
+            tracing::info!(worker.id = %worker.id(), "Consuming.");
+            let died = self.run_worker(&worker, &topics, &shutdown).await;
+            if !died || shutdown.drain.is_cancelled() {
+                break;
+            }
+            let Some(next) = self.register_again(&shutdown).await else { break };
+            worker = next;
+        }
+        refresh.abort();
+        Ok(())
+    }
+
+    fn worker_options(&self) -> WorkerOptions {
+        WorkerOptions {
+            url: self.url.clone(),
+            client_id: identity::client_id(),
+            lease: self.options.lease,
+            beat: self.options.beat,
+            strategy: self.options.claim_strategy,
+        }
+    }
+
+    async fn find_topics(&self, pool: &Pool) -> Result<Vec<Refreshed>, Error> {
+        let mut topics = Vec::new();
+        for registration in &self.registrations {
+            let name = &registration.topic;
+            let auto = self.options.auto_create_topics;
+            let topic = pool
+                .call("find the topic", async |conn| {
+                    let mut found = store::topic::find(conn, name).await?;
+                    if found.is_none() && auto {
+                        // Another process may be quicker, which is as good.
+                        match store::topic::create(conn, name, &Default::default()).await {
+                            Ok(()) | Err(queue_core::Error::TopicExists { .. }) => {}
+                            Err(error) => return Err(error),
+                        }
+                        found = store::topic::find(conn, name).await?;
+                    }
+                    found.ok_or_else(|| queue_core::Error::UnknownTopic { topic: name.clone() })
+                })
+                .await?;
+            let (sender, receiver) = watch::channel(topic);
+            topics.push((sender, receiver));
+        }
+        Ok(topics)
+    }
+
+    /// Runs every topic's loop on one worker; whether the worker died.
+    async fn run_worker(
+        &self,
+        worker: &Worker,
+        topics: &HashMap<TopicName, watch::Receiver<Topic>>,
+        shutdown: &Shutdown,
+    ) -> bool {
+        let crew = Crew {
+            worker: worker.clone(),
+            settler: Settler::start(worker.clone()),
+            gate: Arc::new(RwLock::new(())),
+            interruption: Interruption::default(),
+        };
+        let ended = CancellationToken::new();
+        self.start_sweeper(worker, &ended);
+        let mut loops = JoinSet::new();
+        for registration in &self.registrations {
+            let Some(topic) = topics.get(&registration.topic) else { continue };
+            let health = self.health.clone();
+            let topic_loop = TopicLoop {
+                crew: crew.clone(),
+                registration: registration.clone(),
+                topic: topic.clone(),
+                wake: wake::notifier(&self.url, &registration.topic),
+                drain: shutdown.drain.clone(),
+                ticked: Arc::new(move |result| {
+                    health.alive();
+                    health.ready(result);
+                }),
+            };
+            loops.spawn(topic_loop.run());
+        }
+        let guard = tokio::spawn(interrupt_when_due(
+            worker.clone(),
+            crew.interruption.clone(),
+            shutdown.clone(),
+            self.options.drain,
+        ));
+        while loops.join_next().await.is_some() {}
+        guard.abort();
+        // Releases what the loops handed over, and whatever else the worker's claims still hold.
+        crew.settler.finish().await;
+        let stopped = worker.stop().await;
+        ended.cancel();
+        match stopped {
+            Ok(()) => false,
+            Err(queue_core::Error::WorkerDead { .. }) => true,
+            Err(error) => {
+                tracing::warn!(worker.id = %worker.id(), %error, "Worker did not stop in order.");
+                !shutdown.drain.is_cancelled()
+            }
+        }
+    }
+
+    fn start_sweeper(&self, worker: &Worker, ended: &CancellationToken) {
+        if !self.options.sweep {
+            return;
+        }
+        let holder = format!("{} worker {}", identity::client_id(), worker.id());
+        let mut options = DriverOptions::new(self.url.clone(), holder);
+        options.lease = self.options.lease;
+        if let Err(error) = sweep::start(options, worker.life(), ended.clone()) {
+            tracing::warn!(%error, "This consumer cannot sweep; a janitor or another one must.");
+        }
+    }
+
+    /// Registers anew after a death, until it succeeds or the consumer stops.
+    async fn register_again(&self, shutdown: &Shutdown) -> Option<Worker> {
+        loop {
+            match Worker::start(self.worker_options()).await {
+                Ok(worker) => return Some(worker),
+                Err(error) => tracing::warn!(%error, "Cannot register; trying again."),
+            }
+            self.health.alive();
+            let pause = Duration::from_secs(1).mul_f64(rand::rng().random_range(0.5..=1.5));
+            shutdown.drain.run_until_cancelled(tokio::time::sleep(pause)).await?;
+        }
+    }
+}
+
+type Refreshed = (watch::Sender<Topic>, watch::Receiver<Topic>);
+
+/// Interrupts running handlers when the worker can no longer vouch for its claims, and when the
+/// time to drain is over.
+async fn interrupt_when_due(
+    worker: Worker,
+    interruption: Interruption,
+    shutdown: Shutdown,
+    drain: Duration,
+) {
+    let mut life = worker.life();
+    let silent = async {
+        loop {
+            if life.wait_for(|life| life.phase != Phase::Alive).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tracing::warn!(worker.id = %worker.id(), "Handlers are interrupted: the claims may be lost.");
+            interruption.interrupt();
+            if life.wait_for(|life| life.phase == Phase::Alive).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let stopping = async {
+        shutdown.drain.cancelled().await;
+        tokio::select! {
+            () = shutdown.quit.cancelled() => {}
+            () = tokio::time::sleep(drain) => {}
+        }
+        // Runs that a last claim starts meanwhile are interrupted too.
+        loop {
+            interruption.interrupt();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = silent => {}
+        () = stopping => {}
+    }
+}
+
+async fn refresh(pool: Pool, topics: Vec<watch::Sender<Topic>>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        for sender in &topics {
+            let name = sender.borrow().name.clone();
+            let read = async |conn: &mut _| store::topic::find(conn, &name).await;
+            match pool.call("read the topic's settings", read).await {
+                Ok(Some(topic)) => {
+                    sender.send_if_modified(|old| {
+                        let changed = *old != topic;
+                        *old = topic;
+                        changed
+                    });
+                }
+                Ok(None) => tracing::warn!(topic.name = %name, "The topic has been deleted."),
+                Err(error) => tracing::debug!(topic.name = %name, %error, "Cannot read the topic."),
+            }
+        }
+    }
+}
+
+impl ConsumerBuilder {
+    /// How the consumer works.
+    pub fn options(mut self, options: ConsumerOptions) -> Self {
+        self.consumer.options = options;
+        self
+    }
+
+    /// Where the consumer tells how it fares.
+    pub fn health(mut self, health: Health) -> Self {
+        self.consumer.health = health;
+        self
+    }
+
+    /// Handles the messages of `topic`, whose bodies are JSON.
+    pub fn handler(self, topic: TopicName, options: TopicOptions, handler: impl Handler) -> Self {
+        self.register(topic, options, 1, Arc::new(Typed(handler)))
+    }
+
+    /// Handles the messages of `topic` as bytes.
+    pub fn raw_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        handler: impl RawHandler,
+    ) -> Self {
+        self.register(topic, options, 1, Arc::new(Raw(handler)))
+    }
+
+    /// Handles up to `size` messages of `topic` at once.
+    pub fn batch_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        size: usize,
+        handler: impl BatchHandler,
+    ) -> Self {
+        self.register(topic, options, size, Arc::new(Batched(handler)))
+    }
+
+    fn register(
+        mut self,
+        topic: TopicName,
+        options: TopicOptions,
+        run_size: usize,
+        run: Arc<dyn Run>,
+    ) -> Self {
+        self.consumer.registrations.push(Registration { topic, options, run_size, run });
+        self
+    }
+
+    /// The consumer.
+    ///
+    /// # Errors
+    /// [`Error::TwoHandlers`], [`Error::NoHandler`], [`Error::Setting`].
+    pub fn build(self) -> Result<Consumer, Error> {
+        let registrations = &self.consumer.registrations;
+        if registrations.is_empty() {
+            return Err(Error::NoHandler);
+        }
+        for (index, one) in registrations.iter().enumerate() {
+            if registrations[..index].iter().any(|other| other.topic == one.topic) {
+                return Err(Error::TwoHandlers { topic: one.topic.clone() });
+            }
+            if one.options.concurrency == 0 || one.options.max_batch == 0 || one.run_size == 0 {
+                return Err(Error::Setting {
+                    name: "concurrency, max_batch or batch size",
+                    value: "0".to_owned(),
+                    fix: "use 1 or more",
+                });
+            }
+        }
+        self.consumer.options.check()?;
+        Ok(self.consumer)
+    }
+}

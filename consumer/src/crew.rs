@@ -1,0 +1,79 @@
+//! What the topic loops of one worker share: the worker, the settler, and the gate that lets a
+//! suspect run alone.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use queue_core::worker::Worker;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio_util::sync::CancellationToken;
+
+use crate::settler::Settler;
+
+/// Shared by the topic loops of one worker.
+#[derive(Clone)]
+pub(crate) struct Crew {
+    pub(crate) worker: Worker,
+    pub(crate) settler: Settler,
+    /// Held for reading by every claim until it is settled, for writing by a suspect: so a suspect
+    /// is all that its worker holds, and a crash tells on it alone.
+    pub(crate) gate: Arc<RwLock<()>>,
+    pub(crate) interruption: Interruption,
+}
+
+/// Why the gate is held; freed when the last delivery of the claim is settled.
+pub(crate) enum Pass {
+    Shared(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockReadGuard<()>),
+    Alone(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockWriteGuard<()>),
+}
+
+/// Counts deliveries that are claimed and not yet settled.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HeldCount(Arc<AtomicUsize>);
+
+impl HeldCount {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One delivery's share in its claim: counted until it is dropped, when the delivery is settled.
+pub(crate) struct Holding {
+    _pass: Arc<Pass>,
+    counts: [HeldCount; 2],
+}
+
+impl Holding {
+    pub(crate) fn new(pass: Arc<Pass>, counts: [HeldCount; 2]) -> Self {
+        for count in &counts {
+            count.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { _pass: pass, counts }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        for count in &self.counts {
+            count.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Interrupts the handlers that run now; those started later are not concerned.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interruption(Arc<Mutex<CancellationToken>>);
+
+impl Interruption {
+    /// The token of runs that start now.
+    pub(crate) fn token(&self) -> CancellationToken {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn interrupt(&self) {
+        let mut token = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *token).cancel();
+    }
+}

@@ -1,0 +1,32 @@
+use queue_core::TopicName;
+
+/// What can go wrong in setting a consumer up or in settling a delivery by hand.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two handlers for one topic.
+    #[error("The topic '{topic}' has two handlers: register one of them only.")]
+    TwoHandlers {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// No handler at all.
+    #[error("No handler is registered: there is nothing to consume.")]
+    NoHandler,
+    /// A setting that cannot work.
+    #[error("{name} is {value}: {fix}.")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        fix: &'static str,
+    },
+    /// The delivery's claim had been taken back: nothing was changed.
+    #[error("This delivery is no longer ours to settle: its claim was taken back.")]
+    Fenced,
+    /// The queue failed.
+    #[error(transparent)]
+    Queue(#[from] queue_core::Error),
+}

@@ -1,0 +1,232 @@
+//! A program per message, for people who write no Rust: the body on standard input, the facts in
+//! the environment, and the exit code decides.
+//!
+//! | exit code | what becomes of the message |
+//! |---|---|
+//! | 0 | acked |
+//! | 65 (`EX_DATAERR`) | dead-lettered at once: trying again cannot help |
+//! | 75 (`EX_TEMPFAIL`) | retried after the topic's backoff |
+//! | 79 | discarded: acked without being handled; the reason is the last line on standard error |
+//! | any other, or a signal | retried after the topic's backoff |
+//!
+//! 65 and 75 are those of `sysexits.h`; 79 is the first number behind its range. The error kept
+//! with the message carries the end of the program's standard error, or of its standard output if
+//! it wrote no errors.
+//!
+//! | environment variable | what it holds |
+//! |---|---|
+//! | `QUEUE_TOPIC` | the topic's name |
+//! | `QUEUE_MSG_ID` | the message id, the same for every delivery |
+//! | `QUEUE_DELIVERY_NO` | rises with every delivery; with the message id, the token to pass on |
+//! | `QUEUE_FAILURES` | failed handlings so far |
+//! | `QUEUE_KEY` | the ordering key, if there is one and it has no zero byte |
+//! | `QUEUE_BIZ_ID` | the business idempotency key, if there is one and it has no zero byte |
+//! | `QUEUE_HEADERS` | the headers as a JSON object of strings |
+//!
+//! Beside these the program sees only what [`Environment`] passes on: never the consumer's own
+//! `QUEUE_URL` with its password, unless that is asked for by name. No shell is involved, and no
+//! part of a message ever becomes an argument. The working directory is the consumer's.
+//!
+//! # How a run ends
+//!
+//! The program is the leader of a process group of its own. When it ends, what it left behind in
+//! its group is killed: a message that is settled has nothing running any more. When its time is
+//! up or the consumer stops at once, the whole group gets TERM and, after a grace, KILL; whatever
+//! exit code it ends with then counts for nothing, because many programs exit with 0 on TERM.
+//! A program that puts its children into other groups or sessions has to end them itself.
+//!
+//! # When the consumer is killed
+//!
+//! A consumer killed with `kill -9` ends nothing, and a child that outlives it would overlap the
+//! next run of its message. With [`ExecOptions::supervisor`] a small process stands between: the
+//! kernel tells it of its parent's death (Linux only), and it kills the group. The `consumer`
+//! binary is its own supervisor; see [`supervise`] for other binaries.
+
+mod environment;
+mod output;
+mod process;
+mod program;
+mod supervise;
+mod verdict;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use thiserror::Error;
+
+pub use self::environment::Environment;
+use self::output::{Output, converse};
+use self::process::{Ended, Process};
+pub use self::supervise::{SUBCOMMAND, supervise};
+use self::verdict::{RunError, verdict};
+
+/// How long output is still read after the program has ended. Everything it wrote is in the pipe
+/// by then; only a process that left the group can hold the pipe open, and is not waited for.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+
+/// How messages are handed to a program.
+#[derive(Debug, Clone)]
+pub struct ExecOptions {
+    /// The program and its arguments. A name without a slash is looked up once, on the consumer's
+    /// `PATH`; a relative path is taken from the consumer's working directory.
+    pub argv: Vec<OsString>,
+    /// The longest run. Default 60 s.
+    pub timeout: Duration,
+    /// What the program sees of the consumer's environment. Default: `PATH`, `LANG` and `HOME`.
+    pub environment: Environment,
+    /// How much of the end of each output is kept for the error text, in bytes. Default 2 KiB: a
+    /// stack trace's last lines, well below what the error column holds.
+    pub output_limit: usize,
+    /// Time between TERM and KILL. Default 2 s.
+    pub kill_grace: Duration,
+    /// The binary that calls [`supervise`] first thing in its `main`, so that no child outlives a
+    /// killed consumer. Default none: the program is run directly. `/proc/self/exe` is this one.
+    pub supervisor: Option<PathBuf>,
+}
+
+impl ExecOptions {
+    /// These arguments, and the defaults.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            timeout: Duration::from_secs(60),
+            environment: Environment::default(),
+            output_limit: 2048,
+            kill_grace: Duration::from_secs(2),
+            supervisor: None,
+        }
+    }
+}
+
+/// Why a program cannot be a handler.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// No program was named.
+    #[error("no program is named; give the program and its arguments")]
+    NoProgram,
+    /// There is no such file.
+    #[error("the program {} does not exist; check its name and the PATH of the consumer", program.display())]
+    NotFound {
+        /// The name as it was given.
+        program: PathBuf,
+    },
+    /// The file is a directory, or lacks the permission.
+    #[error("the program {} is no executable file; check its permissions (chmod +x)", program.display())]
+    NotExecutable {
+        /// The file.
+        program: PathBuf,
+    },
+    /// An argument or variable that no process can be given.
+    #[error("{what} {} cannot be passed to a program; remove its zero byte or equals sign", text.display())]
+    Unsayable {
+        /// What it is.
+        what: &'static str,
+        /// The argument, or the variable's name.
+        text: OsString,
+    },
+}
+
+/// Runs a program for each message; see the [module](self) for the exit codes.
+#[derive(Debug)]
+pub struct ExecHandler {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    timeout: Duration,
+    output_limit: usize,
+    kill_grace: Duration,
+    supervisor: Option<PathBuf>,
+}
+
+impl ExecHandler {
+    /// Finds the program and takes what is passed on from this process's environment.
+    ///
+    /// # Errors
+    /// [`ExecError`] if the program cannot be run.
+    pub fn new(options: ExecOptions) -> Result<Self, ExecError> {
+        let mut argv = options.argv.into_iter();
+        let name = argv.next().filter(|name| !name.is_empty()).ok_or(ExecError::NoProgram)?;
+        let arguments: Vec<OsString> = argv.collect();
+        for text in std::iter::once(&name).chain(&arguments) {
+            if text.as_encoded_bytes().contains(&0) {
+                return Err(ExecError::Unsayable { what: "the argument", text: text.clone() });
+            }
+        }
+        Ok(Self {
+            program: program::find(&name, std::env::var_os("PATH").as_deref())?,
+            arguments,
+            variables: options.environment.resolve()?,
+            timeout: options.timeout,
+            output_limit: options.output_limit,
+            kill_grace: options.kill_grace,
+            supervisor: options.supervisor,
+        })
+    }
+
+    fn command(&self, context: &Context) -> Command {
+        let mut command = match &self.supervisor {
+            None => Command::new(&self.program),
+            Some(supervisor) => {
+                let mut command = Command::new(supervisor);
+                command.arg(SUBCOMMAND).arg(std::process::id().to_string()).arg(&self.program);
+                command
+            }
+        };
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(environment::message_variables(context))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Waits for the program, and ends it when it must not go on.
+    async fn wait(&self, process: &mut Process, context: &Context) -> std::io::Result<Ended> {
+        let ended = tokio::select! {
+            biased;
+            status = process.exit() => return Ok(Ended::Exited(status?)),
+            () = context.cancelled.cancelled() => Ended::Cancelled,
+            () = tokio::time::sleep(self.timeout) => Ended::TimedOut(self.timeout),
+        };
+        process.terminate();
+        if tokio::time::timeout(self.kill_grace, process.exit()).await.is_err() {
+            process.kill();
+            process.exit().await?;
+        }
+        Ok(ended)
+    }
+}
+
+impl RawHandler for ExecHandler {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        let program = || self.program.display().to_string();
+        let (mut process, pipes) = process::start(self.command(context))
+            .await
+            .map_err(|source| RunError::NotStarted { program: program(), source })?;
+        let mut output = Output::new(self.output_limit);
+        let ended = {
+            let waiting = std::pin::pin!(self.wait(&mut process, context));
+            let talking = std::pin::pin!(converse(pipes, &context.delivery.body, &mut output));
+            match select(waiting, talking).await {
+                Either::Right(((), waiting)) => waiting.await,
+                Either::Left((ended, talking)) => {
+                    // Past the grace the pipes are dropped, which is all there is to do.
+                    drop(tokio::time::timeout(OUTPUT_GRACE, talking).await);
+                    ended
+                }
+            }
+        };
+        let ended = ended.map_err(|source| RunError::Lost { program: program(), source })?;
+        verdict(ended, &output, context)
+    }
+}

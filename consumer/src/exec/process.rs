@@ -1,0 +1,145 @@
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::oneshot;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ended {
+    /// By itself.
+    Exited(ExitStatus),
+    /// It took longer than this, and was ended.
+    TimedOut(Duration),
+    /// The context was cancelled, and it was ended.
+    Cancelled,
+}
+
+/// The program's standard streams.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
+}
+
+/// A running program, the leader of a process group. Dropped early, the group is killed.
+#[derive(Debug)]
+pub(super) struct Process {
+    group: Arc<Group>,
+    exit: oneshot::Receiver<io::Result<ExitStatus>>,
+}
+
+impl Process {
+    /// Asks the whole group to end.
+    pub(super) fn terminate(&self) {
+        self.group.signal(Signal::TERM);
+    }
+
+    /// Ends the whole group.
+    pub(super) fn kill(&self) {
+        self.group.signal(Signal::KILL);
+    }
+
+    /// Waits until the leader has ended, and the rest of the group with it. May be dropped and
+    /// called again until it has returned.
+    pub(super) async fn exit(&mut self) -> io::Result<ExitStatus> {
+        let lost = || io::Error::other("the thread that waits for the program has ended");
+        (&mut self.exit).await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A process group while its leader has not been reaped: until then its number cannot be given to
+/// another process, so that no signal can hit a stranger.
+#[derive(Debug)]
+struct Group {
+    id: Pid,
+    reaped: Mutex<bool>,
+}
+
+impl Group {
+    fn of(leader: &Child) -> io::Result<Self> {
+        let id = i32::try_from(leader.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| io::Error::other("the program's process id is none"))?;
+        Ok(Self { id, reaped: Mutex::new(false) })
+    }
+
+    fn signal(&self, signal: Signal) {
+        let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*reaped {
+            // It fails only when nobody is left, which is what was wanted.
+            kill_process_group(self.id, signal).unwrap_or_default();
+        }
+    }
+
+    /// Kills what the leader left behind, then reaps the leader.
+    fn reap(&self, leader: &mut Child) -> io::Result<ExitStatus> {
+        let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        kill_process_group(self.id, Signal::KILL).unwrap_or_default();
+        *reaped = true;
+        leader.wait()
+    }
+}
+
+/// Starts a program as the leader of its own group.
+///
+/// Each has a thread of its own that starts it and waits for it. A parent-death signal comes when
+/// the *thread* that started a process ends: a thread of a runtime's pool may end long before the
+/// program does.
+pub(super) async fn start(command: Command) -> io::Result<(Process, Pipes)> {
+    let (sender, started) = oneshot::channel();
+    std::thread::Builder::new().name("queue-exec".to_owned()).spawn(|| run(command, sender))?;
+    let lost = |_| io::Error::other("the thread that starts the program has ended");
+    let (process, streams) = started.await.map_err(lost)??;
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+        return Err(io::Error::other("the program's standard streams are missing"));
+    };
+    let pipes = Pipes {
+        stdin: ChildStdin::from_std(stdin)?,
+        stdout: ChildStdout::from_std(stdout)?,
+        stderr: ChildStderr::from_std(stderr)?,
+    };
+    Ok((process, pipes))
+}
+
+type Streams = (
+    Option<std::process::ChildStdin>,
+    Option<std::process::ChildStdout>,
+    Option<std::process::ChildStderr>,
+);
+
+/// The life of a program, from the thread that is its parent.
+fn run(mut command: Command, started: oneshot::Sender<io::Result<(Process, Streams)>>) {
+    let spawned = command.spawn();
+    // It holds copies of the environment and the arguments.
+    drop(command);
+    let (sender, exit) = oneshot::channel();
+    let spawned = spawned.and_then(|child| Ok((Group::of(&child)?, child)));
+    let (group, mut child) = match spawned {
+        Ok((group, child)) => (Arc::new(group), child),
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let process = Process { group: Arc::clone(&group), exit };
+    // If nobody waits for it any more, it is dropped here, and the group killed.
+    drop(started.send(Ok((process, streams))));
+    wait_for_end(group.id);
+    drop(sender.send(group.reap(&mut child)));
+}
+
+/// Waits for the leader's end without reaping it.
+fn wait_for_end(leader: Pid) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    // Every other error means that there is nothing to wait for; reaping will say what is wrong.
+    while waitid(WaitId::Pid(leader), options).is_err_and(|error| error == Errno::INTR) {}
+}

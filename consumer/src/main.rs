@@ -1,0 +1,18 @@
+//! The consumer as a process: runs a program (`consumer exec`) or calls a URL (`consumer webhook`)
+//! for every message of a topic.
+
+mod command;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use queue_service::process;
+
+fn main() -> ExitCode {
+    // First of all, before any thread: this process may only be the supervisor of a program.
+    if let Some(code) = consumer::exec::supervise(std::env::args_os()) {
+        return code;
+    }
+    let arguments = command::Arguments::parse();
+    process::run(|| command::run(arguments))
+}

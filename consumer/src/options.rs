@@ -1,0 +1,80 @@
+use std::time::Duration;
+
+use queue_core::worker::{ClaimStrategy, WorkerOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// How a consumer works, for all its topics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConsumerOptions {
+    /// After this silence the server drops the worker's sessions and others take its claims.
+    /// Shorter rescues a frozen consumer sooner; too short turns a slow network into deaths.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+    /// How often the worker beats; at most a quarter of the lease.
+    #[serde(with = "humantime_serde")]
+    pub beat: Duration,
+    /// How long handlers may go on after the consumer was told to stop.
+    #[serde(with = "humantime_serde")]
+    pub drain: Duration,
+    /// How ready messages are claimed.
+    pub claim_strategy: ClaimStrategy,
+    /// Topics that do not exist are created with the default settings.
+    pub auto_create_topics: bool,
+    /// The consumer sweeps when no janitor does.
+    pub sweep: bool,
+}
+
+impl Default for ConsumerOptions {
+    fn default() -> Self {
+        Self {
+            lease: WorkerOptions::LEASE,
+            beat: WorkerOptions::LEASE / 4,
+            drain: Duration::from_secs(25),
+            claim_strategy: ClaimStrategy::default(),
+            auto_create_topics: false,
+            sweep: true,
+        }
+    }
+}
+
+impl ConsumerOptions {
+    /// Refuses what cannot work.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |name, value: Duration, fix| {
+            Err(Error::Setting { name, value: format!("{} ms", value.as_millis()), fix })
+        };
+        if self.lease < Duration::from_secs(2) {
+            return refuse("lease", self.lease, "the server counts whole seconds, use 2 s or more");
+        }
+        if self.beat.is_zero() || self.beat > self.lease / 4 {
+            return refuse("beat", self.beat, "use at most a quarter of the lease");
+        }
+        Ok(())
+    }
+}
+
+/// How one topic is consumed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TopicOptions {
+    /// Handlers at once. With 1, messages are handled strictly in order.
+    pub concurrency: usize,
+    /// The longest run; `None`: as long as it takes. The topic's own limit holds besides.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Option<Duration>,
+    /// The most messages of one claim. Claims adapt to how fast handlers are: what is claimed
+    /// beyond the free handlers is at most 50 ms of work, so that slow work is not hoarded.
+    pub max_batch: u32,
+}
+
+impl Default for TopicOptions {
+    fn default() -> Self {
+        Self { concurrency: 16, timeout: None, max_batch: 100 }
+    }
+}

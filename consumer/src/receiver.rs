@@ -1,0 +1,218 @@
+//! The pull API: deliveries that the caller's own code settles (seed 002: the ack is the
+//! business's own call).
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue_core::connection::{Pool, ServerUrl};
+use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
+use queue_core::message::Settlement;
+use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
+use queue_core::{Delivery, Topic, TopicName, store, telemetry, wake};
+use queue_service::identity;
+use tokio::sync::{Notify, RwLock, oneshot};
+
+use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
+use crate::error::Error;
+use crate::options::ConsumerOptions;
+use crate::poll::Poll;
+use crate::settler::{Finished, Settler};
+
+/// How long a call on the pool may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Claims messages of one topic and hands them out one by one.
+pub struct Receiver {
+    url: ServerUrl,
+    options: ConsumerOptions,
+    topic: Topic,
+    batch: u32,
+    crew: Crew,
+    wake: Arc<Notify>,
+    poll: Poll,
+    waiting: VecDeque<Received>,
+}
+
+/// A delivery in the caller's hands. Dropped without a word it is released, never acked.
+pub struct Received {
+    delivery: Arc<Delivery>,
+    topic: Topic,
+    settler: Settler,
+    holding: Option<Holding>,
+}
+
+impl Receiver {
+    /// A receiver that claims up to `batch` messages at once; more are fewer round trips, but
+    /// they wait in this process.
+    ///
+    /// # Errors
+    /// An unknown topic, no server.
+    pub async fn connect(
+        url: ServerUrl,
+        topic: TopicName,
+        batch: u32,
+        options: ConsumerOptions,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let pool = Pool::new(url.clone(), 1, CALL_DEADLINE)?;
+        let find = async |conn: &mut _| store::topic::find(conn, &topic).await;
+        let found = pool.call("find the topic", find).await?;
+        let Some(found) = found else {
+            return Err(queue_core::Error::UnknownTopic { topic }.into());
+        };
+        let crew = register(&url, &options).await?;
+        let wake = wake::notifier(&url, &topic);
+        let (poll, waiting) = (Poll::new(), VecDeque::new());
+        Ok(Self { url, options, topic: found, batch: batch.max(1), crew, wake, poll, waiting })
+    }
+
+    /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
+    /// meanwhile is released.
+    ///
+    /// # Errors
+    /// When the server cannot be reached to register anew after this receiver was declared dead.
+    pub async fn receive(&mut self) -> Result<Received, Error> {
+        loop {
+            if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
+                self.waiting.clear();
+                self.crew = register(&self.url, &self.options).await?;
+            }
+            if let Some(received) = self.waiting.pop_front() {
+                return Ok(received);
+            }
+            let due = tokio::time::Instant::from_std(self.poll.due());
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => {}
+                () = self.wake.notified() => {}
+            }
+            self.claim().await;
+        }
+    }
+
+    /// Releases what was not handed out and deregisters. Deliveries in the caller's hands are
+    /// released too: settle them before.
+    ///
+    /// # Errors
+    /// When the worker was declared dead, or the server cannot be reached.
+    pub async fn close(mut self) -> Result<(), Error> {
+        self.waiting.clear();
+        self.crew.settler.finish().await;
+        Ok(self.crew.worker.stop().await?)
+    }
+
+    async fn claim(&mut self) {
+        let gate = Arc::clone(&self.crew.gate);
+        let shared = Arc::new(Pass::Shared(gate.read_owned().await));
+        let mut claimed = self.crew.worker.claim(self.topic.id, self.batch).await;
+        if matches!(&claimed, Ok(claimed) if claimed.deliveries.is_empty() && claimed.suspect_waits)
+            && self.crew.settler.held().get() == 0
+        {
+            claimed = self.crew.worker.claim_suspect(self.topic.id).await;
+        }
+        let now = Instant::now();
+        match claimed {
+            Ok(claimed) if claimed.deliveries.is_empty() => self.poll.empty(now),
+            Ok(claimed) => {
+                telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
+                self.poll.found(now);
+                for delivery in claimed.deliveries {
+                    let counts = [HeldCount::default(), self.crew.settler.held()];
+                    self.waiting.push_back(Received {
+                        delivery: Arc::new(delivery),
+                        topic: self.topic.clone(),
+                        settler: self.crew.settler.clone(),
+                        holding: Some(Holding::new(Arc::clone(&shared), counts)),
+                    });
+                }
+            }
+            Err(error) => {
+                tracing::debug!(topic.name = %self.topic.name, %error, "Claim fails; trying again.");
+                self.poll.failed(now);
+            }
+        }
+    }
+}
+
+async fn register(url: &ServerUrl, options: &ConsumerOptions) -> Result<Crew, Error> {
+    let worker = Worker::start(WorkerOptions {
+        url: url.clone(),
+        client_id: identity::client_id(),
+        lease: options.lease,
+        beat: options.beat,
+        strategy: options.claim_strategy,
+    })
+    .await?;
+    Ok(Crew {
+        settler: Settler::start(worker.clone()),
+        worker,
+        gate: Arc::new(RwLock::new(())),
+        interruption: Interruption::default(),
+    })
+}
+
+impl Deref for Received {
+    type Target = Delivery;
+
+    fn deref(&self) -> &Delivery {
+        &self.delivery
+    }
+}
+
+impl Received {
+    /// Handled: returns once the server has it.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the claim had been taken back.
+    pub async fn ack(self) -> Result<(), Error> {
+        self.settle(RunOutcome::Returned(Ok(()))).await
+    }
+
+    /// Not handled, for this reason, which decides what becomes of it as in a handler.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the claim had been taken back.
+    pub async fn fail(self, error: HandlerError) -> Result<(), Error> {
+        self.settle(RunOutcome::Returned(Err(error))).await
+    }
+
+    /// Given back untouched; nothing is charged.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the claim had been taken back.
+    pub async fn release(self) -> Result<(), Error> {
+        self.settle(RunOutcome::Interrupted).await
+    }
+
+    async fn settle(mut self, outcome: RunOutcome) -> Result<(), Error> {
+        let settlement = settlement_for(outcome, &self.delivery, &self.topic.settings);
+        let (told, answer) = oneshot::channel();
+        self.hand_over(settlement, Some(told));
+        match answer.await {
+            Ok(Ok(SettleOutcome::Settled | SettleOutcome::Unknown)) => Ok(()),
+            Ok(Ok(SettleOutcome::Fenced) | Err(_)) | Err(_) => Err(Error::Fenced),
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        settlement: Settlement,
+        told: Option<oneshot::Sender<Result<SettleOutcome, queue_core::Error>>>,
+    ) {
+        let Some(holding) = self.holding.take() else { return };
+        self.settler.settle(Finished {
+            topic: self.topic.name.clone(),
+            msg_id: self.delivery.msg_id,
+            settled: Settled::new(&self.delivery, settlement, self.topic.settings.on_done),
+            holding,
+            told,
+        });
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.hand_over(Settlement::Release, None);
+    }
+}

@@ -1,0 +1,91 @@
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use queue_core::TopicName;
+use queue_core::handler::{BatchHandler, Context, Handler, RawHandler, RunOutcome};
+
+use crate::options::TopicOptions;
+
+/// A handler of any kind, as the consumer holds it: contexts in, as many outcomes out.
+pub(crate) trait Run: Send + Sync + 'static {
+    fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>>;
+}
+
+/// A topic and what handles it.
+#[derive(Clone)]
+pub(crate) struct Registration {
+    pub(crate) topic: TopicName,
+    pub(crate) options: TopicOptions,
+    /// How many messages a run takes.
+    pub(crate) run_size: usize,
+    pub(crate) run: Arc<dyn Run>,
+}
+
+pub(crate) struct Typed<H>(pub(crate) H);
+
+impl<H: Handler> Run for Typed<H> {
+    fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        async move {
+            let mut outcomes = Vec::with_capacity(contexts.len());
+            for context in &contexts {
+                outcomes.push(match context.delivery.json::<H::Payload>() {
+                    Ok(payload) => RunOutcome::Returned(self.0.handle(context, payload).await),
+                    Err(error) => undecodable(&error),
+                });
+            }
+            outcomes
+        }
+        .boxed()
+    }
+}
+
+pub(crate) struct Raw<H>(pub(crate) H);
+
+impl<H: RawHandler> Run for Raw<H> {
+    fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        async move {
+            let mut outcomes = Vec::with_capacity(contexts.len());
+            for context in &contexts {
+                outcomes.push(RunOutcome::Returned(self.0.handle(context).await));
+            }
+            outcomes
+        }
+        .boxed()
+    }
+}
+
+pub(crate) struct Batched<H>(pub(crate) H);
+
+impl<H: BatchHandler> Run for Batched<H> {
+    fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        async move {
+            let mut outcomes: Vec<Option<RunOutcome>> = Vec::with_capacity(contexts.len());
+            let mut batch = Vec::with_capacity(contexts.len());
+            for context in contexts {
+                match context.delivery.json::<H::Payload>() {
+                    Ok(payload) => {
+                        outcomes.push(None);
+                        batch.push((context, payload));
+                    }
+                    Err(error) => outcomes.push(Some(undecodable(&error))),
+                }
+            }
+            let mut verdicts =
+                if batch.is_empty() { Vec::new() } else { self.0.handle(batch).await }.into_iter();
+            let missing = || RunOutcome::Panicked("it gave no verdict on this message".to_owned());
+            outcomes
+                .into_iter()
+                .map(|outcome| match outcome {
+                    Some(outcome) => outcome,
+                    None => verdicts.next().map_or_else(missing, RunOutcome::Returned),
+                })
+                .collect()
+        }
+        .boxed()
+    }
+}
+
+fn undecodable(error: &serde_json::Error) -> RunOutcome {
+    RunOutcome::Undecodable(format!("the body is not what the handler takes: {error}"))
+}

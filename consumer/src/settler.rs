@@ -1,0 +1,145 @@
+//! Settling in micro-batches: outcomes that come close together share a transaction.
+
+use std::time::Duration;
+
+use queue_core::worker::{SettleOutcome, Settled, Worker};
+use queue_core::{MsgId, TopicName, telemetry};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::crew::{HeldCount, Holding};
+
+/// How long an outcome waits for others. A commit takes about as long, so a lone message is
+/// settled hardly later, and fast handlers share one.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// The most deliveries of one transaction.
+const BATCH: usize = 1000;
+
+/// A delivery that has come to its end.
+pub(crate) struct Finished {
+    pub(crate) topic: TopicName,
+    pub(crate) msg_id: MsgId,
+    pub(crate) settled: Settled,
+    pub(crate) holding: Holding,
+    /// Whoever waits for the settlement.
+    pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, queue_core::Error>>>,
+}
+
+/// Where finished deliveries go.
+#[derive(Clone)]
+pub(crate) struct Settler {
+    queue: mpsc::UnboundedSender<Item>,
+    held: HeldCount,
+}
+
+enum Item {
+    Finished(Box<Finished>),
+    /// Answered once everything before it is settled.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Settler {
+    /// Starts settling for `worker`; ends when the last clone of it is gone.
+    pub(crate) fn start(worker: Worker) -> Self {
+        let (queue, finished) = mpsc::unbounded_channel();
+        let held = HeldCount::default();
+        tokio::spawn(settle_all(worker, finished, held.clone()));
+        Self { queue, held }
+    }
+
+    /// Counts what is held over all topics.
+    pub(crate) fn held(&self) -> HeldCount {
+        self.held.clone()
+    }
+
+    pub(crate) fn settle(&self, finished: Finished) {
+        // The settler outlives every sender; if it has panicked, the janitor's turn has come.
+        drop(self.queue.send(Item::Finished(Box::new(finished))));
+    }
+
+    /// Waits until everything handed over so far is settled, or fenced.
+    pub(crate) async fn finish(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.queue.send(Item::Flush(done)).is_ok() {
+            drop(flushed.await);
+        }
+    }
+}
+
+async fn settle_all(worker: Worker, mut items: mpsc::UnboundedReceiver<Item>, held: HeldCount) {
+    let mut some = Vec::new();
+    while items.recv_many(&mut some, BATCH).await > 0 {
+        // While others are still running, they may finish within the linger.
+        let linger = tokio::time::sleep(LINGER);
+        tokio::pin!(linger);
+        while some.len() < BATCH && some.len() < held.get() {
+            let room = BATCH - some.len();
+            tokio::select! {
+                () = &mut linger => break,
+                n = items.recv_many(&mut some, room) => if n == 0 { break },
+            }
+        }
+        let (mut batch, mut flushes) = (Vec::new(), Vec::new());
+        for item in some.drain(..) {
+            match item {
+                Item::Finished(finished) => batch.push(*finished),
+                Item::Flush(done) => flushes.push(done),
+            }
+        }
+        if !batch.is_empty() {
+            settle(&worker, batch).await;
+        }
+        for done in flushes {
+            if done.send(()).is_err() {
+                tracing::debug!(worker.id = %worker.id(), "Nobody waited for the flush.");
+            }
+        }
+    }
+}
+
+async fn settle(worker: &Worker, batch: Vec<Finished>) {
+    let settled = batch.iter().map(|finished| finished.settled.clone()).collect();
+    match worker.settle(settled).await {
+        Ok(outcomes) => {
+            for (finished, outcome) in batch.into_iter().zip(outcomes) {
+                report(worker, finished, outcome);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(
+                worker.id = %worker.id(), deliveries = batch.len(), %error,
+                "Deliveries are fenced: they will be handled again elsewhere."
+            );
+            for finished in batch {
+                telemetry::fenced(finished.topic.as_str());
+                if let Some(told) = finished.told {
+                    let reason = error.to_string();
+                    drop(told.send(Err(queue_core::Error::WorkerDead { reason })));
+                }
+            }
+        }
+    }
+}
+
+fn report(worker: &Worker, finished: Finished, outcome: SettleOutcome) {
+    let topic = finished.topic.as_str();
+    let verb = finished.settled.settlement.verb();
+    match outcome {
+        SettleOutcome::Settled => telemetry::settled(topic, verb),
+        SettleOutcome::Unknown => {
+            telemetry::settled_unknown(topic);
+            telemetry::settled(topic, verb);
+        }
+        SettleOutcome::Fenced => {
+            telemetry::fenced(topic);
+            tracing::warn!(
+                worker.id = %worker.id(), message.id = %finished.msg_id, topic.name = topic, verb,
+                "Delivery is fenced: its claim was taken back."
+            );
+        }
+    }
+    if let Some(told) = finished.told {
+        drop(told.send(Ok(outcome)));
+    }
+    drop(finished.holding);
+}

@@ -1,0 +1,42 @@
+//! Consumers watch each other: one of them sweeps when no janitor does.
+
+use std::time::Duration;
+
+use janitor::{Driver, DriverOptions, Standby};
+use queue_core::worker::Life;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The pause after a sweep ended or was somebody else's.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Starts a sweeper on a thread and runtime of its own, which a handler that blocks cannot stop.
+/// It stands by until the worker's pulse says that nobody sweeps.
+pub(crate) fn start(
+    options: DriverOptions,
+    life: watch::Receiver<Life>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new()
+        .name("queue-sweep".to_owned())
+        .spawn(move || runtime.block_on(stand_by(options, life, stop)))?;
+    Ok(())
+}
+
+async fn stand_by(
+    options: DriverOptions,
+    mut life: watch::Receiver<Life>,
+    stop: CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let unswept = life.wait_for(|life| life.pulse.unswept);
+        match stop.run_until_cancelled(unswept).await {
+            Some(Ok(_)) => {}
+            // The worker is gone, or the consumer stops.
+            Some(Err(_)) | None => return,
+        }
+        Driver::new(options.clone()).run(stop.clone(), Standby::Leave, |_| {}).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,306 @@
+//! One topic of one worker: claim, run, settle, in that order and for ever.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use queue_core::handler::{Context, RunOutcome, settlement_for};
+use queue_core::message::Settlement;
+use queue_core::worker::{Claimed, Life, Phase, Settled};
+use queue_core::{Delivery, Result, Topic, telemetry};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::crew::{Crew, HeldCount, Holding, Pass};
+use crate::executor::execute;
+use crate::poll::Poll;
+use crate::registration::Registration;
+use crate::settler::Finished;
+
+/// What is claimed beyond the free handlers is about this much work, so that fast handlers never
+/// wait for a claim and slow work is left to others.
+const PREFETCH: Duration = Duration::from_millis(50);
+
+/// How long a suspect waits for the worker's other messages before it lets them go on.
+const ALONE_WAIT: Duration = Duration::from_secs(1);
+
+/// The pause between suspects: other messages have their turn.
+const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The pause after a suspect did not get the worker for itself.
+const BUSY_PAUSE: Duration = Duration::from_secs(5);
+
+pub(crate) struct TopicLoop {
+    pub(crate) crew: Crew,
+    pub(crate) registration: Registration,
+    pub(crate) topic: watch::Receiver<Topic>,
+    pub(crate) wake: Arc<Notify>,
+    /// Claims no more.
+    pub(crate) drain: CancellationToken,
+    /// Called with how the last claim went, for the process's health.
+    pub(crate) ticked: Arc<dyn Fn(Result<(), String>) + Send + Sync>,
+}
+
+/// A claimed delivery on its way to a handler.
+struct Waiting {
+    delivery: Arc<Delivery>,
+    holding: Holding,
+}
+
+/// What came of asking for more.
+enum Asked {
+    Claimed(Claimed, Arc<Pass>),
+    /// A suspect could not be alone.
+    Busy,
+}
+
+struct State {
+    waiting: VecDeque<Waiting>,
+    runs: JoinSet<Duration>,
+    poll: Poll,
+    held: HeldCount,
+    /// Mean time of a run, for the prefetch.
+    run_time: Option<Duration>,
+    suspect_at: Option<Instant>,
+}
+
+impl TopicLoop {
+    /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
+    pub(crate) async fn run(self) {
+        let mut life = self.crew.worker.life();
+        let mut state = State {
+            waiting: VecDeque::new(),
+            runs: JoinSet::new(),
+            poll: Poll::new(),
+            held: HeldCount::default(),
+            run_time: None,
+            suspect_at: None,
+        };
+        let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
+        while !self.drain.is_cancelled() && !is_dead(&life) {
+            self.start_runs(&mut state);
+            telemetry::in_flight(self.name(), state.runs.len(), state.held.get());
+            let room = self.room(&state);
+            if asking.is_none() && room > 0 && state.poll.due() <= Instant::now() {
+                asking = Some(self.ask(room, &mut state));
+            }
+            let poll_due = tokio::time::Instant::from_std(state.poll.due());
+            // No future that holds a connection is among these: claims run in the worker's actor.
+            tokio::select! {
+                asked = poll_option(&mut asking), if asking.is_some() => {
+                    asking = None;
+                    self.take(asked, &mut state);
+                }
+                Some(ran) = state.runs.join_next() => state.learn(ran.ok()),
+                () = tokio::time::sleep_until(poll_due), if asking.is_none() && room > 0 => {}
+                () = self.wake.notified() => state.poll.wake(),
+                changed = life.changed() => {
+                    if changed.is_err() { break }
+                    state.poll.wake();
+                }
+                () = self.drain.cancelled() => {}
+            }
+        }
+        self.wind_up(asking, state, &life).await;
+    }
+
+    fn name(&self) -> &str {
+        self.registration.topic.as_str()
+    }
+
+    /// How many messages to claim now; 0 while there is enough.
+    fn room(&self, state: &State) -> usize {
+        let (options, size) = (&self.registration.options, self.registration.run_size);
+        let free = options.concurrency.saturating_sub(state.runs.len()) * size;
+        let max_batch = options.max_batch as usize;
+        let limited = self.topic.borrow().settings.max_run_time.is_some();
+        let prefetch = match state.run_time {
+            // A row that waits in memory would use up the time that its run is allowed.
+            _ if limited => 0,
+            None => 0,
+            Some(time) => {
+                let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
+                let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
+                (options.concurrency * size).saturating_mul(per_handler).min(max_batch)
+            }
+        };
+        let room = (free + prefetch).saturating_sub(state.waiting.len());
+        // Small claims cost as much as large ones: wait until half of a claim is worth it.
+        let worth = (prefetch / 2).max(1);
+        if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
+    }
+
+    fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
+        let crew = self.crew.clone();
+        let topic = self.topic.borrow().id;
+        if state.suspect_at.take_if(|at| *at <= Instant::now()).is_some() {
+            return async move {
+                // Other loops wait behind this one, so it must not wait for long.
+                let alone = tokio::time::timeout(ALONE_WAIT, crew.gate.write_owned()).await;
+                let Ok(alone) = alone else { return Ok(Asked::Busy) };
+                let claimed = crew.worker.claim_suspect(topic).await?;
+                Ok(Asked::Claimed(claimed, Arc::new(Pass::Alone(alone))))
+            }
+            .boxed();
+        }
+        let limit = u32::try_from(room).unwrap_or(u32::MAX);
+        async move {
+            let shared = crew.gate.read_owned().await;
+            let claimed = crew.worker.claim(topic, limit).await?;
+            Ok(Asked::Claimed(claimed, Arc::new(Pass::Shared(shared))))
+        }
+        .boxed()
+    }
+
+    /// Takes what was claimed into the queue of this loop.
+    fn take(&self, asked: Result<Asked>, state: &mut State) {
+        let now = Instant::now();
+        match asked {
+            Ok(Asked::Claimed(claimed, pass)) => {
+                (self.ticked)(Ok(()));
+                let found = claimed.deliveries.len();
+                if found > 0 {
+                    telemetry::claimed(self.name(), found);
+                    state.poll.found(now);
+                } else {
+                    state.poll.empty(now);
+                }
+                if claimed.suspect_waits && state.suspect_at.is_none() {
+                    state.suspect_at = Some(now + SUSPECT_PAUSE);
+                }
+                for delivery in claimed.deliveries {
+                    let counts = [state.held.clone(), self.crew.settler.held()];
+                    let holding = Holding::new(Arc::clone(&pass), counts);
+                    state.waiting.push_back(Waiting { delivery: Arc::new(delivery), holding });
+                }
+            }
+            Ok(Asked::Busy) => {
+                state.suspect_at = Some(now + BUSY_PAUSE);
+                state.poll.found(now);
+            }
+            Err(error) => {
+                (self.ticked)(Err(error.to_string()));
+                tracing::debug!(topic.name = self.name(), %error, "Claim fails; trying again.");
+                state.poll.failed(now);
+            }
+        }
+    }
+
+    /// Starts as many runs as there are free handlers, in the order of the claims.
+    fn start_runs(&self, state: &mut State) {
+        while state.runs.len() < self.registration.options.concurrency && !state.waiting.is_empty()
+        {
+            let n = self.registration.run_size.min(state.waiting.len());
+            let batch: Vec<Waiting> = state.waiting.drain(..n).collect();
+            state.runs.spawn(self.run_batch(batch));
+        }
+    }
+
+    /// Runs the handler on a batch and hands each delivery to the settler; how long it took.
+    fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Duration> + use<> {
+        let topic = self.topic.borrow().clone();
+        let registration = self.registration.clone();
+        let crew = self.crew.clone();
+        let token = CancellationToken::new();
+        let stop = crew.interruption.token();
+        async move {
+            let limit = [registration.options.timeout, topic.settings.max_run_time];
+            let limit = limit.into_iter().flatten().min();
+            let started = Instant::now();
+            let contexts = batch
+                .iter()
+                .map(|waiting| Context {
+                    topic: topic.name.clone(),
+                    delivery: Arc::clone(&waiting.delivery),
+                    cancelled: token.clone(),
+                    deadline: limit.map(|limit| started + limit),
+                })
+                .collect();
+            let outcomes = execute(registration.run, contexts, limit, token, stop).await;
+            let took = started.elapsed();
+            for (waiting, outcome) in batch.into_iter().zip(outcomes) {
+                telemetry::ran(topic.name.as_str(), outcome.word(), took);
+                finish(&crew, &topic, waiting, outcome);
+            }
+            took
+        }
+    }
+
+    /// Gives back what no handler has begun and waits for those that have.
+    async fn wind_up(
+        &self,
+        asking: Option<BoxFuture<'static, Result<Asked>>>,
+        mut state: State,
+        life: &watch::Receiver<Life>,
+    ) {
+        // What was asked for may have been claimed by now: it must be given back too.
+        if let Some(asking) = asking
+            && !is_dead(life)
+        {
+            self.take(asking.await, &mut state);
+        }
+        let topic = self.topic.borrow().clone();
+        for waiting in std::mem::take(&mut state.waiting) {
+            finish(&self.crew, &topic, waiting, RunOutcome::Interrupted);
+        }
+        while state.runs.join_next().await.is_some() {}
+        telemetry::in_flight(self.name(), 0, state.held.get());
+    }
+}
+
+impl State {
+    /// Takes the time of a run into the mean.
+    fn learn(&mut self, took: Option<Duration>) {
+        let Some(took) = took else { return };
+        let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
+        self.run_time = Some(mean);
+    }
+}
+
+fn finish(crew: &Crew, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
+    let word = outcome.word();
+    let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
+    log(topic, &waiting.delivery, word, &settlement);
+    crew.settler.settle(Finished {
+        topic: topic.name.clone(),
+        msg_id: waiting.delivery.msg_id,
+        settled: Settled::new(&waiting.delivery, settlement, topic.settings.on_done),
+        holding: waiting.holding,
+        told: None,
+    });
+}
+
+/// A failure is logged once, here, with what becomes of the message.
+fn log(topic: &Topic, delivery: &Delivery, outcome: &str, settlement: &Settlement) {
+    let (topic, id, no) = (topic.name.as_str(), delivery.msg_id, delivery.delivery_no);
+    match settlement {
+        Settlement::Ack | Settlement::Release => {}
+        Settlement::Retry { delay, error } => tracing::warn!(
+            topic.name = topic, message.id = %id, delivery.no = %no, outcome,
+            delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), error,
+            "Message failed and will be tried again."
+        ),
+        Settlement::DeadLetter { cause, error } => tracing::error!(
+            topic.name = topic, message.id = %id, delivery.no = %no, outcome, %cause, error,
+            "Message is dead-lettered."
+        ),
+        Settlement::Discard { reason } => tracing::info!(
+            topic.name = topic, message.id = %id, delivery.no = %no, reason,
+            "Message is discarded."
+        ),
+    }
+}
+
+fn is_dead(life: &watch::Receiver<Life>) -> bool {
+    matches!(life.borrow().phase, Phase::Dead { .. })
+}
+
+async fn poll_option<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,45 @@
+//! A delivery as a handler gets it.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use queue_core::handler::Context;
+use queue_core::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId};
+use queue_core::topic::{TopicId, TopicName};
+use tokio_util::sync::CancellationToken;
+
+/// The third delivery of a message with this body, after two failures.
+pub fn context(body: impl Into<Vec<u8>>) -> Context {
+    context_with(body, |_| ())
+}
+
+/// The same, changed.
+pub fn context_with(body: impl Into<Vec<u8>>, change: impl FnOnce(&mut Delivery)) -> Context {
+    let mut delivery = Delivery {
+        topic_id: TopicId(1),
+        msg_id: MsgId::new(),
+        delivery_no: DeliveryNo(3),
+        failures: 2,
+        crashes: 0,
+        enqueued_at: Utc::now(),
+        key: None,
+        biz_id: None,
+        headers: Headers::default(),
+        body: body.into(),
+        priority: Priority::default(),
+        row: RowId(1),
+        claim_no: ClaimNo(1),
+    };
+    change(&mut delivery);
+    Context {
+        topic: TopicName::new("mail").unwrap(),
+        delivery: Arc::new(delivery),
+        cancelled: CancellationToken::new(),
+        deadline: None,
+    }
+}
+
+/// Every byte there is.
+pub fn all_bytes() -> Vec<u8> {
+    (0..=255).collect()
+}

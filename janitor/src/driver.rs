@@ -1,0 +1,229 @@
+use std::time::{Duration, Instant};
+
+use queue_core::connection::{ServerUrl, Session, SessionKind};
+use queue_core::{Result, store, telemetry};
+use tokio_util::sync::CancellationToken;
+
+use crate::duties::{Depths, Promote, Prune, Rescue, RescueOptions};
+use crate::duty::{AnyDuty, Duty, Sweep};
+
+/// What a driver is started with.
+#[derive(Debug, Clone)]
+pub struct DriverOptions {
+    /// The server, account and database.
+    pub url: ServerUrl,
+    /// Who sweeps, for people: host, address, process.
+    pub holder: String,
+    /// After this silence the server drops the sweeper's session, and with it the sweeper's lock.
+    pub lease: Duration,
+    /// How rescue decides.
+    pub rescue: RescueOptions,
+    /// Whether the topics' depths are measured for the metrics endpoint.
+    pub depths: bool,
+}
+
+impl DriverOptions {
+    /// Options with the defaults.
+    #[must_use]
+    pub fn new(url: ServerUrl, holder: impl Into<String>) -> Self {
+        Self {
+            url,
+            holder: holder.into(),
+            lease: Duration::from_secs(10),
+            rescue: RescueOptions::default(),
+            depths: false,
+        }
+    }
+}
+
+/// What a driver does while another sweeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standby {
+    /// It stands ready and takes over.
+    Wait,
+    /// It ends.
+    Leave,
+}
+
+/// How long a driver that could not sweep waits before it tries again.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// How often each duty's status is written down. It proves at the same time that the server takes
+/// writes, without which a beat that stands still says nothing.
+const RECORD_EVERY: Duration = Duration::from_millis(2500);
+
+/// Performs the duties, each when it is due, over one session that holds the sweeper's lock.
+pub struct Driver {
+    options: DriverOptions,
+    duties: Vec<Scheduled>,
+    session: Option<Session>,
+    steady_since: Instant,
+    last_sweep: Instant,
+}
+
+struct Scheduled {
+    duty: Box<dyn AnyDuty>,
+    due: Instant,
+    recorded: Option<Instant>,
+}
+
+impl Driver {
+    /// A driver of every duty.
+    #[must_use]
+    pub fn new(options: DriverOptions) -> Self {
+        let now = Instant::now();
+        let rescue = Rescue::new(options.rescue.clone());
+        let depths = options.depths;
+        let mut driver =
+            Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
+        driver.add(rescue);
+        driver.add(Promote::default());
+        driver.add(Prune::default());
+        if depths {
+            driver.add(Depths::default());
+        }
+        driver
+    }
+
+    fn add(&mut self, duty: impl Duty + 'static) {
+        let duty = Box::new(duty);
+        self.duties.push(Scheduled { duty, due: Instant::now(), recorded: None });
+    }
+
+    /// Sweeps until `stop`. Never fails: what goes wrong is logged and tried again. `ticked` is
+    /// called after every round, for the process's health, with the last error if there is one.
+    pub async fn run(
+        mut self,
+        stop: CancellationToken,
+        standby: Standby,
+        mut ticked: impl FnMut(Result<()>),
+    ) {
+        while !stop.is_cancelled() {
+            let wait = match self.round().await {
+                Ok(Some(due)) => {
+                    ticked(Ok(()));
+                    due.saturating_duration_since(Instant::now())
+                }
+                Ok(None) if standby == Standby::Leave => break,
+                Ok(None) => {
+                    ticked(Ok(()));
+                    RETRY
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Sweep fails; trying again.");
+                    ticked(Err(error));
+                    RETRY
+                }
+            };
+            // Only a timer and a token are waited on here, never the connection.
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        telemetry::sweeping(false);
+    }
+
+    /// Performs every duty once, for cron: twice over with the grace in between, so that a worker
+    /// found missing can be declared dead. True unless another sweeps.
+    ///
+    /// # Errors
+    /// A database failure.
+    pub async fn run_once(mut self) -> Result<bool> {
+        let mut now = Instant::now();
+        let end = now + self.options.rescue.grace + RETRY;
+        loop {
+            for scheduled in &mut self.duties {
+                scheduled.due = now;
+            }
+            if self.round().await?.is_none() {
+                return Ok(false);
+            }
+            if now >= end {
+                return Ok(true);
+            }
+            tokio::time::sleep(RETRY).await;
+            now = Instant::now();
+        }
+    }
+
+    /// Performs what is due; when the next duty is due, or `None` while another sweeps.
+    async fn round(&mut self) -> Result<Option<Instant>> {
+        if !self.holds_lock().await? {
+            telemetry::sweeping(false);
+            return Ok(None);
+        }
+        telemetry::sweeping(true);
+        let started = Instant::now();
+        // After a gap of the sweeper's own (stopped, starved) what it saw before is stale.
+        if started.duration_since(self.last_sweep) > self.options.lease / 2 {
+            self.steady_since = started;
+        }
+        self.last_sweep = started;
+        for index in 0..self.duties.len() {
+            if self.duties[index].due <= Instant::now() {
+                self.perform(index).await?;
+            }
+        }
+        Ok(self.duties.iter().map(|scheduled| scheduled.due).min())
+    }
+
+    /// Whether this driver's session holds the sweeper's lock, opening one if need be.
+    async fn holds_lock(&mut self) -> Result<bool> {
+        if self.session.as_ref().is_some_and(|session| !session.is_lost()) {
+            // The lock cannot leave a session that lives, and the next call tells if it does.
+            return Ok(true);
+        }
+        self.session = None;
+        let kind = SessionKind::Leased(self.options.lease);
+        let mut session = Session::open(&self.options.url, kind, self.options.lease / 2).await?;
+        let take = async |conn: &mut _| store::duty::take_sweeper_lock(conn).await;
+        let got = session.call("take the sweeper's lock", take).await?;
+        if got {
+            tracing::info!(holder = self.options.holder, "Sweeping.");
+            self.session = Some(session);
+            self.steady_since = Instant::now();
+            self.last_sweep = self.steady_since;
+        }
+        Ok(got)
+    }
+
+    async fn perform(&mut self, index: usize) -> Result<()> {
+        let Some(session) = self.session.as_mut() else { return Ok(()) };
+        let scheduled = &mut self.duties[index];
+        let name = scheduled.duty.name();
+        let now = Instant::now();
+        let mut sweep = Sweep { session, now, steady_since: self.steady_since };
+        let result = scheduled.duty.run(&mut sweep).await;
+        telemetry::duty_ran(name, result.is_ok(), now.elapsed());
+        let regular = now + scheduled.duty.interval();
+        scheduled.due = scheduled.duty.wants_run_at().map_or(regular, |wanted| wanted.min(regular));
+        let done = match result {
+            Ok(done) => done,
+            Err(error) => {
+                self.steady_since = Instant::now();
+                return Err(error);
+            }
+        };
+        if done.notable {
+            let report = String::from_utf8_lossy(&done.report).into_owned();
+            tracing::info!(duty = name, report, "Duty did something.");
+        }
+        let is_old = scheduled.recorded.is_none_or(|at| at.elapsed() >= RECORD_EVERY);
+        if done.notable || is_old {
+            scheduled.recorded = Some(now);
+            let holder = self.options.holder.clone();
+            let Some(session) = self.session.as_mut() else { return Ok(()) };
+            let recorded = session
+                .call("record the duty", async |conn| {
+                    store::duty::record(conn, name, &holder, &done.report).await
+                })
+                .await;
+            if let Err(error) = recorded {
+                self.steady_since = Instant::now();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

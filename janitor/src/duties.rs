@@ -1,0 +1,11 @@
+//! The duties, one a file.
+
+mod depths;
+mod promote;
+mod prune;
+mod rescue;
+
+pub use self::depths::{Depths, DepthsReport};
+pub use self::promote::{Promote, PromoteReport};
+pub use self::prune::{Prune, PruneReport};
+pub use self::rescue::{Rescue, RescueOptions, RescueReport};

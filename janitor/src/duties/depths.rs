@@ -1,0 +1,43 @@
+use std::time::Duration;
+
+use queue_core::{Result, store, telemetry};
+use serde::Serialize;
+
+use crate::duty::{Duty, Sweep};
+
+/// Measures the topics' depths for the metrics endpoint, so that scrapes ask nothing of the server.
+#[derive(Debug, Default)]
+pub struct Depths;
+
+/// What a run of [`Depths`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct DepthsReport {
+    /// Topics measured.
+    pub topics: usize,
+}
+
+impl Duty for Depths {
+    const NAME: &'static str = "depths";
+    type Report = DepthsReport;
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn is_notable(_: &DepthsReport) -> bool {
+        false
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<DepthsReport> {
+        let all = async |conn: &mut _| store::topic::all(conn).await;
+        let topics = sweep.session.call("list the topics", all).await?;
+        for topic in &topics {
+            let depth = sweep
+                .session
+                .call("measure a topic", async |conn| store::inspect::depth(conn, topic.id).await)
+                .await?;
+            telemetry::depth(topic.name.as_str(), &depth);
+        }
+        Ok(DepthsReport { topics: topics.len() })
+    }
+}

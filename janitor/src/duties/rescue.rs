@@ -1,0 +1,264 @@
+//! Rescue: deciding which workers are dead, and taking their claims back.
+
+mod observation;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use queue_core::connection::Session;
+use queue_core::message::WorkerId;
+use queue_core::rescue::{TakenBack, Why, take_back};
+use queue_core::store::claim::Claim;
+use queue_core::store::process_list::{self, Sight};
+use queue_core::store::worker::{self, Incarnation, WorkerRow};
+use queue_core::store::{doctor, rescue};
+use queue_core::{Result, telemetry};
+use serde::{Deserialize, Serialize};
+
+use self::observation::{Death, Evidence, Observations, Verdict};
+use crate::duty::{Duty, Sweep};
+
+/// The most claims of one transaction.
+const CLAIMS_PER_TRANSACTION: usize = 50;
+
+/// The most claims of one run.
+const CLAIMS_PER_RUN: u32 = 1000;
+
+/// How rescue decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RescueOptions {
+    /// How often the workers are looked at.
+    pub sweep: Duration,
+    /// How long a worker's sessions must have been missing, on this sweeper's own clock. Shorter
+    /// rescues sooner; too short for a reconnect (0.2 s until it is noticed) costs second runs.
+    pub grace: Duration,
+    /// The most workers declared dead in one sweep, so that a fault of our own sight never takes
+    /// the whole fleet at once.
+    pub deaths_per_sweep: usize,
+}
+
+impl Default for RescueOptions {
+    fn default() -> Self {
+        Self {
+            sweep: Duration::from_millis(300),
+            grace: Duration::from_secs(1),
+            deaths_per_sweep: 10,
+        }
+    }
+}
+
+/// What a run of [`Rescue`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct RescueReport {
+    /// Workers that are not known to have ended.
+    pub workers_alive: usize,
+    /// Whether the process list is proved complete for all of them.
+    pub list_proved: bool,
+    /// Workers declared dead by this run.
+    pub declared_dead: Vec<WorkerId>,
+    /// Messages made ready again.
+    pub rescued: usize,
+    /// Messages dead-lettered because they crashed their worker alone too often.
+    pub dead_lettered: usize,
+    /// Rows that a session of a dead worker still has locked.
+    pub still_locked: u64,
+}
+
+/// Declares workers dead and takes their claims back.
+#[derive(Debug)]
+pub struct Rescue {
+    options: RescueOptions,
+    observations: Observations,
+    sights: Option<SessionFacts>,
+    hurry: Option<Instant>,
+}
+
+/// What holds as long as the sweeper's session does: grants and incarnation cannot change in it.
+#[derive(Debug, Clone)]
+struct SessionFacts {
+    sight: Sight,
+    incarnation: Incarnation,
+    /// Galera's name locks are per node.
+    locks_count: bool,
+}
+
+impl Rescue {
+    /// Rescue with these options.
+    #[must_use]
+    pub fn new(options: RescueOptions) -> Self {
+        let observations = Observations::new(options.grace);
+        Self { options, observations, sights: None, hurry: None }
+    }
+
+    async fn facts(&mut self, session: &mut Session) -> Result<SessionFacts> {
+        let facts = session
+            .call("look around", async |conn| {
+                let sight = process_list::sight(conn).await?;
+                Ok((sight, worker::incarnation(conn).await?, doctor::variables(conn).await?))
+            })
+            .await;
+        let (sight, incarnation, variables) = facts?;
+        if !sight.process {
+            tracing::warn!(
+                account = sight.account,
+                "No PROCESS privilege: workers of other accounts are rescued only after a whole \
+                 lease. GRANT PROCESS ON *.* to this account, or use the consumers' account."
+            );
+        }
+        Ok(SessionFacts { sight, incarnation, locks_count: !variables.is_on("wsrep_on") })
+    }
+
+    /// Looks at every worker and declares those dead that are.
+    async fn decide(
+        &mut self,
+        sweep: &mut Sweep<'_>,
+        report: &mut RescueReport,
+    ) -> Result<HashMap<WorkerId, u64>> {
+        let new_session = self.observations.restarted(sweep.steady_since);
+        if new_session || self.sights.is_none() {
+            self.sights = Some(self.facts(sweep.session).await?);
+        }
+        let Some(facts) = self.sights.clone() else { return Ok(HashMap::new()) };
+        let alive = async |conn: &mut _| worker::alive(conn).await;
+        let workers = sweep.session.call("list the workers", alive).await?;
+        report.workers_alive = workers.len();
+        // Read after the candidates: a session that opens in between is in the list already.
+        let list = if workers.iter().any(|worker| !(worker.locked && facts.locks_count)) {
+            let show = async |conn: &mut _| process_list::show(conn).await;
+            Some(sweep.session.call("read the process list", show).await?)
+        } else {
+            None
+        };
+        let evidence = Evidence {
+            sight: &facts.sight,
+            incarnation: &facts.incarnation,
+            locks_count: facts.locks_count,
+            // A list without ourselves is no list (seed defect S8).
+            list: list.filter(|list| list.contains(&facts.sight.conn)),
+        };
+        report.list_proved = workers.iter().all(|worker| evidence.is_proved_for(worker));
+        let mut held = HashMap::new();
+        self.hurry = None;
+        for worker in &workers {
+            match self.observations.judge(worker, &evidence, sweep.now) {
+                Verdict::Alive => {}
+                Verdict::Wait { until } => {
+                    self.hurry = Some(self.hurry.map_or(until, |hurry| hurry.min(until)));
+                }
+                Verdict::Dead(_) if held.len() >= self.options.deaths_per_sweep => {}
+                Verdict::Dead(death) => {
+                    if let Some(rows) = declare(sweep.session, worker, death).await? {
+                        held.insert(worker.id, rows);
+                        report.declared_dead.push(worker.id);
+                    }
+                }
+            }
+        }
+        self.observations.forget_all_but(&workers);
+        telemetry::swept(report.workers_alive, report.list_proved);
+        Ok(held)
+    }
+}
+
+impl Duty for Rescue {
+    const NAME: &'static str = "rescue";
+    type Report = RescueReport;
+
+    fn interval(&self) -> Duration {
+        self.options.sweep
+    }
+
+    /// A sweep right when the grace of a missing worker is over, not up to a sweep later.
+    fn wants_run_at(&self) -> Option<Instant> {
+        self.hurry
+    }
+
+    fn is_notable(report: &RescueReport) -> bool {
+        !report.declared_dead.is_empty() || report.rescued + report.dead_lettered > 0
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {
+        let mut report = RescueReport::default();
+        let held = self.decide(sweep, &mut report).await?;
+        let find = async |conn: &mut _| rescue::zombie_claims(conn, CLAIMS_PER_RUN).await;
+        let zombies = sweep.session.call("find zombie claims", find).await?;
+        let mut claims: Vec<(Claim, Why)> = zombies
+            .into_iter()
+            .map(|zombie| {
+                let why = why(&zombie, &held);
+                (zombie.claim, why)
+            })
+            .collect();
+        let find = async |conn: &mut _| rescue::overdue_claims(conn, CLAIMS_PER_RUN).await;
+        let overdue = sweep.session.call("find overdue claims", find).await?;
+        claims.extend(overdue.into_iter().map(|claim| (claim, SHARED_BLAME)));
+        for some in claims.chunks(CLAIMS_PER_TRANSACTION) {
+            for taken in take_some_back(sweep.session, some).await? {
+                report.rescued += taken.freed;
+                report.dead_lettered += taken.dead_lettered;
+                report.still_locked += taken.left;
+            }
+        }
+        telemetry::rescued(report.rescued, report.dead_lettered);
+        Ok(report)
+    }
+}
+
+/// Who crashed is not known to be a single message.
+const SHARED_BLAME: Why = Why::Crashed { rows_held: u64::MAX };
+
+/// Only the sweep that declared the death knows how many rows the worker held: what a later sweep
+/// finds may be the last of many, and must not be taken for a lone crash (history H22).
+fn why(zombie: &rescue::ZombieClaim, held: &HashMap<WorkerId, u64>) -> Why {
+    match held.get(&zombie.claim.fence.worker) {
+        Some(rows) => Why::Crashed { rows_held: *rows },
+        None if zombie.crashed => SHARED_BLAME,
+        None => Why::NotNeeded,
+    }
+}
+
+/// Declares the worker dead unless anything of it has moved; the rows it held then.
+async fn declare(
+    session: &mut Session,
+    seen: &WorkerRow,
+    death: Death,
+) -> Result<Option<u64>> {
+    let declared = session
+        .call("declare the worker dead", async |conn| {
+            worker::declare_dead(conn, seen, death.reason()).await
+        })
+        .await?;
+    if declared == 0 {
+        return Ok(None);
+    }
+    telemetry::declared_dead(death.label());
+    tracing::warn!(
+        worker.id = %seen.id, worker.client = seen.client_id, worker.conn = %seen.conn,
+        reason = death.reason(), "Worker declared dead."
+    );
+    let held = session
+        .call("count the rows it held", async |conn| {
+            let mut rows = 0;
+            for claim in queue_core::store::claim::of_worker(conn, seen.id).await? {
+                rows += rescue::rows_left(conn, &claim).await?;
+            }
+            Ok(rows)
+        })
+        .await?;
+    Ok(Some(held))
+}
+
+async fn take_some_back(
+    session: &mut Session,
+    claims: &[(Claim, Why)],
+) -> Result<Vec<TakenBack>> {
+    session
+        .transaction("rescue", async |conn| {
+            let mut taken = Vec::with_capacity(claims.len());
+            for (claim, why) in claims {
+                taken.push(take_back(conn, claim, *why).await?);
+            }
+            Ok(taken)
+        })
+        .await
+}

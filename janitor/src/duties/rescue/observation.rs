@@ -1,0 +1,156 @@
+//! What this sweeper has seen of each worker, and what follows from it. Pure: times come in, and
+//! all of them are of the sweeper's own monotonic clock.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use queue_core::message::{ConnId, WorkerId};
+use queue_core::store::process_list::Sight;
+use queue_core::store::worker::{Incarnation, WorkerRow};
+
+/// What one sweep knows of the server.
+#[derive(Debug)]
+pub(super) struct Evidence<'s> {
+    pub(super) sight: &'s Sight,
+    pub(super) incarnation: &'s Incarnation,
+    pub(super) locks_count: bool,
+    /// The process list, if it could be had and holds the sweeper itself.
+    pub(super) list: Option<HashSet<ConnId>>,
+}
+
+impl Evidence<'_> {
+    /// Whether the list would hold the worker's sessions if they lived: the server is still the one
+    /// they spoke to, and this account may see them.
+    pub(super) fn is_proved_for(&self, worker: &WorkerRow) -> bool {
+        self.incarnation.is_same(&worker.incarnation)
+            && (self.sight.process || self.sight.account == worker.account)
+    }
+
+    fn lacks(&self, worker: &WorkerRow) -> bool {
+        self.is_proved_for(worker)
+            && self.list.as_ref().is_some_and(|list| {
+                !list.contains(&worker.conn) && !list.contains(&worker.life_conn)
+            })
+    }
+}
+
+/// Why a worker is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Death {
+    /// Its name locks are free and both its sessions have left the process list.
+    SessionsGone,
+    /// Its name locks are free and its beat stood still for its whole lease.
+    Silent,
+}
+
+impl Death {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::SessionsGone => "sessions_gone",
+            Self::Silent => "silent",
+        }
+    }
+
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::SessionsGone => "both sessions left the process list",
+            Self::Silent => "no beat for a whole lease",
+        }
+    }
+}
+
+/// What follows from what has been seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Alive,
+    /// Missing; the grace ends then.
+    Wait {
+        until: Instant,
+    },
+    Dead(Death),
+}
+
+#[derive(Debug)]
+struct Observation {
+    /// Its sessions when they were first seen missing; other sessions start the grace anew.
+    missing: Option<Missing>,
+    beat_no: u64,
+    beat_since: Instant,
+}
+
+#[derive(Debug)]
+struct Missing {
+    since: Instant,
+    sessions: (ConnId, ConnId),
+}
+
+/// What this sweeper has seen of each worker.
+#[derive(Debug)]
+pub(super) struct Observations {
+    grace: Duration,
+    steady_since: Option<Instant>,
+    workers: HashMap<WorkerId, Observation>,
+}
+
+impl Observations {
+    pub(super) fn new(grace: Duration) -> Self {
+        Self { grace, steady_since: None, workers: HashMap::new() }
+    }
+
+    /// Forgets everything when the sweeper itself had a gap: a new session, a stop, a write that
+    /// failed. Every worker then has its whole grace or lease again.
+    pub(super) fn restarted(&mut self, steady_since: Instant) -> bool {
+        let restarted = self.steady_since != Some(steady_since);
+        if restarted {
+            self.workers.clear();
+            self.steady_since = Some(steady_since);
+        }
+        restarted
+    }
+
+    pub(super) fn forget_all_but(&mut self, workers: &[WorkerRow]) {
+        let known: HashSet<WorkerId> = workers.iter().map(|worker| worker.id).collect();
+        self.workers.retain(|id, _| known.contains(id));
+    }
+
+    pub(super) fn judge(
+        &mut self,
+        worker: &WorkerRow,
+        evidence: &Evidence<'_>,
+        now: Instant,
+    ) -> Verdict {
+        let fresh = Observation { missing: None, beat_no: worker.beat_no, beat_since: now };
+        let seen = self.workers.entry(worker.id).or_insert(fresh);
+        if worker.beat_no != seen.beat_no {
+            seen.beat_no = worker.beat_no;
+            seen.beat_since = now;
+            seen.missing = None;
+        }
+        if worker.locked && evidence.locks_count {
+            seen.missing = None;
+            seen.beat_since = now;
+            return Verdict::Alive;
+        }
+        if now.duration_since(seen.beat_since) >= worker.lease {
+            return Verdict::Dead(Death::Silent);
+        }
+        if !(evidence.locks_count && evidence.lacks(worker)) {
+            seen.missing = None;
+            return Verdict::Alive;
+        }
+        let sessions = (worker.conn, worker.life_conn);
+        match &seen.missing {
+            Some(missing) if missing.sessions == sessions => {
+                let until = missing.since + self.grace;
+                if now >= until { Verdict::Dead(Death::SessionsGone) } else { Verdict::Wait { until } }
+            }
+            _ => {
+                seen.missing = Some(Missing { since: now, sessions });
+                Verdict::Wait { until: now + self.grace }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(10);
+
+fn incarnation(started_at: i64) -> Incarnation {
+    Incarnation { server_uid: "uid".to_owned(), started_at }
+}
+
+fn worker(locked: bool, beat_no: u64) -> WorkerRow {
+    WorkerRow {
+        id: WorkerId(1),
+        client_id: "host".to_owned(),
+        version: "1".to_owned(),
+        account: "app@%".to_owned(),
+        state: "alive".to_owned(),
+        conn: ConnId(7),
+        life_conn: ConnId(8),
+        incarnation: incarnation(1000),
+        lease: LEASE,
+        beat_no,
+        beat_at: Default::default(),
+        registered_at: Default::default(),
+        end_reason: None,
+        locked,
+        claims: 1,
+    }
+}
+
+fn sight(process: bool, account: &str) -> Sight {
+    Sight { account: account.to_owned(), conn: ConnId(99), process }
+}
+
+fn list(conns: &[u64]) -> Option<HashSet<ConnId>> {
+    Some(conns.iter().map(|id| ConnId(*id)).chain([ConnId(99)]).collect())
+}
+
+struct Case {
+    observations: Observations,
+    start: Instant,
+    sight: Sight,
+    incarnation: Incarnation,
+    locks_count: bool,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self {
+            observations: Observations::new(GRACE),
+            start: Instant::now(),
+            sight: sight(true, "janitor@%"),
+            incarnation: incarnation(1001),
+            locks_count: true,
+        }
+    }
+
+    fn judge(&mut self, worker: &WorkerRow, list: Option<HashSet<ConnId>>, ms: u64) -> Verdict {
+        let evidence = Evidence {
+            sight: &self.sight,
+            incarnation: &self.incarnation,
+            locks_count: self.locks_count,
+            list,
+        };
+        self.observations.judge(worker, &evidence, self.start + Duration::from_millis(ms))
+    }
+
+    fn is_dead(&mut self, worker: &WorkerRow, list: Option<HashSet<ConnId>>, ms: u64) -> bool {
+        matches!(self.judge(worker, list, ms), Verdict::Dead(_))
+    }
+}
+
+/// H4: the grace runs from when this sweeper first saw the sessions missing.
+#[test]
+fn a_worker_is_dead_once_its_sessions_have_been_missing_for_the_grace() {
+    let mut case = Case::new();
+    let until = case.start + Duration::from_millis(5_000) + GRACE;
+    assert_eq!(case.judge(&worker(true, 1), list(&[7, 8]), 0), Verdict::Alive);
+    assert_eq!(case.judge(&worker(false, 1), list(&[]), 5_000), Verdict::Wait { until });
+    assert_eq!(case.judge(&worker(false, 1), list(&[]), 5_900), Verdict::Wait { until });
+    let dead = Verdict::Dead(Death::SessionsGone);
+    assert_eq!(case.judge(&worker(false, 1), list(&[]), 6_000), dead);
+}
+
+#[test]
+fn one_session_in_the_list_or_one_lock_held_is_life() {
+    let mut case = Case::new();
+    for ms in (0..9_000).step_by(300) {
+        assert!(!case.is_dead(&worker(false, 1), list(&[8]), ms));
+    }
+    let mut case = Case::new();
+    for ms in (0..60_000).step_by(300) {
+        assert!(!case.is_dead(&worker(true, 1), list(&[]), ms));
+    }
+}
+
+/// H4, H5: a reconnect within the grace starts everything anew.
+#[test]
+fn sessions_that_come_back_start_the_grace_anew() {
+    let mut case = Case::new();
+    case.judge(&worker(false, 1), list(&[]), 0);
+    case.judge(&worker(false, 1), list(&[]), 900);
+    assert_eq!(case.judge(&worker(true, 2), list(&[7, 8]), 950), Verdict::Alive);
+    assert!(!case.is_dead(&worker(false, 2), list(&[]), 1_200));
+    assert!(!case.is_dead(&worker(false, 2), list(&[]), 2_100));
+    assert!(case.is_dead(&worker(false, 2), list(&[]), 2_200));
+}
+
+#[test]
+fn other_sessions_that_go_missing_start_the_grace_anew() {
+    let mut case = Case::new();
+    case.judge(&worker(false, 1), list(&[]), 0);
+    let moved = WorkerRow { conn: ConnId(17), ..worker(false, 1) };
+    assert!(!case.is_dead(&moved, list(&[]), 1_500));
+    assert!(case.is_dead(&moved, list(&[]), 2_500));
+}
+
+/// S8, and the janitor without PROCESS: an unproved list proves nothing; the lease decides.
+#[test]
+fn a_list_that_is_not_proved_complete_never_kills_before_the_lease() {
+    for (sight, list) in [(sight(false, "janitor@%"), list(&[])), (sight(true, "janitor@%"), None)] {
+        let mut case = Case { sight, ..Case::new() };
+        for ms in (0..10_000).step_by(300) {
+            assert!(!case.is_dead(&worker(false, 1), list.clone(), ms), "at {ms}");
+        }
+        assert_eq!(case.judge(&worker(false, 1), list, 10_000), Verdict::Dead(Death::Silent));
+    }
+}
+
+#[test]
+fn one_account_for_all_proves_the_list_as_well_as_the_privilege() {
+    let mut case = Case { sight: sight(false, "app@%"), ..Case::new() };
+    case.judge(&worker(false, 1), list(&[]), 0);
+    assert!(case.is_dead(&worker(false, 1), list(&[]), 1_000));
+}
+
+/// H21: connection ids of another life of the server mean nothing.
+#[test]
+fn after_a_server_restart_only_a_whole_lease_of_silence_kills() {
+    let mut case = Case { incarnation: incarnation(5_000), ..Case::new() };
+    for ms in (0..10_000).step_by(300) {
+        assert!(!case.is_dead(&worker(false, 1), list(&[]), ms), "at {ms}");
+    }
+    assert!(case.is_dead(&worker(false, 1), list(&[7, 8]), 10_000), "ids of strangers save nobody");
+}
+
+/// H20: a sweeper that had a gap itself knows nothing about time.
+#[test]
+fn a_gap_of_the_sweeper_gives_every_worker_its_lease_again() {
+    let mut case = Case { sight: sight(false, "janitor@%"), ..Case::new() };
+    assert!(case.observations.restarted(case.start));
+    case.judge(&worker(false, 1), list(&[]), 0);
+    let gap = case.start + Duration::from_secs(15);
+    assert!(case.observations.restarted(gap));
+    assert!(!case.observations.restarted(gap));
+    assert!(!case.is_dead(&worker(false, 1), list(&[]), 15_000));
+    assert!(!case.is_dead(&worker(false, 1), list(&[]), 24_000));
+    assert!(case.is_dead(&worker(false, 1), list(&[]), 25_000));
+}
+
+#[test]
+fn on_a_cluster_beats_alone_decide() {
+    let mut case = Case { locks_count: false, ..Case::new() };
+    for beat in 0..20 {
+        assert!(!case.is_dead(&worker(false, beat), list(&[]), beat * 2_500));
+    }
+    assert!(!case.is_dead(&worker(true, 19), list(&[7, 8]), 19 * 2_500 + 9_999));
+    assert!(case.is_dead(&worker(true, 19), list(&[7, 8]), 19 * 2_500 + 10_000));
+}

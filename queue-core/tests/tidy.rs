@@ -1,0 +1,308 @@
+//! Rules of the whole source tree that no compiler checks. Needs no server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest source file, in lines. Beyond it there is a noun to split by.
+const LONGEST_FILE: usize = 400;
+
+/// The longest line, in characters, as in rustfmt.toml.
+const LONGEST_LINE: usize = 100;
+
+/// Marks of unfinished work, put together so that this file does not hold them itself.
+const UNFINISHED: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("#[ig", "nore"),
+];
+
+/// What tells SQL from prose.
+const SQL: [&str; 8] = [
+    concat!("sql_", "query("),
+    "SELECT ",
+    "INSERT INTO",
+    "REPLACE INTO",
+    "UPDATE queue_",
+    "DELETE FROM",
+    "CREATE TABLE",
+    "CALL queue_",
+];
+
+/// The histories that broke an earlier draft of the protocol, and the defects of the designs it
+/// grew from. Each is named, as in `H3` or `S5`, by a test's name or its documentation.
+const KNOWN: [(char, u32); 2] = [('H', 26), ('S', 15)];
+
+/// Those that no test of this workspace names, and why.
+const ELSEWHERE: [(&str, &str); 8] = [
+    ("H14", "order of sequencing: streams"),
+    ("H15", "direct append: streams"),
+    ("H16", "reset of a group: streams"),
+    ("H17", "retention under a claimed range: streams"),
+    ("H18", "dropping a partition of the log: streams"),
+    ("H19", "offsets of a partitioned log: streams"),
+    ("S12", "a reader that passes an uncommitted offset: streams"),
+    ("S13", "offsets that repeat: streams"),
+];
+
+struct File {
+    path: PathBuf,
+    text: String,
+}
+
+impl File {
+    /// Its path from the root of the checkout.
+    fn name(&self) -> String {
+        self.path.strip_prefix(root()).unwrap().display().to_string()
+    }
+
+    fn is_test(&self) -> bool {
+        let name = self.name();
+        name.contains("/tests/") || name.ends_with("/tests.rs") || name.starts_with("queue-test/")
+    }
+
+    /// Its lines with their numbers, up to its tests and without comments.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+        (1..).zip(lines).filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// All files below the root that people write and that end with one of `endings`.
+fn files(endings: &[&str]) -> Vec<File> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "target" | ".git") {
+                    folders.push(path);
+                }
+            } else if endings.iter().any(|ending| name.ends_with(ending)) {
+                // What is no text is nothing that a rule is about.
+                if let Ok(text) = fs::read_to_string(&path) {
+                    found.push(File { path, text });
+                }
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn sources() -> Vec<File> {
+    files(&[".rs"])
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[track_caller]
+fn none_of(rule: &str, violations: Vec<String>) {
+    assert!(violations.is_empty(), "{rule}:\n  {}", violations.join("\n  "));
+}
+
+#[test]
+fn source_files_are_short_and_their_lines_too() {
+    let mut violations = Vec::new();
+    for file in sources() {
+        let lines = file.text.lines().count();
+        if lines > LONGEST_FILE {
+            violations.push(format!("{}: {lines} lines", file.name()));
+        }
+        for (number, line) in (1..).zip(file.text.lines()) {
+            // rustfmt breaks no text, either.
+            let is_text = line.contains('"') || line.ends_with('\\');
+            if line.chars().count() > LONGEST_LINE && !is_text {
+                violations.push(format!("{}:{number}: a line too long", file.name()));
+            }
+        }
+    }
+    none_of("Files have at most 400 lines of 100 characters", violations);
+}
+
+#[test]
+fn nothing_is_unfinished() {
+    let mut violations = Vec::new();
+    let endings = [".rs", ".md", ".sql", ".toml", ".sh", ".yml", "run", "test", "demo", "tools"];
+    for file in files(&endings) {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            if UNFINISHED.iter().any(|mark| line.contains(mark)) {
+                violations.push(format!("{}:{number}: {}", file.name(), line.trim()));
+            }
+        }
+    }
+    none_of("Nothing is left for later, and no test is switched off", violations);
+}
+
+#[test]
+fn sql_is_only_in_the_store() {
+    let mut violations = Vec::new();
+    for file in sources().iter().filter(|file| !file.is_test()) {
+        if file.name().starts_with("queue-core/src/store") {
+            continue;
+        }
+        for (number, line) in file.code() {
+            if SQL.iter().any(|mark| line.contains(mark)) {
+                violations.push(format!("{}:{number}: {}", file.name(), line.trim()));
+            }
+        }
+    }
+    none_of("SQL belongs into queue-core/src/store, one function a statement", violations);
+}
+
+#[test]
+fn every_public_module_says_what_it_is_for() {
+    let mut violations = Vec::new();
+    for file in sources().iter().filter(|file| !file.is_test()) {
+        let folder = match file.path.file_name().and_then(|name| name.to_str()) {
+            Some("lib.rs" | "main.rs" | "mod.rs") => file.path.parent().unwrap().to_owned(),
+            _ => file.path.with_extension(""),
+        };
+        for (number, line) in file.code() {
+            let module =
+                line.trim().strip_prefix("pub mod ").and_then(|rest| rest.strip_suffix(';'));
+            let Some(module) = module else { continue };
+            let places = [folder.join(format!("{module}.rs")), folder.join(module).join("mod.rs")];
+            let text = places.iter().find_map(|place| fs::read_to_string(place).ok());
+            if !text.is_some_and(|text| text.starts_with("//! ")) {
+                violations.push(format!("{}:{number}: {module}", file.name()));
+            }
+        }
+    }
+    none_of("A public module begins with //! and what it is for", violations);
+}
+
+#[test]
+fn the_documentation_lists_every_metric_and_no_other() {
+    let documentation = read("docs/metrics.md");
+    let documented: BTreeMap<&str, &str> = documentation
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .filter(|(name, _)| name.starts_with("queue_") && !name.contains(' '))
+        .collect();
+    let mut violations = Vec::new();
+    for (name, kind, meaning) in queue_core::telemetry::METRICS {
+        match documented.get(name) {
+            None => violations.push(format!("{name} is not documented")),
+            Some(row) if !row.starts_with(&format!("{kind} | {meaning} | ")) => {
+                violations.push(format!("{name}: the code says: {kind} | {meaning}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let known: BTreeSet<&str> =
+        queue_core::telemetry::METRICS.iter().map(|(name, ..)| *name).collect();
+    let unknown = documented.keys().filter(|name| !known.contains(*name));
+    violations.extend(unknown.map(|name| format!("{name} does not exist")));
+    none_of("docs/metrics.md and queue_core::telemetry agree", violations);
+}
+
+#[test]
+fn the_sql_contract_documents_every_refusal() {
+    let contract = read("docs/sql-contract.md");
+    let mut violations = Vec::new();
+    for file in files(&["up.sql"]) {
+        for part in file.text.split("MYSQL_ERRNO = ").skip(1) {
+            let number: String = part.chars().take_while(char::is_ascii_digit).collect();
+            if !contract.contains(&format!("| {number} |")) {
+                violations.push(number);
+            }
+        }
+    }
+    none_of("docs/sql-contract.md lists every error number", violations);
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut violations = Vec::new();
+    for file in files(&[".md"]) {
+        for part in file.text.split("](").skip(1) {
+            let target = part.split(')').next().unwrap_or_default();
+            let target = target.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            if !file.path.parent().unwrap().join(target).exists() {
+                violations.push(format!("{}: {target}", file.name()));
+            }
+        }
+    }
+    none_of("Links lead to files that exist", violations);
+}
+
+#[test]
+fn versions_of_dependencies_stand_in_one_place() {
+    let mut violations = Vec::new();
+    for file in files(&["Cargo.toml"]) {
+        let mut in_dependencies = false;
+        for line in file.text.lines().filter(|line| !line.starts_with('#')) {
+            if line.starts_with('[') {
+                in_dependencies = line.ends_with("dependencies]") && !line.contains("workspace.");
+            } else if in_dependencies && !line.is_empty() && !line.contains("workspace = true") {
+                violations.push(format!("{}: {line}", file.name()));
+            }
+        }
+    }
+    none_of("A crate takes its dependencies' versions from the workspace", violations);
+}
+
+/// The documentation and name of each test function in `text`.
+fn tests_in(text: &str) -> Vec<String> {
+    let mut tests = Vec::new();
+    let (mut said, mut is_test) = (String::new(), false);
+    for line in text.lines().map(str::trim) {
+        if let Some(documentation) = line.strip_prefix("///") {
+            said.push_str(documentation);
+        } else if line.starts_with("#[") {
+            is_test |= line.starts_with("#[test]") || line.contains("::test");
+        } else {
+            if is_test && let Some((_, name)) = line.split_once("fn ") {
+                let name = name.split('(').next().unwrap_or_default();
+                tests.push(format!("{said} {name}"));
+            }
+            (said, is_test) = (String::new(), false);
+        }
+    }
+    tests
+}
+
+#[test]
+fn every_known_history_and_defect_is_named_by_a_test() {
+    let mut named = BTreeSet::new();
+    for test in sources().iter().flat_map(|file| tests_in(&file.text)) {
+        let words = test.split(|c: char| !c.is_ascii_alphanumeric());
+        named.extend(words.map(str::to_ascii_uppercase));
+    }
+    let mut missing = Vec::new();
+    for (letter, last) in KNOWN {
+        for number in 1..=last {
+            let id = format!("{letter}{number}");
+            let excepted = ELSEWHERE.iter().any(|(other, _)| *other == id);
+            if excepted == named.contains(&id) {
+                missing.push(if excepted {
+                    format!("{id} is an exception, and named")
+                } else {
+                    id
+                });
+            }
+        }
+    }
+    none_of("A test names each history and defect", missing);
+}
+
+#[test]
+fn tests_are_recognised_by_their_attribute() {
+    let text = "/// History H3.\n#[test]\nfn a_b() {}\n/// H4\nfn none() {}\n    #[tokio::test]\n    \
+                async fn s5_c() {}\n";
+    assert_eq!(tests_in(text), [" History H3. a_b", " s5_c"]);
+}
