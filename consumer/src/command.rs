@@ -95,10 +95,6 @@ fn register(command: Command, builder: ConsumerBuilder) -> anyhow::Result<Consum
 impl TopicArgs {
     /// The handler itself keeps the time, so that its program gets TERM before KILL.
     fn options(&self) -> TopicOptions {
-        TopicOptions {
-            concurrency: self.concurrency,
-            timeout: None,
-            max_batch: self.max_batch,
-        }
+        TopicOptions { concurrency: self.concurrency, timeout: None, max_batch: self.max_batch }
     }
 }

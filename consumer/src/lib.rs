@@ -23,3 +23,8 @@ pub use crate::consumer::{Consumer, ConsumerBuilder};
 pub use crate::error::Error;
 pub use crate::options::{ConsumerOptions, TopicOptions};
 pub use crate::receiver::{Received, Receiver};
+
+/// The README's examples, so that they are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,0 +1,240 @@
+//! A POST request per message, for people whose handler is a web service.
+//!
+//! The body of the request is the body of the message, byte for byte. The answer decides:
+//!
+//! | answer | what becomes of the message |
+//! |---|---|
+//! | 2xx | acked |
+//! | 408, 425, 429, 5xx | retried: after `Retry-After` (seconds or a date, at most 1 h) if it is given, else after the topic's backoff |
+//! | 3xx | retried: redirects are not followed, because they could lead anywhere |
+//! | any other | dead-lettered at once, among them 410 |
+//! | none within the timeout, no connection, a refused address | retried after the topic's backoff |
+//!
+//! The error kept with the message has the status and the first 300 bytes of the answer.
+//!
+//! | request header | what it holds |
+//! |---|---|
+//! | `Queue-Topic` | the topic's name |
+//! | `Queue-Msg-Id` | the message id, the same for every delivery |
+//! | `Queue-Delivery-No` | rises with every delivery; with the message id, the token to refuse an older one by |
+//! | `Queue-Failures` | failed handlings so far |
+//! | `Queue-Timestamp` | when the request was made, in seconds since 1970 |
+//! | `Queue-Signature` | `v1=` and the signature below, if there is a secret |
+//! | `Content-Type` | the message's own `content-type` header, else `application/octet-stream` |
+//!
+//! # How to verify the signature
+//!
+//! It is the HMAC-SHA256, in lower-case hexadecimal digits, under the shared secret, of
+//!
+//! ```text
+//! <Queue-Timestamp> "." <Queue-Msg-Id> "." <Queue-Delivery-No> "." <body>
+//! ```
+//!
+//! Compute it from the headers and the raw bytes of the body *before* decoding them, compare in
+//! constant time, and refuse a timestamp more than some minutes from your own clock, so that a
+//! recorded request cannot be sent again for ever. In Python:
+//!
+//! ```python
+//! signed = b".".join([h["Queue-Timestamp"].encode(), h["Queue-Msg-Id"].encode(),
+//!                     h["Queue-Delivery-No"].encode(), body])
+//! expected = "v1=" + hmac.new(secret, signed, hashlib.sha256).hexdigest()
+//! genuine = hmac.compare_digest(expected, h["Queue-Signature"])
+//! ```
+//!
+//! # Where it connects to
+//!
+//! Only to addresses that its [`AddressPolicy`] permits, by default public ones: the address that
+//! was checked is the one connected to, so that a name cannot change its mind in between. No proxy
+//! is taken from the environment. For https the certificates of the platform are trusted (on
+//! Linux also those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name). URLs hold credentials in many
+//! places (user, password, query, even the path), so errors and logs name only scheme, host and
+//! port.
+
+mod address;
+mod client;
+mod request;
+mod response;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use reqwest::Client;
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use thiserror::Error;
+use url::Url;
+
+pub use self::address::{AddressPolicy, Allowed, InvalidAllowed, Network};
+use self::response::{RunError, verdict};
+
+/// How messages are sent to a web service.
+#[derive(Clone)]
+pub struct WebhookOptions {
+    /// Where to: http or https. User and password are sent as basic authorization.
+    pub url: Url,
+    /// Shared with the service to sign requests. Default none: requests are not signed.
+    pub secret: Option<SecretString>,
+    /// The longest time from the first attempt to connect to the end of the answer. Default 60 s.
+    pub timeout: Duration,
+    /// How much of an answer is read at most, in bytes. Default 64 KiB: enough for any error page,
+    /// and a connection whose answer was read to its end is used again.
+    pub response_limit: usize,
+    /// Which addresses may be connected to. Default: public ones.
+    pub allow: AddressPolicy,
+    /// Headers sent with every request, such as `Authorization`.
+    pub headers: HeaderMap,
+}
+
+impl WebhookOptions {
+    /// This URL, and the defaults.
+    #[must_use]
+    pub fn new(url: Url) -> Self {
+        Self {
+            url,
+            secret: None,
+            timeout: Duration::from_secs(60),
+            response_limit: 64 * 1024,
+            allow: AddressPolicy::default(),
+            headers: HeaderMap::new(),
+        }
+    }
+}
+
+/// Without what may be secret: the URL's path and query, and the headers' values.
+impl fmt::Debug for WebhookOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookOptions")
+            .field("url", &origin(&self.url))
+            .field("secret", &self.secret)
+            .field("timeout", &self.timeout)
+            .field("response_limit", &self.response_limit)
+            .field("allow", &self.allow)
+            .field("headers", &self.headers.keys())
+            .finish()
+    }
+}
+
+/// Why a web service cannot be a handler.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WebhookError {
+    /// Another protocol.
+    #[error("the webhook's URL begins with {scheme}:, but only http and https are spoken")]
+    Scheme {
+        /// The scheme of the URL.
+        scheme: String,
+    },
+    /// The URL names an address that the policy refuses.
+    #[error(
+        "the webhook at {origin} is refused: {address} is {}; allow it by name if it is meant",
+        address::REFUSED
+    )]
+    Refused {
+        /// Scheme, host and port.
+        origin: String,
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// A secret that anybody can guess.
+    #[error("the webhook's secret is empty; give one, or none to send unsigned requests")]
+    EmptySecret,
+    /// A header that only the handler or the protocol may set.
+    #[error("the header {name} cannot be set for a webhook: it is set by the consumer itself")]
+    ReservedHeader {
+        /// The header.
+        name: String,
+    },
+    /// https without a single trusted certificate.
+    #[error(
+        "no certificate authority is trusted here, so https cannot work; install the package ca-certificates or set SSL_CERT_FILE ({reason})"
+    )]
+    NoAuthorities {
+        /// What went wrong while loading them.
+        reason: String,
+    },
+    /// The client could not be set up.
+    #[error("the webhook's HTTP client could not be set up: {reason}")]
+    Client {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Sends each message to a web service; see the [module](self) for what the answers mean.
+pub struct WebhookHandler {
+    client: Client,
+    url: Url,
+    /// What errors call it: never the whole URL.
+    origin: String,
+    secret: Option<SecretString>,
+    timeout: Duration,
+    response_limit: usize,
+    headers: HeaderMap,
+}
+
+impl WebhookHandler {
+    /// Checks the options and sets up the client; connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`WebhookError`] if no message could ever be sent.
+    pub fn new(options: WebhookOptions) -> Result<Self, WebhookError> {
+        request::check_headers(&options.headers)?;
+        if options.secret.as_ref().is_some_and(|secret| secret.expose_secret().is_empty()) {
+            return Err(WebhookError::EmptySecret);
+        }
+        let origin = origin(&options.url);
+        let client = client::build(&options, &origin)?;
+        let WebhookOptions { url, secret, timeout, response_limit, headers, .. } = options;
+        Ok(Self { client, url, origin, secret, timeout, response_limit, headers })
+    }
+}
+
+impl fmt::Debug for WebhookHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookHandler").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl RawHandler for WebhookHandler {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        let headers = request::headers(context, &self.headers, self.secret.as_ref())?;
+        let sending = self
+            .client
+            .post(self.url.clone())
+            .headers(headers)
+            .timeout(self.timeout)
+            .body(context.delivery.body.clone())
+            .send();
+        let response = tokio::select! {
+            biased;
+            () = context.cancelled.cancelled() => return Err(self.interrupted(context)),
+            answer = sending => answer.map_err(|error| self.unanswered(error))?,
+        };
+        verdict(response, &self.origin, self.response_limit).await
+    }
+}
+
+impl WebhookHandler {
+    /// The request was given up; the service may have seen it.
+    fn interrupted(&self, context: &Context) -> HandlerError {
+        // The consumer's own deadline for the run cancels the context too, and is a failure.
+        if context.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return RunError::DeadlinePassed { origin: self.origin.clone() }.into();
+        }
+        HandlerError::Release
+    }
+
+    fn unanswered(&self, error: reqwest::Error) -> RunError {
+        let origin = self.origin.clone();
+        if error.is_timeout() {
+            return RunError::NoAnswer { origin, limit: self.timeout };
+        }
+        RunError::Unreachable { origin, reason: client::root_cause(&error.without_url()) }
+    }
+}
+
+/// Scheme, host and port: what may be shown of a URL.
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}

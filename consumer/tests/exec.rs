@@ -1,5 +1,7 @@
 //! The exec handler with real programs, run directly and under the supervisor.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod message;
 
 use std::ffi::OsString;
@@ -189,14 +191,19 @@ async fn a_program_that_reads_nothing_and_writes_much_does_not_hang() {
 
 #[tokio::test]
 async fn a_timeout_ends_the_children_of_the_program_too() {
-    let directory = TempDir::new().unwrap();
+    let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
     let text = r#"sleep 600 & echo $! > "$1/pid"; echo slow >&2; wait"#;
-    let options = ExecOptions { timeout: Duration::from_secs(2), ..script(text, directory.path()) };
-    for handler in both_ways(options) {
-        let text = retry_text(handler.handle(&context("")).await);
-        assert_eq!(text, "the program ran longer than 2000 ms and was ended: slow");
+    // Long enough for a loaded machine to start a shell.
+    let timeout = Duration::from_secs(4);
+    let [direct, under_supervisor] = directories
+        .each_ref()
+        .map(|directory| ExecOptions { timeout, ..script(text, directory.path()) });
+    let runs = [direct, supervised(under_supervisor)]
+        .map(|options| start(ExecHandler::new(options).unwrap(), context("")));
+    for (run, directory) in runs.into_iter().zip(&directories) {
+        let text = retry_text(run.await.unwrap());
+        assert_eq!(text, "the program ran longer than 4000 ms and was ended: slow");
         gone(pid_in(directory.path().join("pid")).await).await;
-        std::fs::remove_file(directory.path().join("pid")).unwrap();
     }
 }
 
@@ -278,6 +285,16 @@ async fn a_run_that_is_dropped_kills_the_program() {
         gone(pid).await;
         std::fs::remove_file(directory.path().join("pid")).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_program_whose_supervisor_is_killed_ends_with_it() {
+    let directory = TempDir::new().unwrap();
+    let text = r#"echo $$ > "$1/pid"; kill -9 $PPID; exec sleep 600"#;
+    let handler = ExecHandler::new(supervised(script(text, directory.path()))).unwrap();
+    let text = retry_text(handler.handle(&context("")).await);
+    assert_eq!(text, "the program was ended by signal 9");
+    gone(pid_in(directory.path().join("pid")).await).await;
 }
 
 #[tokio::test]

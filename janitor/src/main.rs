@@ -43,8 +43,6 @@ struct Settings {
     lease: Duration,
 }
 
-
-
 impl Default for Settings {
     fn default() -> Self {
         let rescue = janitor::duties::RescueOptions::default();

@@ -9,12 +9,15 @@ use queue_core::topic::{TopicId, TopicName};
 use tokio_util::sync::CancellationToken;
 
 /// The third delivery of a message with this body, after two failures.
-pub fn context(body: impl Into<Vec<u8>>) -> Context {
+pub(crate) fn context(body: impl Into<Vec<u8>>) -> Context {
     context_with(body, |_| ())
 }
 
 /// The same, changed.
-pub fn context_with(body: impl Into<Vec<u8>>, change: impl FnOnce(&mut Delivery)) -> Context {
+pub(crate) fn context_with(
+    body: impl Into<Vec<u8>>,
+    change: impl FnOnce(&mut Delivery),
+) -> Context {
     let mut delivery = Delivery {
         topic_id: TopicId(1),
         msg_id: MsgId::new(),
@@ -40,6 +43,6 @@ pub fn context_with(body: impl Into<Vec<u8>>, change: impl FnOnce(&mut Delivery)
 }
 
 /// Every byte there is.
-pub fn all_bytes() -> Vec<u8> {
+pub(crate) fn all_bytes() -> Vec<u8> {
     (0..=255).collect()
 }

@@ -59,9 +59,7 @@ impl Duty for Prune {
         }
         report.lanes = sweep
             .session
-            .transaction("prune the lanes", async |conn| {
-                prune::lanes(conn, LANE_IDLE, BATCH).await
-            })
+            .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
             .await?;
         report.workers = sweep
             .session

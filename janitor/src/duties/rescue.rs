@@ -218,11 +218,7 @@ fn why(zombie: &rescue::ZombieClaim, held: &HashMap<WorkerId, u64>) -> Why {
 }
 
 /// Declares the worker dead unless anything of it has moved; the rows it held then.
-async fn declare(
-    session: &mut Session,
-    seen: &WorkerRow,
-    death: Death,
-) -> Result<Option<u64>> {
+async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Result<Option<u64>> {
     let declared = session
         .call("declare the worker dead", async |conn| {
             worker::declare_dead(conn, seen, death.reason()).await
@@ -248,10 +244,7 @@ async fn declare(
     Ok(Some(held))
 }
 
-async fn take_some_back(
-    session: &mut Session,
-    claims: &[(Claim, Why)],
-) -> Result<Vec<TakenBack>> {
+async fn take_some_back(session: &mut Session, claims: &[(Claim, Why)]) -> Result<Vec<TakenBack>> {
     session
         .transaction("rescue", async |conn| {
             let mut taken = Vec::with_capacity(claims.len());

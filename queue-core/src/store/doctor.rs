@@ -116,10 +116,13 @@ pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<boo
 /// # Errors
 /// A database failure.
 pub async fn insert_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+    // Under their own names at once: processes that start together all try this.
     for name in names {
-        super::duty::record(conn, "scratch", name, b"null").await?;
-        let statement = Statement::new("UPDATE queue_duty SET name = ? WHERE name = 'scratch'")
-            .bytes(name.as_bytes().to_vec());
+        let statement = Statement::new(
+            "INSERT INTO queue_duty (name, conn_id, holder, runs, ran_at, report) \
+             VALUES (?, CONNECTION_ID(), 'trial of SKIP LOCKED', 0, UTC_TIMESTAMP(6), 'null')",
+        )
+        .bytes(name.as_bytes().to_vec());
         execute(conn, "prepare the trial of SKIP LOCKED", statement).await?;
     }
     Ok(())

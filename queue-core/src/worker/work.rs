@@ -97,9 +97,8 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        let release = |delivery: &Delivery| {
-            Settled::new(delivery, Settlement::Release, OnDone::Delete)
-        };
+        let release =
+            |delivery: &Delivery| Settled::new(delivery, Settlement::Release, OnDone::Delete);
         let batch: Vec<_> = self.claimed.deliveries.iter().map(release).collect();
         if let (false, Some(commands)) = (batch.is_empty(), self.commands.upgrade()) {
             let (reply, _nobody) = oneshot::channel();
@@ -168,7 +167,12 @@ impl Work {
             Ok(_) => self.reconcile().await,
             Err(error) => Err(error),
         };
-        if let Err(error) = compared {
+        // A session found lost is taken up again at once: the next claim should not wait for it.
+        let kept = match compared {
+            Err(_) => self.session().await.map(|_| ()),
+            Ok(()) => Ok(()),
+        };
+        if let Err(error) = kept {
             tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
         }
     }

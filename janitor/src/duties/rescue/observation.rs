@@ -142,7 +142,11 @@ impl Observations {
         match &seen.missing {
             Some(missing) if missing.sessions == sessions => {
                 let until = missing.since + self.grace;
-                if now >= until { Verdict::Dead(Death::SessionsGone) } else { Verdict::Wait { until } }
+                if now >= until {
+                    Verdict::Dead(Death::SessionsGone)
+                } else {
+                    Verdict::Wait { until }
+                }
             }
             _ => {
                 seen.missing = Some(Missing { since: now, sessions });

@@ -117,7 +117,8 @@ fn other_sessions_that_go_missing_start_the_grace_anew() {
 /// S8, and the janitor without PROCESS: an unproved list proves nothing; the lease decides.
 #[test]
 fn a_list_that_is_not_proved_complete_never_kills_before_the_lease() {
-    for (sight, list) in [(sight(false, "janitor@%"), list(&[])), (sight(true, "janitor@%"), None)] {
+    for (sight, list) in [(sight(false, "janitor@%"), list(&[])), (sight(true, "janitor@%"), None)]
+    {
         let mut case = Case { sight, ..Case::new() };
         for ms in (0..10_000).step_by(300) {
             assert!(!case.is_dead(&worker(false, 1), list.clone(), ms), "at {ms}");

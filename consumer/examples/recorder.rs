@@ -1,0 +1,83 @@
+//! A complete consumer: writes every message it handles down in a file of its own.
+//!
+//! `QUEUE_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use clap::Parser;
+use consumer::{Consumer, ConsumerOptions, TopicOptions};
+use queue_core::TopicName;
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::{config, logging, process, signals};
+
+#[derive(Parser)]
+struct Arguments {
+    /// The topic.
+    topic: TopicName,
+    /// Where the messages are written down: `start` and `end` lines with id and delivery number.
+    log: PathBuf,
+    /// Messages handled at once.
+    #[arg(long, default_value_t = 16)]
+    concurrency: usize,
+    /// How long each takes, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    work: u64,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+struct Recorder {
+    log: Mutex<File>,
+    work: Duration,
+}
+
+impl Recorder {
+    fn note(&self, event: &str, context: &Context) -> std::io::Result<()> {
+        let delivery = &context.delivery;
+        let line = format!("{event} {} {}\n", delivery.msg_id, delivery.delivery_no);
+        let mut log = self.log.lock().map_err(|_| std::io::ErrorKind::Other)?;
+        log.write_all(line.as_bytes())
+    }
+}
+
+impl RawHandler for Recorder {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        self.note("start", context)?;
+        if !self.work.is_zero() {
+            let work = tokio::time::sleep(self.work);
+            if context.cancelled.run_until_cancelled(work).await.is_none() {
+                self.note("cancelled", context)?;
+                return Err(HandlerError::Release);
+            }
+        }
+        self.note("end", context)?;
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    process::run(|| async {
+        logging::init(&arguments.service);
+        let options: ConsumerOptions =
+            config::load(arguments.server.config.as_deref(), "consumer")?;
+        let log = File::options().create(true).append(true).open(&arguments.log)?;
+        let recorder =
+            Recorder { log: Mutex::new(log), work: Duration::from_millis(arguments.work) };
+        let topic = TopicOptions { concurrency: arguments.concurrency, ..Default::default() };
+        let consumer = Consumer::builder(arguments.server.url()?)
+            .options(options)
+            .raw_handler(arguments.topic, topic, recorder)
+            .build()?;
+        consumer.run(signals::shutdown_on_signals()?).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}

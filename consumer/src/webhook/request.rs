@@ -1,0 +1,84 @@
+//! What a request says about its message, and its signature.
+
+use std::fmt::Write;
+
+use chrono::Utc;
+use hmac::{Hmac, KeyInit, Mac};
+use queue_core::handler::{Context, HandlerError};
+use queue_core::message::Delivery;
+use reqwest::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
+
+use super::WebhookError;
+
+const TOPIC: HeaderName = HeaderName::from_static("queue-topic");
+const MSG_ID: HeaderName = HeaderName::from_static("queue-msg-id");
+const DELIVERY_NO: HeaderName = HeaderName::from_static("queue-delivery-no");
+const FAILURES: HeaderName = HeaderName::from_static("queue-failures");
+const TIMESTAMP: HeaderName = HeaderName::from_static("queue-timestamp");
+const SIGNATURE: HeaderName = HeaderName::from_static("queue-signature");
+
+/// Refuses headers that would break the request or forge what the service trusts.
+pub(super) fn check_headers(headers: &HeaderMap) -> Result<(), WebhookError> {
+    let is_reserved = |name: &&HeaderName| {
+        name.as_str().starts_with("queue-")
+            || [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE].contains(name)
+    };
+    match headers.keys().find(is_reserved) {
+        Some(name) => Err(WebhookError::ReservedHeader { name: name.to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// The headers of one request: those of the options, and the message's.
+pub(super) fn headers(
+    context: &Context,
+    fixed: &HeaderMap,
+    secret: Option<&SecretString>,
+) -> Result<HeaderMap, HandlerError> {
+    let delivery = &*context.delivery;
+    let mut headers = fixed.clone();
+    if let Some(own) = content_type(delivery) {
+        headers.insert(CONTENT_TYPE, own);
+    }
+    headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/octet-stream"));
+    // The service compares it with its own clock, so it is this machine's and not the database's.
+    let timestamp = Utc::now().timestamp();
+    headers.insert(TOPIC, HeaderValue::from_str(context.topic.as_str())?);
+    headers.insert(MSG_ID, HeaderValue::from_str(&delivery.msg_id.to_string())?);
+    headers.insert(DELIVERY_NO, HeaderValue::from(delivery.delivery_no.0));
+    headers.insert(FAILURES, HeaderValue::from(delivery.failures));
+    headers.insert(TIMESTAMP, HeaderValue::from(timestamp));
+    if let Some(secret) = secret {
+        let signature = signature(secret, timestamp, delivery)?;
+        headers.insert(SIGNATURE, HeaderValue::from_str(&signature)?);
+    }
+    Ok(headers)
+}
+
+fn content_type(delivery: &Delivery) -> Option<HeaderValue> {
+    let is_content_type = |name: &str| name.eq_ignore_ascii_case(CONTENT_TYPE.as_str());
+    let (_, value) = delivery.headers.0.iter().find(|(name, _)| is_content_type(name))?;
+    HeaderValue::from_str(value).ok().filter(|value| !value.is_empty())
+}
+
+/// `v1=` and the HMAC-SHA256 of `timestamp "." msg_id "." delivery_no "." body`. The version lets
+/// another way of signing be added beside it.
+fn signature(
+    secret: &SecretString,
+    timestamp: i64,
+    delivery: &Delivery,
+) -> Result<String, HandlerError> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes())?;
+    mac.update(format!("{timestamp}.{}.{}.", delivery.msg_id, delivery.delivery_no).as_bytes());
+    mac.update(&delivery.body);
+    let mut text = String::from("v1=");
+    for byte in mac.finalize().into_bytes() {
+        write!(text, "{byte:02x}")?;
+    }
+    Ok(text)
+}

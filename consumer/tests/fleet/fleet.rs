@@ -1,0 +1,185 @@
+//! A fleet of real consumer processes on a database of its own, and what they wrote down.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use queue_core::connection::ServerUrl;
+use queue_core::store;
+use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, enqueue_to};
+use queue_test::TestDatabase;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything here may take, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) struct Fleet {
+    pub(crate) database: TestDatabase,
+    pub(crate) topic: Topic,
+    url: String,
+    folder: tempfile::TempDir,
+    members: Vec<Member>,
+}
+
+pub(crate) struct Member {
+    child: Child,
+    log: PathBuf,
+}
+
+/// What the consumers wrote down about one message.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct History {
+    /// `(consumer, delivery number)` of each begin, by consumer, in the order of its own log.
+    pub(crate) starts: Vec<(usize, u32)>,
+    pub(crate) ends: Vec<(usize, u32)>,
+}
+
+/// How a recorder is started.
+pub(crate) struct Start<'a> {
+    pub(crate) work_ms: u64,
+    pub(crate) concurrency: usize,
+    pub(crate) settings: &'a [(&'a str, &'a str)],
+}
+
+impl Default for Start<'_> {
+    fn default() -> Self {
+        Self { work_ms: 0, concurrency: 16, settings: &[] }
+    }
+}
+
+impl Fleet {
+    pub(crate) async fn new() -> Self {
+        Self::on(TestDatabase::new().await).await
+    }
+
+    pub(crate) async fn on(database: TestDatabase) -> Self {
+        let topic = database.topic("work").await;
+        let url = database.url().expose().to_owned();
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { database, topic, url, folder, members: Vec::new() }
+    }
+
+    /// The consumers started from now on go to the server by another way: a proxy, an account.
+    pub(crate) fn through(&mut self, url: &ServerUrl) {
+        self.url = url.expose().to_owned();
+    }
+
+    pub(crate) async fn enqueue(&self, n: usize) -> Vec<MsgId> {
+        let mut conn = self.database.connect().await;
+        let messages: Vec<_> = (0..n).map(|i| NewMessage::new(format!("message {i}"))).collect();
+        enqueue_to(&mut conn, &self.topic, &messages).await.expect("enqueued");
+        messages.iter().map(|message| message.msg_id).collect()
+    }
+
+    /// Starts a recorder; its index in the fleet.
+    pub(crate) fn start(&mut self, start: &Start<'_>) -> usize {
+        let index = self.members.len();
+        let log = self.folder.path().join(format!("{index}.log"));
+        fs::write(&log, "").expect("a log");
+        let errors = fs::File::create(self.folder.path().join(format!("{index}.err")));
+        let child = Command::new(program("examples/recorder"))
+            .args(["work", log.to_str().expect("a plain path")])
+            .args(["--concurrency", &start.concurrency.to_string()])
+            .args(["--work", &start.work_ms.to_string()])
+            .env("QUEUE_URL", &self.url)
+            .envs(start.settings.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors.expect("an error log"))
+            .spawn()
+            .expect("the recorder is built; run the tests by ./ops/test");
+        self.members.push(Member { child, log });
+        index
+    }
+
+    pub(crate) fn signal(&self, member: usize, signal: Signal) {
+        let pid = i32::try_from(self.members[member].child.id()).expect("a pid");
+        let pid = Pid::from_raw(pid).expect("a pid");
+        kill_process(pid, signal).expect("signalled");
+    }
+
+    pub(crate) async fn ended(&mut self, member: usize) -> std::process::ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.members[member].child.try_wait().expect("waited") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "consumer {member} does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What was written down, by message id.
+    pub(crate) fn histories(&self) -> HashMap<MsgId, History> {
+        let mut histories: HashMap<MsgId, History> = HashMap::new();
+        for (index, member) in self.members.iter().enumerate() {
+            let log = fs::read_to_string(&member.log).expect("a log");
+            for line in log.lines() {
+                let mut words = line.split(' ');
+                let event = words.next().expect("an event");
+                let id = words.next().and_then(|id| id.parse().ok()).expect("an id");
+                let no = words.next().and_then(|no| no.parse().ok()).expect("a number");
+                let history = histories.entry(id).or_default();
+                match event {
+                    "start" => history.starts.push((index, no)),
+                    "end" => history.ends.push((index, no)),
+                    _ => {}
+                }
+            }
+        }
+        histories
+    }
+
+    /// How many messages this consumer has begun.
+    pub(crate) fn begun(&self, member: usize) -> usize {
+        let log = fs::read_to_string(&self.members[member].log).expect("a log");
+        log.lines().filter(|line| line.starts_with("start ")).count()
+    }
+
+    /// What the consumer said on standard error.
+    pub(crate) fn said(&self, member: usize) -> String {
+        fs::read_to_string(self.folder.path().join(format!("{member}.err"))).expect("a log")
+    }
+
+    /// Waits until the hot table and the claims are empty.
+    pub(crate) async fn drained(&self) {
+        let mut conn = self.database.connect().await;
+        self.until("drained", async || is_empty(&mut conn, &self.topic).await).await;
+    }
+
+    /// Waits for a condition; on the way out of patience, shows what the consumers said.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds().await {
+            if Instant::now() > deadline {
+                let said: Vec<_> = (0..self.members.len()).map(|m| self.said(m)).collect();
+                panic!("not {what} after {PATIENCE:?}; the consumers said:\n{}", said.join("\n"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            // It may have ended already.
+            drop(member.child.kill());
+            drop(member.child.wait());
+        }
+    }
+}
+
+async fn is_empty(conn: &mut AsyncMysqlConnection, topic: &Topic) -> bool {
+    let depth = store::inspect::depth(conn, topic.id).await.expect("a depth");
+    depth.unsettled == 0 && depth.claimed == 0 && depth.scheduled == 0
+}
+
+/// A program that cargo has built beside this test.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test's path");
+    let folder = test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps");
+    folder.join(name)
+}

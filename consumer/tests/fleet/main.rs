@@ -1,0 +1,8 @@
+//! The real binaries as a fleet: killed, frozen, stopped, restarted under them.
+
+mod fleet;
+mod freeze;
+mod kill;
+mod load;
+mod restart;
+mod stop;

@@ -1,0 +1,102 @@
+use std::process::Command;
+
+use queue_core::connection::ServerUrl;
+use queue_core::migration;
+use queue_test::TestDatabase;
+use queue_test::proxy::FaultProxy;
+
+use crate::fleet::{Fleet, Start};
+
+/// H3, H4: the network cuts every connection of a consumer; it takes its claims up again before
+/// anybody takes them away, and no message runs twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mere_reconnect_costs_no_second_run() {
+    let mut fleet = Fleet::new().await;
+    let direct = fleet.database.url().clone();
+    let proxy = FaultProxy::start(&direct).await;
+    fleet.through(&proxy.url(&direct));
+    let ids = fleet.enqueue(16).await;
+    let member = fleet.start(&Start { work_ms: 5_000, ..Start::default() });
+    fleet.until("all begun", async || fleet.begun(member) == ids.len()).await;
+    // Another consumer, not behind the proxy, sweeps meanwhile.
+    fleet.through(&direct);
+    fleet.start(&Start::default());
+    for cut in 1..=3 {
+        proxy.reset();
+        let again =
+            async || fleet.said(member).matches("Life session taken up again").count() == cut;
+        fleet.until("taken up again", again).await;
+    }
+    fleet.drained().await;
+    for history in fleet.histories().values() {
+        assert_eq!(history.starts, [(member, 1)], "one run, by the one that had it");
+        assert_eq!(history.ends, [(member, 1)]);
+    }
+}
+
+/// F4, F5, H21: the server is killed under load and comes back; connection ids start again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_under_load_loses_nothing_and_consumers_go_on_by_themselves() {
+    const MESSAGES: usize = 3_000;
+    let server = OwnServer::start();
+    let database = TestDatabase::empty_on(&server.url).await;
+    migration::run(database.url()).await.expect("migrated");
+    let mut fleet = Fleet::on(database).await;
+    let ids = fleet.enqueue(MESSAGES).await;
+    for _ in 0..3 {
+        fleet.start(&Start { work_ms: 20, concurrency: 8, settings: &[] });
+    }
+    for share in [4, 2] {
+        let handled = async || fleet.histories().len() > MESSAGES / share;
+        fleet.until("on the way", handled).await;
+        server.run("crash");
+        server.run("restart");
+    }
+    fleet.drained().await;
+    let histories = fleet.histories();
+    let again = histories.values().filter(|history| history.ends.len() > 1).count();
+    println!("{again} of {MESSAGES} messages ran again after two crashes of the server");
+    assert_eq!(histories.len(), ids.len(), "nothing is lost");
+    assert!(histories.values().all(|history| !history.ends.is_empty()));
+    // Nobody died: every consumer took its own claims up again, so nothing ran twice.
+    assert_eq!(again, 0);
+}
+
+/// A server of this test's own, which it may kill.
+struct OwnServer {
+    url: ServerUrl,
+    name: String,
+    kind: String,
+}
+
+impl OwnServer {
+    fn start() -> Self {
+        let kind = std::env::var("QUEUE_SERVER_KIND").unwrap_or_else(|_| "mariadb".to_owned());
+        let name = format!("fleet-{}", std::process::id());
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server");
+        let started = Command::new(script)
+            .args(["start", "--server", &kind, "--name", &name])
+            .output()
+            .expect("ops/dev-server runs");
+        let said = String::from_utf8_lossy(&started.stdout);
+        let url = said.lines().find_map(|line| line.strip_prefix("QUEUE_URL="));
+        let url = url.unwrap_or_else(|| panic!("no server: {said}{:?}", started.stderr));
+        let url = ServerUrl::new(url).expect("a URL");
+        Self { url, name, kind }
+    }
+
+    fn run(&self, command: &str) {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server");
+        let done = Command::new(script)
+            .args([command, "--server", &self.kind, "--name", &self.name])
+            .output()
+            .expect("ops/dev-server runs");
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        self.run("stop");
+    }
+}
