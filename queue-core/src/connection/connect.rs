@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
-use mysql_async::{Conn, Error as DriverError};
+use mysql_async::{Conn, DriverError as RefusedByDriver, Error as DriverError};
 
 use crate::connection::ServerUrl;
 use crate::error::{Error, Fault, Result};
@@ -88,6 +88,13 @@ fn refused(url: &ServerUrl, error: &DriverError) -> Error {
         DriverError::Io(error) => {
             (Fault::Gone, format!("{error}; check that the server runs and the address is right"))
         }
+        // MySQL answers an account it does not know with a plugin drawn by lot.
+        DriverError::Driver(RefusedByDriver::UnknownAuthPlugin { name }) => (
+            Fault::Denied,
+            format!(
+                "the account is unknown, or logs in by {name}, which is not supported; check the account and its password or grants"
+            ),
+        ),
         DriverError::Driver(error) => (
             Fault::Gone,
             format!("{error}; does the server offer TLS? (?tls=disable turns it off)"),

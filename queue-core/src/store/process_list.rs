@@ -12,6 +12,9 @@ use crate::message::ConnId;
 
 /// `SHOW PROCESSLIST`: the connections this account may see.
 ///
+/// Not `information_schema.PROCESSLIST`: MySQL 9.7 refuses to read it (3854) while any session
+/// runs a statement whose text is not UTF-8, such as an INSERT of a binary body.
+///
 /// # Errors
 /// A database failure.
 pub async fn show(conn: &mut AsyncMysqlConnection) -> Result<HashSet<ConnId>> {

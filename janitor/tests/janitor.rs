@@ -1,0 +1,213 @@
+//! The janitor's binary and driver against real consumers.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use janitor::{Driver, DriverOptions, Standby};
+use queue_core::connection::ServerUrl;
+use queue_core::store::{self, worker::WorkerRow};
+use queue_core::worker::{Worker, WorkerOptions};
+use queue_core::{NewMessage, Topic, enqueue_to};
+use queue_test::TestDatabase;
+use tokio_util::sync::CancellationToken;
+
+/// Longer than anything here may take, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that is killed at the latest when the test ends.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A consumer process that holds every message it gets for ten minutes. Consumers sweep
+/// themselves, so it is told not to.
+fn holder(url: &ServerUrl) -> Process {
+    let test = std::env::current_exe().expect("this test's path");
+    let folder: PathBuf = test.parent().and_then(|deps| deps.parent()).expect("target").into();
+    let child = Command::new(folder.join("examples/recorder"))
+        .args(["work", "/dev/null", "--work", "600000"])
+        .env("QUEUE_URL", url.expose())
+        .env("QUEUE_CONSUMER_SWEEP", "false")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    Process(child.expect("the recorder is built; run the tests by ./ops/test"))
+}
+
+fn janitor(url: &ServerUrl, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_janitor"));
+    command.args(arguments).env("QUEUE_URL", url.expose()).stdin(Stdio::null());
+    command
+}
+
+async fn messages(database: &TestDatabase, n: usize) -> Topic {
+    let topic = database.topic("work").await;
+    let mut conn = database.connect().await;
+    let messages: Vec<_> = (0..n).map(|i| NewMessage::new(format!("{i}"))).collect();
+    enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
+    topic
+}
+
+async fn workers(database: &TestDatabase) -> Vec<WorkerRow> {
+    let mut conn = database.connect().await;
+    store::worker::latest(&mut conn, 10).await.expect("workers")
+}
+
+/// How many messages of the topic are claimed, and how many are ready.
+async fn claimed_and_ready(database: &TestDatabase, topic: &Topic) -> (usize, usize) {
+    let mut conn = database.connect().await;
+    let all = store::inspect::peek(&mut conn, topic.id, 1000).await.expect("peeked");
+    let claimed = all.iter().filter(|message| message.conn_id.is_some()).count();
+    (claimed, all.len() - claimed)
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < PATIENCE, "not {what} after {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    start.elapsed()
+}
+
+/// F1, with the janitor as a process of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 16).await;
+    let mut victim = holder(database.url());
+    until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
+    let _janitor = Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
+    let mut conn = database.connect().await;
+    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty()).await;
+    victim.0.kill().expect("killed");
+    let took =
+        until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
+    println!("claims of a killed consumer returned {} ms after the kill", took.as_millis());
+    assert_eq!(workers(&database).await[0].state, "dead");
+}
+
+/// F15: without PROCESS and with an account of its own, the janitor sees nobody and must not
+/// conclude that nobody is there; the lease still rescues.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_janitor_without_process_resets_no_live_claim_and_rescues_by_lease() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 16).await;
+    let on_tables = format!("ALL ON {}.*", database.name());
+    let blind = database.account(&[&on_tables]).await;
+    let mut victim = holder(database.url());
+    until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
+    let log = tempfile::NamedTempFile::new().expect("a log");
+    let stderr = log.reopen().expect("a log");
+    let _janitor = Process(janitor(&blind, &[]).stderr(stderr).spawn().expect("runs"));
+    let said = || std::fs::read_to_string(log.path()).expect("a log");
+    until("warned", async || said().contains("PROCESS")).await;
+    let mut conn = database.connect().await;
+    let mut runs = async || {
+        let duties = store::duty::all(&mut conn).await.expect("duties");
+        duties.iter().find(|duty| duty.name == "rescue").map_or(0, |duty| duty.runs)
+    };
+    until("swept for a while", async || runs().await >= 3).await;
+    assert_eq!(claimed_and_ready(&database, &topic).await, (16, 0), "the owner lives");
+    assert_eq!(workers(&database).await[0].state, "alive");
+    victim.0.kill().expect("killed");
+    until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
+    assert_eq!(workers(&database).await[0].end_reason.as_deref(), Some("no beat for a whole lease"));
+}
+
+/// F14: four janitors, and every message is returned once.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_janitors_one_sweeps_and_another_takes_over() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 16).await;
+    let mut victim = holder(database.url());
+    until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
+    let mut stops = Vec::new();
+    for index in 0..4 {
+        let stop = CancellationToken::new();
+        let options = DriverOptions::new(database.url().clone(), format!("janitor {index}"));
+        let (name, stopped) = (format!("janitor {index}"), stop.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let driver = Driver::new(options).run(stopped, Standby::Wait, |_| {});
+            runtime.expect("a runtime").block_on(driver);
+        });
+        stops.push((name, stop));
+    }
+    let mut conn = database.connect().await;
+    let mut sweeper = async || {
+        let duties = store::duty::all(&mut conn).await.expect("duties");
+        duties.into_iter().find(|duty| duty.name == "rescue").map(|duty| duty.holder)
+    };
+    let mut first = None;
+    until("sweeping", async || {
+        first = sweeper().await;
+        first.is_some()
+    })
+    .await;
+    let first = first.expect("a sweeper");
+    stops.iter().filter(|(name, _)| *name == first).for_each(|(_, stop)| stop.cancel());
+    victim.0.kill().expect("killed");
+    until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
+    assert_ne!(sweeper().await, Some(first), "another has taken over");
+    let all = store::inspect::peek(&mut conn, topic.id, 100).await.expect("peeked");
+    assert!(all.iter().all(|message| message.delivery_no == 1), "returned, not claimed again");
+    stops.iter().for_each(|(_, stop)| stop.cancel());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_for_cron_rescues_and_ends() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 4).await;
+    let mut victim = holder(database.url());
+    until("claimed", async || claimed_and_ready(&database, &topic).await == (4, 0)).await;
+    victim.0.kill().expect("killed");
+    let done = janitor(database.url(), &["--once"]).output().expect("runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(claimed_and_ready(&database, &topic).await, (0, 4));
+}
+
+/// Seed defect S8's cousin: a session whose statement is no text must not blind the janitor.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binary_statement_in_the_process_list_does_not_blind_the_janitor() {
+    let database = TestDatabase::new().await;
+    let mut conn = database.connect().await;
+    let list = store::process_list::show(&mut conn).await.expect("a list");
+    let own = store::process_list::sight(&mut conn).await.expect("a sight").conn;
+    assert!(list.contains(&own));
+    let mut other = database.connect().await;
+    let mut blob = vec![0xa1, 0xfb, 0x9f, 0xf7, 0xb5];
+    blob.resize(100_000, 0xff);
+    let topic = database.topic("work").await;
+    let messages: Vec<_> = (0..200).map(|_| NewMessage::new(blob.clone())).collect();
+    let busy = tokio::spawn(async move {
+        enqueue_to(&mut other, &topic, &messages).await.expect("enqueued");
+    });
+    while !busy.is_finished() {
+        store::process_list::show(&mut conn).await.expect("the list can be read");
+    }
+    busy.await.expect("enqueued");
+}
+
+/// The rows of a worker that stopped in order, or has no row, are returned uncharged (H7).
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 8).await;
+    let options = WorkerOptions::new(database.url().clone(), "orphan");
+    let worker = Worker::start(options).await.expect("registered");
+    let claimed = worker.claim(topic.id, 8).await.expect("claimed");
+    assert_eq!(claimed.deliveries.len(), 8);
+    let mut conn = database.connect().await;
+    assert_eq!(store::worker::stop(&mut conn, worker.id()).await.expect("stopped"), 1);
+    let driver = Driver::new(DriverOptions::new(database.url().clone(), "test"));
+    assert!(driver.run_once().await.expect("swept"));
+    assert_eq!(claimed_and_ready(&database, &topic).await, (0, 8));
+}
