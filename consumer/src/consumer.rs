@@ -161,6 +161,7 @@ impl Consumer {
         while loops.join_next().await.is_some() {}
         guard.abort();
         // Releases what the loops handed over, and whatever else the worker's claims still hold.
+        worker.begin_stop();
         crew.settler.finish().await;
         let stopped = worker.stop().await;
         ended.cancel();

@@ -111,19 +111,28 @@ pub enum ExecError {
     #[error("no program is named; give the program and its arguments")]
     NoProgram,
     /// There is no such file.
-    #[error("the program {} does not exist; check its name and the PATH of the consumer", program.display())]
+    #[error(
+        "the program {} does not exist; check its name and the PATH of the consumer",
+        program.display()
+    )]
     NotFound {
         /// The name as it was given.
         program: PathBuf,
     },
     /// The file is a directory, or lacks the permission.
-    #[error("the program {} is no executable file; check its permissions (chmod +x)", program.display())]
+    #[error(
+        "the program {} is no executable file; check its permissions (chmod +x)",
+        program.display()
+    )]
     NotExecutable {
         /// The file.
         program: PathBuf,
     },
     /// An argument or variable that no process can be given.
-    #[error("{what} {} cannot be passed to a program; remove its zero byte or equals sign", text.display())]
+    #[error(
+        "{what} {} cannot be passed to a program; remove its zero byte or equals sign",
+        text.display()
+    )]
     Unsayable {
         /// What it is.
         what: &'static str,

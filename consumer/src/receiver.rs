@@ -98,6 +98,7 @@ impl Receiver {
     /// When the worker was declared dead, or the server cannot be reached.
     pub async fn close(mut self) -> Result<(), Error> {
         self.waiting.clear();
+        self.crew.worker.begin_stop();
         self.crew.settler.finish().await;
         Ok(self.crew.worker.stop().await?)
     }
@@ -190,7 +191,9 @@ impl Received {
         let (told, answer) = oneshot::channel();
         self.hand_over(settlement, Some(told));
         match answer.await {
-            Ok(Ok(SettleOutcome::Settled | SettleOutcome::Unknown)) => Ok(()),
+            Ok(Ok(SettleOutcome::Settled | SettleOutcome::Unknown | SettleOutcome::Deferred)) => {
+                Ok(())
+            }
             Ok(Ok(SettleOutcome::Fenced) | Err(_)) | Err(_) => Err(Error::Fenced),
         }
     }

@@ -125,7 +125,8 @@ fn report(worker: &Worker, finished: Finished, outcome: SettleOutcome) {
     let topic = finished.topic.as_str();
     let verb = finished.settled.settlement.verb();
     match outcome {
-        SettleOutcome::Settled => telemetry::settled(topic, verb),
+        // What is deferred the worker sees through itself.
+        SettleOutcome::Settled | SettleOutcome::Deferred => telemetry::settled(topic, verb),
         SettleOutcome::Unknown => {
             telemetry::settled_unknown(topic);
             telemetry::settled(topic, verb);

@@ -5,18 +5,19 @@
 //! | answer | what becomes of the message |
 //! |---|---|
 //! | 2xx | acked |
-//! | 408, 425, 429, 5xx | retried: after `Retry-After` (seconds or a date, at most 1 h) if it is given, else after the topic's backoff |
+//! | 408, 425, 429, 5xx | retried: after `Retry-After` if given, else the topic's backoff |
 //! | 3xx | retried: redirects are not followed, because they could lead anywhere |
 //! | any other | dead-lettered at once, among them 410 |
-//! | none within the timeout, no connection, a refused address | retried after the topic's backoff |
+//! | none in time, no connection, a refused address | retried after the topic's backoff |
 //!
-//! The error kept with the message has the status and the first 300 bytes of the answer.
+//! `Retry-After` may be seconds or a date; at most 1 h is waited. The error kept with the message
+//! has the status and the first 300 bytes of the answer.
 //!
 //! | request header | what it holds |
 //! |---|---|
 //! | `Queue-Topic` | the topic's name |
 //! | `Queue-Msg-Id` | the message id, the same for every delivery |
-//! | `Queue-Delivery-No` | rises with every delivery; with the message id, the token to refuse an older one by |
+//! | `Queue-Delivery-No` | rises with every delivery; with the message id, the fencing token |
 //! | `Queue-Failures` | failed handlings so far |
 //! | `Queue-Timestamp` | when the request was made, in seconds since 1970 |
 //! | `Queue-Signature` | `v1=` and the signature below, if there is a secret |
@@ -52,6 +53,8 @@
 
 mod address;
 mod client;
+mod network;
+mod public;
 mod request;
 mod response;
 
@@ -65,7 +68,8 @@ use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 use url::Url;
 
-pub use self::address::{AddressPolicy, Allowed, InvalidAllowed, Network};
+pub use self::address::{AddressPolicy, Allowed, InvalidAllowed};
+pub use self::network::Network;
 use self::response::{RunError, verdict};
 
 /// How messages are sent to a web service.
@@ -147,7 +151,8 @@ pub enum WebhookError {
     },
     /// https without a single trusted certificate.
     #[error(
-        "no certificate authority is trusted here, so https cannot work; install the package ca-certificates or set SSL_CERT_FILE ({reason})"
+        "no certificate authority is trusted here, so https cannot work; install the \
+         package ca-certificates or set SSL_CERT_FILE ({reason})"
     )]
     NoAuthorities {
         /// What went wrong while loading them.
@@ -230,7 +235,7 @@ impl WebhookHandler {
         if error.is_timeout() {
             return RunError::NoAnswer { origin, limit: self.timeout };
         }
-        RunError::Unreachable { origin, reason: client::root_cause(&error.without_url()) }
+        RunError::Failed { origin, reason: client::root_cause(&error.without_url()) }
     }
 }
 

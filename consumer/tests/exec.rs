@@ -250,7 +250,7 @@ async fn a_program_cancelled_at_its_deadline_has_failed() {
     message.cancelled.cancel();
     let handler = ExecHandler::new(ExecOptions::new(["sleep", "600"])).unwrap();
     let text = retry_text(handler.handle(&message).await);
-    assert!(text.contains("when the time for the message was up"), "{text}");
+    assert!(text.contains("when the message's time was up"), "{text}");
 }
 
 #[tokio::test]

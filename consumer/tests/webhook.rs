@@ -3,96 +3,27 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod message;
+mod service;
 
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode};
+use axum::response::IntoResponse;
 use consumer::webhook::{AddressPolicy, WebhookError, WebhookHandler, WebhookOptions};
 use hmac::{Hmac, KeyInit, Mac};
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::message::Headers;
 use reqwest::header::HeaderValue;
 use sha2::Sha256;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use url::Url;
 
 use message::{all_bytes, context, context_with};
+use service::{Service, https_service, raw_service};
 
 /// Names the URL for [`a_webhook_in_a_process_of_its_own`].
 const ROLE: &str = "WEBHOOK_TEST_URL";
-
-#[derive(Debug, Clone)]
-struct Seen {
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Seen {
-    fn header(&self, name: &str) -> &str {
-        self.headers.get(name).unwrap_or_else(|| panic!("no {name}")).to_str().unwrap()
-    }
-}
-
-/// A web service that remembers its requests.
-struct Service {
-    url: Url,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
-
-impl Service {
-    async fn start(answer: impl Fn(&Uri) -> Response + Clone + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/hook", listener.local_addr().unwrap()).parse().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let record = Arc::clone(&seen);
-        let app = Router::new().fallback(move |method, uri: Uri, headers, body| async move {
-            let response = answer(&uri);
-            record.lock().unwrap().push(Seen { method, uri, headers, body });
-            response
-        });
-        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { url, seen }
-    }
-
-    fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
-    }
-}
-
-/// A server that reads the head of each request and then sends these bytes and closes, or, if
-/// there are none, stays silent. What comes out are the heads.
-async fn raw_service(answer: &'static [u8]) -> (Url, tokio::sync::mpsc::UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-    let (heads, seen) = tokio::sync::mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        let mut silent = Vec::new();
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut request = Vec::new();
-            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-                if stream.read_buf(&mut request).await.unwrap() == 0 {
-                    break;
-                }
-            }
-            heads.send(String::from_utf8_lossy(&request).into_owned()).unwrap();
-            if answer.is_empty() {
-                silent.push(stream);
-            } else {
-                stream.write_all(answer).await.unwrap();
-                stream.shutdown().await.unwrap();
-            }
-        }
-    });
-    (url, seen)
-}
 
 fn loopback() -> AddressPolicy {
     AddressPolicy::Allow(vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()])
@@ -281,12 +212,12 @@ async fn no_answer_is_a_failure_in_one_sentence_without_the_urls_secrets() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     url.set_port(Some(closed.port())).unwrap();
     let text = retry_text(post(&url).await);
-    let start = format!("the webhook at http://{closed} could not be reached: Connection refused");
+    let start = format!("the webhook at http://{closed} gave no answer: Connection refused");
     assert!(text.starts_with(&start) && !text.contains("secret-"), "{text}");
 
     let (url, _) = raw_service(b"this is no HTTP\r\n\r\n").await;
     let text = retry_text(post(&url).await);
-    assert!(text.contains("could not be reached: invalid HTTP version parsed"), "{text}");
+    assert!(text.contains("gave no answer: invalid HTTP version parsed"), "{text}");
 }
 
 #[tokio::test]
@@ -320,7 +251,7 @@ async fn a_request_cancelled_at_its_deadline_has_failed() {
     message.cancelled.cancel();
     let handler = WebhookHandler::new(options(&url)).unwrap();
     let text = retry_text(handler.handle(&message).await);
-    assert!(text.contains("when the time for the message was up"), "{text}");
+    assert!(text.contains("when the message's time was up"), "{text}");
 }
 
 #[test]
@@ -371,7 +302,7 @@ async fn a_name_is_judged_by_the_address_it_resolves_to() {
         let text = retry_text(WebhookHandler::new(refusing).unwrap().handle(&context("")).await);
         let port = url.port().unwrap();
         let start = format!(
-            "the webhook at http://localhost:{port} could not be reached: localhost has the address "
+            "the webhook at http://localhost:{port} gave no answer: localhost has the address "
         );
         assert!(text.starts_with(&start), "{text}");
         assert!(text.ends_with("not allowed by the webhook's address policy"), "{text}");
@@ -425,33 +356,6 @@ async fn no_proxy_is_taken_from_the_environment() {
     assert!(post_elsewhere(service.url.as_str(), &proxies).await);
     assert_eq!(service.seen().len(), 1);
     assert!(heads.try_recv().is_err());
-}
-
-/// An https server for `localhost`: its URL, and the certificate to trust as PEM.
-async fn https_service() -> (String, String) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key.into())
-        .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            // A client that does not trust the certificate breaks off here.
-            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-            let mut request = vec![0; 4096];
-            stream.read(&mut request).await.unwrap();
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-            stream.shutdown().await.unwrap();
-        }
-    });
-    (url, made.cert.pem())
 }
 
 #[tokio::test]

@@ -206,7 +206,7 @@ async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     let claimed = worker.claim(topic.id, 8).await.expect("claimed");
     assert_eq!(claimed.deliveries.len(), 8);
     let mut conn = database.connect().await;
-    assert_eq!(store::worker::stop(&mut conn, worker.id()).await.expect("stopped"), 1);
+    assert_eq!(store::worker::stop(&mut conn, worker.id(), worker.instance()).await.expect("stopped"), 1);
     let driver = Driver::new(DriverOptions::new(database.url().clone(), "test"));
     assert!(driver.run_once().await.expect("swept"));
     assert_eq!(claimed_and_ready(&database, &topic).await, (0, 8));

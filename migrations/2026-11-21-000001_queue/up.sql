@@ -41,7 +41,8 @@ CREATE TABLE queue_message (
   headers      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   PRIMARY KEY (topic_id, priority, id),
-  KEY queue_message_id (id)
+  KEY queue_message_id (id),
+  CONSTRAINT queue_message_priority CHECK (priority <= 9 OR priority BETWEEN 100 AND 109)
 ) ENGINE = InnoDB;
 
 -- One row a claim: its key range, so that rescue, re-adoption and claimed depth never scan the backlog.
@@ -87,7 +88,8 @@ CREATE TABLE queue_floor (
   priority TINYINT UNSIGNED NOT NULL,
   floor    BIGINT UNSIGNED  NOT NULL,
   seq      BIGINT UNSIGNED  NOT NULL,
-  PRIMARY KEY (topic_id, priority)
+  PRIMARY KEY (topic_id, priority),
+  CONSTRAINT queue_floor_priority CHECK (priority <= 9)
 ) ENGINE = InnoDB;
 
 -- An idempotent producer's lane: seq says whether the last batch committed.
@@ -116,7 +118,9 @@ CREATE TABLE queue_scheduled (
   body         LONGBLOB         NOT NULL,
   last_error   VARBINARY(8192)  NULL,
   PRIMARY KEY (due_at, id),
-  KEY queue_scheduled_id (id)
+  KEY queue_scheduled_id (id),
+  KEY queue_scheduled_topic (topic_id),
+  CONSTRAINT queue_scheduled_priority CHECK (priority <= 9)
 ) ENGINE = InnoDB;
 
 CREATE TABLE queue_dead (

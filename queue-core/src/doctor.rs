@@ -1,6 +1,8 @@
 //! The self-test: does this server give the guarantees the protocol stands on? `queuectl doctor`
 //! shows all of it; every process runs it at its start and refuses to go on after a failure.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -8,6 +10,9 @@ use crate::connection::{ServerUrl, SessionKind, connect};
 use crate::error::{Error, Result};
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::process_list;
+
+/// How long the server may take for all of it.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The oldest servers with SKIP LOCKED as the protocol needs it.
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
@@ -72,6 +77,14 @@ impl Report {
 /// # Errors
 /// [`Error::Connect`] if there is no server to ask; a database failure.
 pub async fn examine(url: &ServerUrl) -> Result<Report> {
+    // The connections belong to this future: past the deadline they are closed with it.
+    match tokio::time::timeout(DEADLINE, ask_all(url)).await {
+        Ok(report) => report,
+        Err(_) => Err(Error::Deadline { operation: "examine the server", deadline: DEADLINE }),
+    }
+}
+
+async fn ask_all(url: &ServerUrl) -> Result<Report> {
     let mut conn = connect(url, SessionKind::Plain).await?;
     let variables = ask::variables(&mut conn).await?;
     let mut checks = vec![version(&variables), writable(&variables), binlog(&variables)];

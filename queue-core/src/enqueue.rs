@@ -5,12 +5,16 @@ use diesel_async::AsyncMysqlConnection;
 use crate::error::{Error, Result};
 use crate::message::{MsgId, NewMessage};
 use crate::store;
-use crate::store::enqueue::{ROWS_PER_INSERT, packet_share};
+use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
 use crate::topic::{Topic, TopicName};
 
 /// The most bytes in one INSERT, unless a single message needs more. Far below the packet of
 /// either server (16 and 64 MiB), and throughput gains nothing above it.
 const BYTES_PER_INSERT: usize = 4 * 1024 * 1024;
+
+/// So many bytes are sent without asking what the server takes in one packet: it costs a round
+/// trip, and the smallest default there has ever been is 1 MiB.
+const SURELY_TAKEN: usize = 1024 * 1024;
 
 /// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit.
 ///
@@ -51,7 +55,8 @@ pub async fn enqueue_to(
     messages: &[NewMessage],
 ) -> Result<()> {
     check(topic, messages)?;
-    for chunk in chunks(messages) {
+    let limit = statement_limit(conn, messages).await?;
+    for chunk in chunks(messages, limit) {
         store::enqueue::insert(conn, topic.id, chunk).await?;
     }
     Ok(())
@@ -72,13 +77,29 @@ fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the messages into statements of bounded rows and bytes.
-fn chunks(mut messages: &[NewMessage]) -> impl Iterator<Item = &[NewMessage]> {
+/// How many bytes one statement may have: a packet too large breaks the connection without a clear
+/// error, which would look like a fault of the network.
+async fn statement_limit(
+    conn: &mut AsyncMysqlConnection,
+    messages: &[NewMessage],
+) -> Result<usize> {
+    if messages.iter().map(packet_share).sum::<usize>() <= SURELY_TAKEN {
+        return Ok(BYTES_PER_INSERT);
+    }
+    let limit = packet_limit(conn).await?;
+    match messages.iter().map(packet_share).max() {
+        Some(len) if len > limit => Err(Error::PacketTooLarge { what: "A message", len, limit }),
+        _ => Ok(BYTES_PER_INSERT.min(limit)),
+    }
+}
+
+/// Cuts the messages into statements of bounded rows and at most `limit` bytes.
+fn chunks(mut messages: &[NewMessage], limit: usize) -> impl Iterator<Item = &[NewMessage]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fitting = messages.iter().take(ROWS_PER_INSERT).take_while(|message| {
             bytes += packet_share(message);
-            bytes <= BYTES_PER_INSERT
+            bytes <= limit
         });
         // One message alone is always sent: the topic's limit has bounded it.
         let n = fitting.count().max(1).min(messages.len());
@@ -94,7 +115,7 @@ mod tests {
 
     fn sizes(lens: &[usize]) -> Vec<usize> {
         let messages: Vec<_> = lens.iter().map(|len| NewMessage::new(vec![0; *len])).collect();
-        chunks(&messages).map(<[NewMessage]>::len).collect()
+        chunks(&messages, BYTES_PER_INSERT).map(<[NewMessage]>::len).collect()
     }
 
     #[test]

@@ -124,6 +124,16 @@ pub enum Error {
     /// A payload that cannot be written as JSON.
     #[error("The payload cannot be written as JSON")]
     Encode(#[source] serde_json::Error),
+    /// A setting that cannot work.
+    #[error("{name} is {value}: {fix}.")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        fix: &'static str,
+    },
     /// The queue's tables are missing or older than this program.
     #[error(
         "The queue's tables are missing or too old in the database '{database}' ({detail}): run `queuectl migrate`."
@@ -207,7 +217,6 @@ impl Error {
             Self::ReadOnly { .. } => Fault::ReadOnly,
             Self::PacketTooLarge { .. } | Self::BodyTooLarge { .. } => Fault::TooLarge,
             Self::Schema { .. } => Fault::Schema,
-            Self::Counts { .. } => Fault::Deadlock,
             _ => Fault::Other,
         }
     }

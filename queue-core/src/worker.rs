@@ -13,9 +13,11 @@ mod settling;
 mod work;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::cursor::Claimed;
@@ -59,6 +61,7 @@ pub struct Worker {
     instance: Uuid,
     lease: Duration,
     life: watch::Receiver<Life>,
+    stopping: Arc<AtomicBool>,
     commands: mpsc::UnboundedSender<Command>,
     stop_life: mpsc::Sender<oneshot::Sender<()>>,
 }
@@ -69,11 +72,30 @@ impl Worker {
     /// # Errors
     /// [`Error::Connect`]; [`Error::Schema`]; a database failure.
     pub async fn start(options: WorkerOptions) -> Result<Self> {
+        options.check()?;
         let instance = Uuid::new_v4();
         let lease = options.lease;
-        let life = life::start(options.clone(), instance).await?;
-        let commands = work::start(options, instance, life.id, life.watch.clone()).await?;
-        Ok(Self { id: life.id, instance, lease, life: life.watch, commands, stop_life: life.stop })
+        let stopping = Arc::new(AtomicBool::new(false));
+        let ended = CancellationToken::new();
+        let life = life::start(options.clone(), instance, ended.clone()).await?;
+        let commands = work::start(work::Start {
+            options,
+            instance,
+            id: life.id,
+            life: life.watch.clone(),
+            stopping: Arc::clone(&stopping),
+            ended,
+        })
+        .await?;
+        Ok(Self {
+            stopping,
+            id: life.id,
+            instance,
+            lease,
+            life: life.watch,
+            commands,
+            stop_life: life.stop,
+        })
     }
 
     /// Its registration.
@@ -119,12 +141,18 @@ impl Worker {
         claimed.map(Handover::accept)
     }
 
-    /// Settles deliveries, however long it takes: what is settled is settled when this returns.
+    /// Settles deliveries. While the server is away this waits for it; see [`SettleOutcome`].
     ///
     /// # Errors
     /// [`Error::WorkerDead`] when the claims have been taken back.
     pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
         self.ask(|reply| Command::Settle { batch, reply }).await?
+    }
+
+    /// From now on no settle waits for a server that is away: what cannot be settled is left to
+    /// the janitor.
+    pub fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
     /// Releases what is still held and deregisters.
@@ -133,6 +161,7 @@ impl Worker {
     /// [`Error::WorkerDead`], when there is nothing left to release; a database failure, after
     /// which the janitor releases.
     pub async fn stop(&self) -> Result<()> {
+        self.begin_stop();
         let released = match self.ask(|reply| Command::Stop { reply }).await {
             Ok(released) => released,
             Err(error) => Err(error),

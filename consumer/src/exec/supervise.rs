@@ -96,7 +96,6 @@ mod tests {
         assert!(!is_supervisor(&[]));
         assert!(!is_supervisor(&["consumer"]));
         assert!(!is_supervisor(&["consumer", "run", SUBCOMMAND]));
-        assert!(is_supervisor(&["consumer", SUBCOMMAND]));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) enum RunError {
     #[error("the program ran longer than {} ms and was ended{}", limit.as_millis(), after_colon(said))]
     TimedOut { limit: Duration, said: String },
     #[error(
-        "the program was still running when the time for the message was up, and was ended{}",
+        "the program was still running when the message's time was up, and was ended{}",
         after_colon(said)
     )]
     DeadlinePassed { said: String },

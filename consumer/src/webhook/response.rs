@@ -20,16 +20,17 @@ const BODY_GRACE: Duration = Duration::from_secs(5);
 /// Why a run failed. `origin` is all that is shown of the URL.
 #[derive(Debug, Error)]
 pub(super) enum RunError {
-    #[error("the webhook at {origin} could not be reached: {reason}")]
-    Unreachable { origin: String, reason: String },
+    #[error("the webhook at {origin} gave no answer: {reason}")]
+    Failed { origin: String, reason: String },
     #[error("the webhook at {origin} did not answer within {} ms", limit.as_millis())]
     NoAnswer { origin: String, limit: Duration },
-    #[error("the webhook at {origin} had not answered when the time for the message was up")]
+    #[error("the webhook at {origin} had not answered when the message's time was up")]
     DeadlinePassed { origin: String },
     #[error("the webhook at {origin} answered {status}{}", after_colon(said))]
     Status { origin: String, status: StatusCode, said: String },
     #[error(
-        "the webhook at {origin} answered {status}, but redirects are not followed; give the URL it leads to"
+        "the webhook at {origin} answered {status}, but redirects are not followed; give \
+         the URL it leads to"
     )]
     Redirect { origin: String, status: StatusCode },
 }

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
 
-/// The most messages of one move; more would hold their locks too long.
-const BATCH: u32 = 1000;
+/// The most messages of one move: what one list of keys may name.
+const BATCH: u32 = 512;
 
 /// The most moves of one run: other duties wait meanwhile.
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 20;
 
 /// Makes due messages ready: retries whose wait is over.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use queue_core::connection::Session;
-use queue_core::message::WorkerId;
+use queue_core::message::{ClaimNo, WorkerId};
 use queue_core::rescue::{TakenBack, Why, take_back};
-use queue_core::store::claim::Claim;
+use queue_core::store::claim::{self, Claim, Fence};
 use queue_core::store::process_list::{self, Sight};
 use queue_core::store::worker::{self, Incarnation, WorkerRow};
 use queue_core::store::{doctor, rescue};
@@ -21,8 +21,14 @@ use crate::duty::{Duty, Sweep};
 /// The most claims of one transaction.
 const CLAIMS_PER_TRANSACTION: usize = 50;
 
-/// The most claims of one run.
-const CLAIMS_PER_RUN: u32 = 1000;
+/// Claims read at once.
+const PAGE: u32 = 500;
+
+/// The most pages of one run: other duties wait meanwhile.
+const PAGES_PER_RUN: usize = 20;
+
+/// How often claims of unknown workers are looked for: it reads every claim.
+const ORPHANS_EVERY: Duration = Duration::from_secs(10);
 
 /// How rescue decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +77,7 @@ pub struct Rescue {
     observations: Observations,
     sights: Option<SessionFacts>,
     hurry: Option<Instant>,
+    orphans_at: Option<Instant>,
 }
 
 /// What holds as long as the sweeper's session does: grants and incarnation cannot change in it.
@@ -87,7 +94,7 @@ impl Rescue {
     #[must_use]
     pub fn new(options: RescueOptions) -> Self {
         let observations = Observations::new(options.grace);
-        Self { options, observations, sights: None, hurry: None }
+        Self { options, observations, sights: None, hurry: None, orphans_at: None }
     }
 
     async fn facts(&mut self, session: &mut Session) -> Result<SessionFacts> {
@@ -160,6 +167,57 @@ impl Rescue {
     }
 }
 
+/// The three ways in which a claim comes to be nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Find {
+    Zombies,
+    Overdue,
+    Orphans,
+}
+
+impl Rescue {
+    /// Takes every such claim back, page by page: claims that cannot be freed hide no others.
+    async fn take_back(
+        &self,
+        session: &mut Session,
+        find: Find,
+        held: &HashMap<WorkerId, u64>,
+        report: &mut RescueReport,
+    ) -> Result<()> {
+        let mut after = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
+        for _ in 0..PAGES_PER_RUN {
+            let page = session
+                .call("find claims to rescue", async |conn| match find {
+                    Find::Zombies => rescue::zombie_claims(conn, after, PAGE).await,
+                    Find::Overdue => rescue::overdue_claims(conn, after, PAGE).await,
+                    Find::Orphans => rescue::orphan_claims(conn, after, PAGE).await,
+                })
+                .await?;
+            let Some(last) = page.last() else { break };
+            after = last.claim.fence;
+            let whole = page.len() == PAGE as usize;
+            let claims: Vec<_> = page
+                .into_iter()
+                .map(|zombie| {
+                    let why = why(&zombie, held);
+                    (zombie.claim, why)
+                })
+                .collect();
+            for some in claims.chunks(CLAIMS_PER_TRANSACTION) {
+                for taken in take_some_back(session, some).await? {
+                    report.rescued += taken.freed;
+                    report.dead_lettered += taken.dead_lettered;
+                    report.still_locked += taken.left;
+                }
+            }
+            if !whole {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Duty for Rescue {
     const NAME: &'static str = "rescue";
     type Report = RescueReport;
@@ -180,24 +238,11 @@ impl Duty for Rescue {
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {
         let mut report = RescueReport::default();
         let held = self.decide(sweep, &mut report).await?;
-        let find = async |conn: &mut _| rescue::zombie_claims(conn, CLAIMS_PER_RUN).await;
-        let zombies = sweep.session.call("find zombie claims", find).await?;
-        let mut claims: Vec<(Claim, Why)> = zombies
-            .into_iter()
-            .map(|zombie| {
-                let why = why(&zombie, &held);
-                (zombie.claim, why)
-            })
-            .collect();
-        let find = async |conn: &mut _| rescue::overdue_claims(conn, CLAIMS_PER_RUN).await;
-        let overdue = sweep.session.call("find overdue claims", find).await?;
-        claims.extend(overdue.into_iter().map(|claim| (claim, SHARED_BLAME)));
-        for some in claims.chunks(CLAIMS_PER_TRANSACTION) {
-            for taken in take_some_back(sweep.session, some).await? {
-                report.rescued += taken.freed;
-                report.dead_lettered += taken.dead_lettered;
-                report.still_locked += taken.left;
-            }
+        self.take_back(sweep.session, Find::Zombies, &held, &mut report).await?;
+        self.take_back(sweep.session, Find::Overdue, &held, &mut report).await?;
+        if self.orphans_at.is_none_or(|at| sweep.now >= at) {
+            self.orphans_at = Some(sweep.now + ORPHANS_EVERY);
+            self.take_back(sweep.session, Find::Orphans, &held, &mut report).await?;
         }
         telemetry::rescued(report.rescued, report.dead_lettered);
         Ok(report)
@@ -235,7 +280,7 @@ async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Resul
     let held = session
         .call("count the rows it held", async |conn| {
             let mut rows = 0;
-            for claim in queue_core::store::claim::of_worker(conn, seen.id).await? {
+            for claim in claim::of_worker(conn, seen.id, ClaimNo(0)).await? {
                 rows += rescue::rows_left(conn, &claim).await?;
             }
             Ok(rows)

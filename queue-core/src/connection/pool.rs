@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use deadpool::Runtime;
+use deadpool::managed::{Hook, HookError};
 use diesel_async::AsyncMysqlConnection;
 use diesel_async::pooled_connection::deadpool::{Object, Pool as Deadpool, PoolError};
 use diesel_async::pooled_connection::{
@@ -13,6 +14,10 @@ use crate::error::{Error, Fault, Result};
 
 /// How long a caller waits for a free connection.
 const WAIT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A connection idle for longer is closed instead of used. The server closes it after twice this
+/// time: a transaction whose client has vanished must not hold its rows for hours (history H10).
+const IDLE: Duration = Duration::from_secs(15);
 
 /// A pool of connections for work that is bound to no connection id: enqueueing, administration.
 #[derive(Clone)]
@@ -43,7 +48,7 @@ impl Pool {
         config.custom_setup = Box::new(move |_| {
             let target = target.clone();
             async move {
-                connect(&target, SessionKind::Plain)
+                connect(&target, SessionKind::Leased(IDLE * 2))
                     .await
                     .map_err(|error| diesel::ConnectionError::BadConnection(error.to_string()))
             }
@@ -54,6 +59,9 @@ impl Pool {
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_DEADLINE))
+            .pre_recycle(Hook::sync_fn(|_, used| {
+                if used.last_used() > IDLE { Err(HookError::message("idle")) } else { Ok(()) }
+            }))
             .build()
             .map_err(|error| Error::Connect {
                 server: url.server(),
@@ -82,7 +90,7 @@ impl Pool {
         let Some(object) = conn.0.as_mut() else { unreachable!("just put there") };
         match tokio::time::timeout(self.deadline, work(object)).await {
             Ok(result) => {
-                if !matches!(&result, Err(error) if error.fault() == Fault::Gone) {
+                if !matches!(&result, Err(error) if error.fault().ends_connection()) {
                     conn.trust();
                 }
                 result

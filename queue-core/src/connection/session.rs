@@ -54,7 +54,7 @@ impl Session {
         // The connection is owned here: if this future is dropped, it goes with it.
         match tokio::time::timeout(self.deadline, work(&mut conn)).await {
             Ok(result) => {
-                if !matches!(&result, Err(error) if error.fault() == Fault::Gone) {
+                if !matches!(&result, Err(error) if error.fault().ends_connection()) {
                     self.conn = Some(Connection(conn));
                 }
                 result

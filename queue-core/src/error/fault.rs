@@ -22,7 +22,7 @@ pub enum Fault {
     Duplicate,
     /// 1153, 1301: larger than the server takes.
     TooLarge,
-    /// 1040, 1203, 1226: no more connections now.
+    /// 1040, 1203, 1226, 1461: no more connections or statements now.
     Busy,
     /// 1044, 1045, 1142, 1227, 1370: the account may not.
     Denied,
@@ -52,8 +52,10 @@ const TEXTS: &[(&str, Fault)] = &[
     ("Duplicate entry", Fault::Duplicate),
     ("bigger than 'max_allowed_packet'", Fault::TooLarge),
     ("larger than max_allowed_packet", Fault::TooLarge),
+    ("longer than 'max_allowed_packet'", Fault::TooLarge),
     ("Packet too large", Fault::TooLarge),
     ("Too many connections", Fault::Busy),
+    ("max_prepared_stmt_count", Fault::Busy),
     ("more than 'max_user_connections'", Fault::Busy),
     ("has exceeded the", Fault::Busy),
     ("Access denied", Fault::Denied),
@@ -96,6 +98,13 @@ impl Fault {
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         TEXTS.iter().find(|(part, _)| text.contains(part)).map_or(Self::Other, |(_, fault)| *fault)
+    }
+
+    /// Whether the connection is of no more use: broken, or to a server that takes no writes any
+    /// more, where only a new connection finds the new writer.
+    #[must_use]
+    pub fn ends_connection(self) -> bool {
+        matches!(self, Self::Gone | Self::ReadOnly)
     }
 
     /// Whether the library's own transaction is retried whole.

@@ -85,6 +85,6 @@ impl NewMessage {
                 return Err(Error::KeyTooLong { field, len, limit: KEY_LIMIT });
             }
         }
-        Ok(())
+        self.headers.to_stored().map(|_| ())
     }
 }

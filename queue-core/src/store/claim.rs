@@ -34,14 +34,16 @@ impl Marks {
 
     /// Rows of `priority` below `row` are not ready any more.
     pub fn raise(&mut self, priority: Priority, row: RowId) {
-        let mark = &mut self.0[usize::from(priority.level())];
-        *mark = (*mark).max(row);
+        if let Some(mark) = self.0.get_mut(usize::from(priority.level())) {
+            *mark = (*mark).max(row);
+        }
     }
 
     /// A row of `priority` is ready at `row`.
     pub fn lower(&mut self, priority: Priority, row: RowId) {
-        let mark = &mut self.0[usize::from(priority.level())];
-        *mark = (*mark).min(row);
+        if let Some(mark) = self.0.get_mut(usize::from(priority.level())) {
+            *mark = (*mark).min(row);
+        }
     }
 
     fn numbers(&self) -> impl Iterator<Item = u64> {
@@ -107,8 +109,15 @@ impl MessageRow {
     }
 }
 
+/// How far a claim's rows may lie apart: rescue reads a claim's whole key range, so a released row
+/// far below the others must not make it reach over the backlog.
+fn span(limit: u32) -> u64 {
+    u64::from(limit) * 10 + 1000
+}
+
 /// PRIMARY, forced: locks up to `limit` ready rows in order of priority and id, passing over rows
-/// that others have locked. Rows beyond the first one's priority are left out: a claim has one.
+/// that others have locked. Rows of another priority than the first one's, or far from it, are left
+/// out: they are free again with the commit.
 ///
 /// # Errors
 /// A database failure.
@@ -128,10 +137,12 @@ pub async fn lock_ready(
     .numbers(marks.numbers())
     .number(limit);
     let rows: Vec<MessageRow> = load(conn, "claim: lock ready rows", statement).await?;
-    let first = rows.first().map(|row| row.priority);
+    let Some((priority, lowest)) = rows.first().map(|row| (row.priority, row.id)) else {
+        return Ok(Vec::new());
+    };
     Ok(rows
         .into_iter()
-        .take_while(|row| Some(row.priority) == first)
+        .take_while(|row| row.priority == priority && row.id - lowest <= span(limit))
         .map(|row| row.into_delivery(topic, claim_no, 1))
         .collect())
 }
@@ -156,7 +167,7 @@ pub async fn lock_suspect(
     Ok(rows.into_iter().map(|row| row.into_delivery(topic, claim_no, 1)).collect())
 }
 
-/// PRIMARY: marks rows that this transaction has locked as the worker's own.
+/// PRIMARY, forced: marks rows that this transaction has locked as the worker's own.
 ///
 /// # Errors
 /// A database failure.
@@ -167,18 +178,22 @@ pub async fn own(
     priority: Priority,
     rows: &RowSet,
 ) -> Result<usize> {
-    let (condition, ids) = rows.condition();
-    let statement = Statement::new(format!(
-        "UPDATE queue_message SET conn_id = CONNECTION_ID(), worker_id = ?, claim_no = ?, \
-         delivery_no = delivery_no + 1 \
-         WHERE topic_id = ? AND priority = ? AND {condition} AND worker_id = 0"
-    ))
-    .number(fence.worker.0)
-    .number(fence.claim_no.0)
-    .number(topic.0)
-    .number(priority.stored())
-    .numbers(ids);
-    execute(conn, "claim: own the rows", statement).await
+    let mut owned = 0;
+    for piece in rows.pieces() {
+        let (condition, ids) = piece.condition();
+        let statement = Statement::new(format!(
+            "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = CONNECTION_ID(), \
+             worker_id = ?, claim_no = ?, delivery_no = delivery_no + 1 \
+             WHERE topic_id = ? AND priority = ? AND {condition} AND worker_id = 0"
+        ))
+        .number(fence.worker.0)
+        .number(fence.claim_no.0)
+        .number(topic.0)
+        .number(priority.stored())
+        .numbers(ids);
+        owned += execute(conn, "claim: own the rows", statement).await?;
+    }
+    Ok(owned)
 }
 
 /// PRIMARY, forced: update-then-select, the seeds' way: marks up to `limit` ready rows of one
@@ -197,7 +212,7 @@ pub async fn own_ready(
     let statement = Statement::new(
         "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = CONNECTION_ID(), worker_id = ?, \
          claim_no = ?, delivery_no = delivery_no + 1 \
-         WHERE topic_id = ? AND priority = ? AND id >= ? AND worker_id = 0 \
+         WHERE topic_id = ? AND priority = ? AND id BETWEEN ? AND ? AND worker_id = 0 \
          ORDER BY topic_id, priority, id LIMIT ?",
     )
     .number(fence.worker.0)
@@ -205,6 +220,7 @@ pub async fn own_ready(
     .number(topic.0)
     .number(priority.stored())
     .number(from.0)
+    .number(from.0 + span(limit))
     .number(limit);
     execute(conn, "claim: own ready rows", statement).await
 }
@@ -224,12 +240,13 @@ pub async fn owned(
 ) -> Result<Vec<Delivery>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND priority = ? AND id >= ? AND worker_id = ? AND claim_no = ? \
-         ORDER BY topic_id, priority, id LIMIT ?"
+         WHERE topic_id = ? AND priority = ? AND id BETWEEN ? AND ? \
+         AND worker_id = ? AND claim_no = ? ORDER BY topic_id, priority, id LIMIT ?"
     ))
     .number(topic.0)
     .number(priority.stored())
     .number(from.0)
+    .number(from.0 + span(limit))
     .number(fence.worker.0)
     .number(fence.claim_no.0)
     .number(limit);
@@ -284,7 +301,7 @@ pub async fn record(
     Ok(())
 }
 
-/// PRIMARY (worker_id, claim_no): forgets claims that have no row left.
+/// PRIMARY (worker_id, claim_no), forced: forgets claims that have no row left.
 ///
 /// # Errors
 /// A database failure.
@@ -293,14 +310,19 @@ pub async fn forget(
     worker: WorkerId,
     claims: &[ClaimNo],
 ) -> Result<usize> {
-    let rows = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
-    let (condition, numbers) = rows.condition();
-    let condition = condition.replacen("id ", "claim_no ", 1);
-    let statement =
-        Statement::new(format!("DELETE FROM queue_claim WHERE worker_id = ? AND {condition}"))
-            .number(worker.0)
-            .numbers(numbers);
-    execute(conn, "settle: forget empty claims", statement).await
+    let numbers = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
+    let mut forgotten = 0;
+    for piece in numbers.pieces() {
+        let (condition, numbers) = piece.condition();
+        let condition = condition.replace("id ", "claim_no ");
+        let statement = Statement::new(format!(
+            "DELETE c FROM queue_claim c FORCE INDEX (PRIMARY) WHERE worker_id = ? AND {condition}"
+        ))
+        .number(worker.0)
+        .numbers(numbers);
+        forgotten += execute(conn, "settle: forget empty claims", statement).await?;
+    }
+    Ok(forgotten)
 }
 
 #[derive(QueryableByName)]
@@ -337,16 +359,22 @@ impl From<ClaimRow> for Claim {
     }
 }
 
-/// PRIMARY (worker_id, claim_no): the worker's claims.
+/// PRIMARY (worker_id, claim_no): the worker's claims from `from` on. A worker that has made many
+/// knows how far back to look; the dead entries of those before would only cost time.
 ///
 /// # Errors
 /// A database failure.
-pub async fn of_worker(conn: &mut AsyncMysqlConnection, worker: WorkerId) -> Result<Vec<Claim>> {
+pub async fn of_worker(
+    conn: &mut AsyncMysqlConnection,
+    worker: WorkerId,
+    from: ClaimNo,
+) -> Result<Vec<Claim>> {
     let statement = Statement::new(
         "SELECT worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id FROM queue_claim \
-         WHERE worker_id = ? ORDER BY claim_no",
+         WHERE worker_id = ? AND claim_no >= ? ORDER BY claim_no",
     )
-    .number(worker.0);
+    .number(worker.0)
+    .number(from.0);
     let rows: Vec<ClaimRow> = load(conn, "read the worker's claims", statement).await?;
     Ok(rows.into_iter().map(Claim::from).collect())
 }

@@ -1,8 +1,10 @@
 //! Messages into the hot table.
 
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Unsigned};
 use diesel_async::AsyncMysqlConnection;
 
-use super::{Statement, execute};
+use super::{Statement, execute, load};
 use crate::error::Result;
 use crate::message::NewMessage;
 use crate::topic::TopicId;
@@ -28,7 +30,8 @@ pub async fn insert(
 ) -> Result<()> {
     let mut rows = format!("{ROW}, ").repeat(messages.len());
     rows.truncate(rows.len().saturating_sub(2));
-    let mut statement = Statement::new(INSERT).sql(&rows);
+    let once = !messages.len().is_power_of_two();
+    let mut statement = Statement::new(INSERT).sql(&rows).once(once);
     for message in messages {
         statement = statement
             .number(topic.0)
@@ -41,6 +44,25 @@ pub async fn insert(
     }
     execute(conn, "enqueue", statement).await?;
     Ok(())
+}
+
+/// What the text of an INSERT takes beside its rows, and the protocol beside the text.
+const STATEMENT_OVERHEAD: u64 = 1024;
+
+/// No index: how many bytes of rows the server takes in one packet.
+///
+/// # Errors
+/// A database failure.
+pub async fn packet_limit(conn: &mut AsyncMysqlConnection) -> Result<usize> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        bytes: u64,
+    }
+    let statement = Statement::new("SELECT @@max_allowed_packet AS bytes");
+    let rows: Vec<Row> = load(conn, "read the server's packet size", statement).await?;
+    let bytes = rows.first().map_or(0, |row| row.bytes.saturating_sub(STATEMENT_OVERHEAD));
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// About how many bytes `message` takes in the packet.

@@ -36,7 +36,7 @@ pub async fn advance(conn: &mut AsyncMysqlConnection, lane: LaneId, seq: u64) ->
     )
     .number(seq)
     .bytes(lane.0.as_bytes().to_vec())
-    .number(seq - 1);
+    .number(seq.saturating_sub(1));
     execute(conn, "advance the lane", statement).await
 }
 

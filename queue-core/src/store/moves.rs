@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use diesel_async::AsyncMysqlConnection;
 
-use super::settle::ClaimedRows;
-use super::{Statement, execute};
+use super::Statement;
+use super::settle::{ClaimedRows, DELETE};
 use crate::error::{Error, Result};
 use crate::message::{DeadCause, stored_reason};
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
      headers, body";
+
+/// The longest wait or keeping, so that no sum leaves the calendar: ten years.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// What becomes of a finished message in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +41,11 @@ pub async fn to_scheduled(
     let insert = format!(
         "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, {CARRIED}) \
          SELECT UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, priority % 100, failures + 1, \
-         crashes, 0, ?, {CARRIED} FROM queue_message"
+         crashes, 0, ?, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
-    let values = |statement: Statement<'static>| {
-        let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
-        statement.number(micros).bytes(stored_reason(error).to_vec())
-    };
-    move_rows(conn, "settle: retry", claimed, &insert, values).await
+    let micros = u64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(0);
+    let insert = Statement::new(insert).number(micros).bytes(stored_reason(error).to_vec());
+    move_rows(conn, "settle: retry", claimed, insert).await
 }
 
 /// PRIMARY: to the dead letters, body and all.
@@ -60,18 +61,16 @@ pub async fn to_dead(
     let insert = format!(
         "INSERT INTO queue_dead (priority, failures, crashes, suspicions, cause, last_error, died_at, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         {CARRIED} FROM queue_message"
+         {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
-    let values = |statement: Statement<'static>| {
-        statement
-            .number(1 - crashed)
-            .number(crashed)
-            .bytes(cause.stored().as_bytes())
-            .bytes(stored_reason(error).to_vec())
-    };
-    move_rows(conn, "settle: dead-letter", claimed, &insert, values).await
+    let insert = Statement::new(insert)
+        .number(1 - crashed)
+        .number(crashed)
+        .bytes(cause.stored().as_bytes())
+        .bytes(stored_reason(error).to_vec());
+    move_rows(conn, "settle: dead-letter", claimed, insert).await
 }
 
 /// PRIMARY: to the archive, to be pruned after `keep`.
@@ -88,32 +87,28 @@ pub async fn to_archive(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \
          {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         UTC_TIMESTAMP(6) + INTERVAL ? SECOND, {CARRIED} FROM queue_message"
+         UTC_TIMESTAMP(6) + INTERVAL ? SECOND, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),
         Outcome::Discarded(reason) => ("discarded", Some(stored_reason(reason).to_vec())),
     };
-    let values = |statement: Statement<'static>| {
-        statement.bytes(word.as_bytes()).maybe_bytes(reason).number(keep.as_secs())
-    };
-    move_rows(conn, "settle: archive", claimed, &insert, values).await
+    let insert = Statement::new(insert)
+        .bytes(word.as_bytes())
+        .maybe_bytes(reason)
+        .number(keep.min(LONGEST).as_secs());
+    move_rows(conn, "settle: archive", claimed, insert).await
 }
 
 async fn move_rows(
     conn: &mut AsyncMysqlConnection,
     operation: &'static str,
     claimed: &ClaimedRows,
-    insert: &str,
-    values: impl FnOnce(Statement<'static>) -> Statement<'static>,
+    insert: Statement<'static>,
 ) -> Result<()> {
     let expected = claimed.rows.len();
-    // The values of the SELECT list come before those of the condition.
-    let condition = claimed.statement("");
-    let statement = values(Statement::new(insert.to_owned())).followed_by(condition);
-    equal(operation, expected, execute(conn, operation, statement).await?)?;
-    let statement = claimed.statement("DELETE FROM queue_message");
-    equal(operation, expected, execute(conn, operation, statement).await?)
+    equal(operation, expected, claimed.execute(conn, operation, insert).await?)?;
+    equal(operation, expected, claimed.execute(conn, operation, Statement::new(DELETE)).await?)
 }
 
 /// Fails, so that the transaction is rolled back, unless exactly the expected rows were touched.

@@ -58,7 +58,8 @@ pub async fn sight(conn: &mut AsyncMysqlConnection) -> Result<Sight> {
         "SELECT CURRENT_USER() AS account, CONNECTION_ID() AS conn_id, \
          (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES \
           WHERE PRIVILEGE_TYPE = 'PROCESS' AND GRANTEE = CONCAT('''', \
-          SUBSTRING_INDEX(CURRENT_USER(), '@', 1), '''@''', \
+          LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - 1 \
+          - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))), '''@''', \
           SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')) AS process",
     );
     let rows: Vec<Row> = load(conn, "read the account's grants", statement).await?;

@@ -4,9 +4,9 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
 use diesel_async::AsyncMysqlConnection;
 
-use super::claim::{Claim, ClaimRow};
+use super::claim::{Claim, ClaimRow, Fence};
 use super::settle::ClaimedRows;
-use super::{Statement, execute, load};
+use super::{Statement, load};
 use crate::error::Result;
 use crate::message::{Priority, RowId};
 
@@ -30,14 +30,82 @@ pub struct ZombieClaim {
     pub crashed: bool,
 }
 
-/// PRIMARY (worker_id, claim_no), joined to PRIMARY of the workers: up to `limit` claims whose
-/// worker is dead, has stopped or is unknown (history H7).
+/// KEY (state, id) of the workers, joined to PRIMARY of the claims: up to `limit` claims after
+/// `after` whose worker is dead or has stopped.
 ///
 /// # Errors
 /// A database failure.
 pub async fn zombie_claims(
     conn: &mut AsyncMysqlConnection,
+    after: Fence,
     limit: u32,
+) -> Result<Vec<ZombieClaim>> {
+    let statement = Statement::new(format!(
+        "SELECT {CLAIM}, w.state = 'dead' AS crashed \
+         FROM queue_worker w JOIN queue_claim c ON c.worker_id = w.id \
+         WHERE w.state IN ('dead', 'stopped') AND {AFTER} LIMIT ?"
+    ));
+    load_claims(conn, "rescue: find zombie claims", bind_after(statement, after).number(limit))
+        .await
+}
+
+/// PRIMARY (worker_id, claim_no), each joined to PRIMARY of the workers: up to `limit` claims
+/// after `after` whose worker has no row (history H7). Reads every claim, so it is asked rarely.
+///
+/// # Errors
+/// A database failure.
+pub async fn orphan_claims(
+    conn: &mut AsyncMysqlConnection,
+    after: Fence,
+    limit: u32,
+) -> Result<Vec<ZombieClaim>> {
+    let statement = Statement::new(format!(
+        "SELECT {CLAIM}, FALSE AS crashed \
+         FROM queue_claim c LEFT JOIN queue_worker w ON w.id = c.worker_id \
+         WHERE w.id IS NULL AND {AFTER} LIMIT ?"
+    ));
+    load_claims(conn, "rescue: find orphan claims", bind_after(statement, after).number(limit))
+        .await
+}
+
+/// PRIMARY (worker_id, claim_no), joined to PRIMARY of workers and topics: up to `limit` claims
+/// after `after` of live workers that have outlived their topic's longest run by more than the
+/// worker's lease. Who crashed, if anybody, is not known.
+///
+/// # Errors
+/// A database failure.
+pub async fn overdue_claims(
+    conn: &mut AsyncMysqlConnection,
+    after: Fence,
+    limit: u32,
+) -> Result<Vec<ZombieClaim>> {
+    // LEAST: a setting of ten years and more must not leave the calendar.
+    let statement = Statement::new(format!(
+        "SELECT {CLAIM}, TRUE AS crashed \
+         FROM queue_claim c JOIN queue_topic t ON t.id = c.topic_id \
+         JOIN queue_worker w ON w.id = c.worker_id \
+         WHERE t.max_run_time_ms IS NOT NULL AND c.claimed_at < UTC_TIMESTAMP(6) \
+         - INTERVAL (LEAST(t.max_run_time_ms, 315360000000) + w.lease_ms) * 1000 MICROSECOND \
+         AND {AFTER} LIMIT ?"
+    ));
+    load_claims(conn, "rescue: find overdue claims", bind_after(statement, after).number(limit))
+        .await
+}
+
+const CLAIM: &str = "c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id";
+
+/// The place in the order to go on from, so that claims that cannot be freed hide no others.
+const AFTER: &str = "(c.worker_id > ? OR (c.worker_id = ? AND c.claim_no > ?)) \
+     ORDER BY c.worker_id, c.claim_no";
+
+fn bind_after(statement: Statement<'static>, after: Fence) -> Statement<'static> {
+    statement.number(after.worker.0).number(after.worker.0).number(after.claim_no.0)
+}
+
+async fn load_claims(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    statement: Statement<'static>,
 ) -> Result<Vec<ZombieClaim>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -46,35 +114,9 @@ pub async fn zombie_claims(
         #[diesel(sql_type = Integer)]
         crashed: i32,
     }
-    let statement = Statement::new(
-        "SELECT c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id, \
-         COALESCE(w.state = 'dead', FALSE) AS crashed \
-         FROM queue_claim c LEFT JOIN queue_worker w ON w.id = c.worker_id \
-         WHERE w.id IS NULL OR w.state <> 'alive' ORDER BY c.worker_id, c.claim_no LIMIT ?",
-    )
-    .number(limit);
-    let rows: Vec<Row> = load(conn, "rescue: find zombie claims", statement).await?;
+    let rows: Vec<Row> = load(conn, operation, statement).await?;
     let zombie = |row: Row| ZombieClaim { claim: row.claim.into(), crashed: row.crashed != 0 };
     Ok(rows.into_iter().map(zombie).collect())
-}
-
-/// PRIMARY (worker_id, claim_no), joined to PRIMARY of workers and topics: claims of live workers
-/// that have outlived their topic's longest run by more than the worker's lease.
-///
-/// # Errors
-/// A database failure.
-pub async fn overdue_claims(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec<Claim>> {
-    let statement = Statement::new(
-        "SELECT c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id \
-         FROM queue_claim c JOIN queue_topic t ON t.id = c.topic_id \
-         JOIN queue_worker w ON w.id = c.worker_id \
-         WHERE t.max_run_time_ms IS NOT NULL AND c.claimed_at < UTC_TIMESTAMP(6) \
-         - INTERVAL (t.max_run_time_ms + w.lease_ms) * 1000 MICROSECOND \
-         ORDER BY c.worker_id, c.claim_no LIMIT ?",
-    )
-    .number(limit);
-    let rows: Vec<ClaimRow> = load(conn, "rescue: find overdue claims", statement).await?;
-    Ok(rows.into_iter().map(Claim::from).collect())
 }
 
 /// PRIMARY, the claim's key range: locks its rows that nobody has locked.
@@ -141,7 +183,7 @@ pub enum Charge {
     Crash,
 }
 
-/// PRIMARY: makes locked rows ready again at `priority`, charged with what happened.
+/// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened.
 ///
 /// # Errors
 /// A database failure.
@@ -156,16 +198,14 @@ pub async fn free(
         Charge::Suspicion => (1, 0),
         Charge::Crash => (0, 1),
     };
-    // The values of SET come before those of the condition.
-    let statement = Statement::new(
-        "UPDATE queue_message SET conn_id = 0, worker_id = 0, claim_no = 0, priority = ?, \
-         suspicions = suspicions + ?, crashes = crashes + ?",
+    let prefix = Statement::new(
+        "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0, \
+         priority = ?, suspicions = suspicions + ?, crashes = crashes + ?",
     )
     .number(priority.stored())
     .number(suspicion)
-    .number(crash)
-    .followed_by(claimed.statement(""));
-    execute(conn, "rescue: free the rows", statement).await
+    .number(crash);
+    claimed.execute(conn, "rescue: free the rows", prefix).await
 }
 
 /// PRIMARY of the topics: after how many lone crashes the topic dead-letters a message.

@@ -2,12 +2,18 @@
 
 use crate::message::RowId;
 
+/// The most ids of one list: from 1000 on MariaDB makes a derived table of a list and reads the
+/// whole topic and priority, index hint or not (*run* on 11.8).
+const LIST_LIMIT: usize = 512;
+
 /// Ids of rows within one topic and priority, ascending.
 ///
 /// Consecutive ids become one range: no other row can lie within, so the statement never waits for
 /// a row that another worker holds (history H9) and never touches one that is still running (H11).
-/// Anything else becomes a list, padded to a power of two with its last id so that the texts have
-/// few shapes and stay prepared.
+/// The last id stands beside the range, because a locking statement reads one row beyond the end
+/// of a range, and waits for it, but not beyond a full key (*run* on both servers).
+/// Anything else becomes lists of at most [`LIST_LIMIT`], padded to a power of two with their last
+/// id so that the texts have few shapes and stay prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSet(Vec<u64>);
 
@@ -43,11 +49,29 @@ impl RowSet {
         self.0.iter().copied().map(RowId)
     }
 
-    /// The condition on `id`, and its values.
+    /// The same rows in sets that one statement can name.
+    pub(super) fn pieces(&self) -> Vec<Self> {
+        if self.is_consecutive() {
+            return vec![self.clone()];
+        }
+        self.0.chunks(LIST_LIMIT).map(|ids| Self(ids.to_vec())).collect()
+    }
+
+    fn is_consecutive(&self) -> bool {
+        match (self.0.first(), self.0.last()) {
+            (Some(lo), Some(hi)) => hi - lo == self.0.len() as u64 - 1,
+            _ => false,
+        }
+    }
+
+    /// The condition on `id`, and its values. A hint for the index belongs with it: without one,
+    /// both servers scan the table when the list is longer than a third of the rows they expect in
+    /// it, and then wait for rows of strangers (*run*).
     pub(super) fn condition(&self) -> (String, Vec<u64>) {
         match (self.0.first(), self.0.last()) {
-            (Some(&lo), Some(&hi)) if (hi - lo) as usize + 1 == self.0.len() => {
-                ("id BETWEEN ? AND ?".to_owned(), vec![lo, hi])
+            (Some(&lo), Some(&hi)) if lo == hi => ("id = ?".to_owned(), vec![lo]),
+            (Some(&lo), Some(&hi)) if self.is_consecutive() => {
+                ("(id BETWEEN ? AND ? OR id = ?)".to_owned(), vec![lo, hi - 1, hi])
             }
             (_, Some(&hi)) => {
                 let mut ids = self.0.clone();
@@ -82,9 +106,21 @@ mod tests {
 
     #[test]
     fn consecutive_rows_are_a_range_and_others_a_padded_list() {
-        assert_eq!(condition(&[7]), ("id BETWEEN ? AND ?".into(), vec![7, 7]));
-        assert_eq!(condition(&[9, 7, 8]), ("id BETWEEN ? AND ?".into(), vec![7, 9]));
+        assert_eq!(condition(&[7]), ("id = ?".into(), vec![7]));
+        let range = "(id BETWEEN ? AND ? OR id = ?)";
+        assert_eq!(condition(&[9, 7, 8]), (range.into(), vec![7, 8, 9]));
         assert_eq!(condition(&[1, 2, 4]), ("id IN (?, ?, ?, ?)".into(), vec![1, 2, 4, 4]));
         assert_eq!(condition(&[]), ("FALSE".into(), vec![]));
+    }
+
+    #[test]
+    fn long_lists_come_in_pieces_and_ranges_never_do() {
+        let pieces = |ids: Vec<u64>| -> Vec<usize> {
+            let rows = RowSet::new(ids.into_iter().map(RowId));
+            rows.pieces().iter().map(RowSet::len).collect()
+        };
+        assert_eq!(pieces((0..5000).collect()), [5000]);
+        assert_eq!(pieces((0..1100).map(|id| id * 2).collect()), [512, 512, 76]);
+        assert_eq!(pieces(vec![]), Vec::<usize>::new());
     }
 }

@@ -53,7 +53,7 @@ pub async fn lock_due(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec
         .collect())
 }
 
-/// KEY (id): moves locked rows to the hot table, in order of their due time, and returns the
+/// KEY (id), forced: moves locked rows, at most 512 to the hot table, in order of their due time, and returns the
 /// lowest row they got there.
 ///
 /// # Errors
@@ -70,14 +70,16 @@ pub async fn promote(conn: &mut AsyncMysqlConnection, rows: &RowSet) -> Result<R
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(
         "INSERT INTO queue_message ({CARRIED}) SELECT {CARRIED} FROM queue_scheduled \
-         WHERE {condition} ORDER BY due_at, id"
+         FORCE INDEX (queue_scheduled_id) WHERE {condition} ORDER BY due_at, id"
     ))
     .numbers(ids.clone());
     equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
     let first: Vec<Inserted> =
         load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
-    let delete =
-        Statement::new(format!("DELETE FROM queue_scheduled WHERE {condition}")).numbers(ids);
+    let delete = Statement::new(format!(
+        "DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE {condition}"
+    ))
+    .numbers(ids);
     equal(OPERATION, rows.len(), execute(conn, OPERATION, delete).await?)?;
     let first = first.first().map(|row| RowId(row.id));
     first.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })

@@ -25,18 +25,36 @@ pub struct ClaimedRows {
 }
 
 impl ClaimedRows {
-    /// The condition on key and fence, after `prefix`.
-    pub(super) fn statement(&self, prefix: &str) -> Statement<'static> {
-        let (condition, ids) = self.rows.condition();
-        Statement::new(format!(
-            "{prefix} WHERE topic_id = ? AND priority = ? AND {condition} \
-             AND worker_id = ? AND claim_no = ?"
-        ))
-        .number(self.topic.0)
-        .number(self.priority.stored())
-        .numbers(ids)
-        .number(self.fence.worker.0)
-        .number(self.fence.claim_no.0)
+    /// The condition on key and fence, after `prefix`: one statement for each piece of the rows.
+    pub(super) fn statements(&self, prefix: &Statement<'static>) -> Vec<Statement<'static>> {
+        let statement = |piece: RowSet| {
+            let (condition, ids) = piece.condition();
+            let condition = Statement::new(format!(
+                " WHERE topic_id = ? AND priority = ? AND {condition} \
+                 AND worker_id = ? AND claim_no = ?"
+            ))
+            .number(self.topic.0)
+            .number(self.priority.stored())
+            .numbers(ids)
+            .number(self.fence.worker.0)
+            .number(self.fence.claim_no.0);
+            prefix.clone().followed_by(condition)
+        };
+        self.rows.pieces().into_iter().map(statement).collect()
+    }
+
+    /// Runs `prefix` on the rows; how many it matched.
+    pub(super) async fn execute(
+        &self,
+        conn: &mut AsyncMysqlConnection,
+        operation: &'static str,
+        prefix: Statement<'static>,
+    ) -> Result<usize> {
+        let mut matched = 0;
+        for statement in self.statements(&prefix) {
+            matched += execute(conn, operation, statement).await?;
+        }
+        Ok(matched)
     }
 
     /// The same claim, other rows of it.
@@ -46,35 +64,62 @@ impl ClaimedRows {
     }
 }
 
-/// PRIMARY (DELETE takes no index hint on either server: the plan is asserted in the suite):
-/// removes handled rows. Fewer than asked for means that some are not the claim's own any more.
+/// Removes rows by the index PRIMARY. Only the form for several tables takes the hint.
+pub(super) const DELETE: &str = "DELETE m FROM queue_message m FORCE INDEX (PRIMARY)";
+
+/// PRIMARY, forced: removes handled rows. Fewer than asked for means that some are not the claim's
+/// own any more.
 ///
 /// # Errors
 /// A database failure.
 pub async fn ack(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<usize> {
-    execute(conn, "settle: ack", claimed.statement("DELETE FROM queue_message")).await
+    claimed.execute(conn, "settle: ack", Statement::new(DELETE)).await
 }
 
-/// PRIMARY: gives rows back untouched. `delivery_no` is never lowered.
+/// PRIMARY, forced: gives rows back untouched. `delivery_no` is never lowered.
 ///
 /// # Errors
 /// A database failure.
 pub async fn release(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<usize> {
-    let prefix = "UPDATE queue_message SET conn_id = 0, worker_id = 0, claim_no = 0";
-    execute(conn, "settle: release", claimed.statement(prefix)).await
+    let prefix = Statement::new(
+        "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0",
+    );
+    claimed.execute(conn, "settle: release", prefix).await
 }
 
-/// PRIMARY: locks those of the rows that are still the claim's own, waiting for them if need be.
+/// PRIMARY, forced: locks those of the rows that are still the claim's own, passing over rows that
+/// somebody else has locked.
 ///
 /// # Errors
 /// A database failure.
 pub async fn lock_own(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<RowSet> {
+    own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE SKIP LOCKED").await
+}
+
+/// PRIMARY, forced, plain: which of the rows are still the claim's own, locked by others or not.
+///
+/// # Errors
+/// A database failure.
+pub async fn read_own(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<RowSet> {
+    own_rows(conn, "settle: read own rows", claimed, "").await
+}
+
+async fn own_rows(
+    conn: &mut AsyncMysqlConnection,
+    operation: &'static str,
+    claimed: &ClaimedRows,
+    locking: &str,
+) -> Result<RowSet> {
     #[derive(QueryableByName)]
     struct Own {
         #[diesel(sql_type = Unsigned<BigInt>)]
         id: u64,
     }
-    let statement = claimed.statement("SELECT id FROM queue_message").sql(" FOR UPDATE");
-    let rows: Vec<Own> = load(conn, "settle: lock own rows", statement).await?;
-    Ok(rows.into_iter().map(|row| RowId(row.id)).collect())
+    let prefix = Statement::new("SELECT id FROM queue_message FORCE INDEX (PRIMARY)");
+    let mut own = Vec::with_capacity(claimed.rows.len());
+    for statement in claimed.statements(&prefix) {
+        let rows: Vec<Own> = load(conn, operation, statement.sql(locking)).await?;
+        own.extend(rows.into_iter().map(|row| RowId(row.id)));
+    }
+    Ok(RowSet::new(own))
 }

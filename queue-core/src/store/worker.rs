@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
-use diesel_async::AsyncMysqlConnection;
+use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -111,6 +111,32 @@ pub async fn take_lock(
     Ok(rows.first().and_then(|row| row.got) == Some(1))
 }
 
+/// No index: ends the session that holds the name lock of `instance`, an earlier one of the same
+/// worker that the server has not missed yet; its transaction is rolled back. An account may end
+/// its own sessions, and the name proves that it is ours: a stored id never would.
+///
+/// # Errors
+/// A database failure.
+pub async fn end_old_session(
+    conn: &mut AsyncMysqlConnection,
+    instance: Uuid,
+    role: Role,
+) -> Result<()> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        holder: Option<u64>,
+    }
+    const OPERATION: &str = "end the old session";
+    let statement = Statement::new("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED) AS holder")
+        .bytes(lock_name(instance, role).into_bytes());
+    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let Some(holder) = rows.first().and_then(|row| row.holder) else { return Ok(()) };
+    // KILL takes no bound value on MySQL.
+    let killed = conn.batch_execute(&format!("KILL {holder}")).await;
+    killed.map_err(|error| Error::database(OPERATION, &error))
+}
+
 /// What a worker says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
@@ -159,13 +185,15 @@ pub async fn register(
 }
 
 /// PRIMARY: the competing update to [`declare_dead`]: a session of the worker is now this
-/// connection. 0 rows: the worker is dead for ever.
+/// connection. 0 rows: the worker is dead for ever, or a failover that lost its row has given the
+/// number to another.
 ///
 /// # Errors
 /// A database failure.
 pub async fn adopt(
     conn: &mut AsyncMysqlConnection,
     worker: WorkerId,
+    instance: Uuid,
     role: Role,
     incarnation: &Incarnation,
 ) -> Result<usize> {
@@ -176,11 +204,12 @@ pub async fn adopt(
     let statement = Statement::new(format!(
         "UPDATE queue_worker SET {column} = CONNECTION_ID(), server_uid = ?, \
          server_started_at = ?, beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND state = 'alive'"
+         WHERE id = ? AND instance = ? AND state = 'alive'"
     ))
     .bytes(incarnation.server_uid.as_bytes())
     .signed(incarnation.started_at)
-    .number(worker.0);
+    .number(worker.0)
+    .bytes(instance.as_bytes().to_vec());
     execute(conn, "adopt the worker", statement).await
 }
 
@@ -188,12 +217,17 @@ pub async fn adopt(
 ///
 /// # Errors
 /// A database failure.
-pub async fn beat(conn: &mut AsyncMysqlConnection, worker: WorkerId) -> Result<usize> {
+pub async fn beat(
+    conn: &mut AsyncMysqlConnection,
+    worker: WorkerId,
+    instance: Uuid,
+) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND state = 'alive'",
+         WHERE id = ? AND instance = ? AND state = 'alive'",
     )
-    .number(worker.0);
+    .number(worker.0)
+    .bytes(instance.as_bytes().to_vec());
     execute(conn, "beat", statement).await
 }
 
@@ -201,12 +235,17 @@ pub async fn beat(conn: &mut AsyncMysqlConnection, worker: WorkerId) -> Result<u
 ///
 /// # Errors
 /// A database failure.
-pub async fn stop(conn: &mut AsyncMysqlConnection, worker: WorkerId) -> Result<usize> {
+pub async fn stop(
+    conn: &mut AsyncMysqlConnection,
+    worker: WorkerId,
+    instance: Uuid,
+) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) \
-         WHERE id = ? AND state = 'alive'",
+         WHERE id = ? AND instance = ? AND state = 'alive'",
     )
-    .number(worker.0);
+    .number(worker.0)
+    .bytes(instance.as_bytes().to_vec());
     execute(conn, "deregister the worker", statement).await
 }
 
@@ -215,6 +254,8 @@ pub async fn stop(conn: &mut AsyncMysqlConnection, worker: WorkerId) -> Result<u
 pub struct WorkerRow {
     /// Its registration.
     pub id: WorkerId,
+    /// Random, made when it registered.
+    pub instance: Uuid,
     /// Who it is, for people.
     pub client_id: String,
     /// The program's version.
@@ -249,6 +290,8 @@ pub struct WorkerRow {
 struct Row {
     #[diesel(sql_type = Unsigned<BigInt>)]
     id: u64,
+    #[diesel(sql_type = Binary)]
+    instance: Vec<u8>,
     #[diesel(sql_type = Binary)]
     client_id: Vec<u8>,
     #[diesel(sql_type = Binary)]
@@ -286,6 +329,7 @@ impl From<Row> for WorkerRow {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Self {
             id: WorkerId(row.id),
+            instance: Uuid::from_slice(&row.instance).unwrap_or_default(),
             client_id: text(row.client_id),
             version: text(row.version),
             account: text(row.account),
@@ -307,7 +351,7 @@ impl From<Row> for WorkerRow {
     }
 }
 
-const SELECT: &str = "SELECT w.id, w.client_id, w.version, w.account, w.state, w.conn_id, \
+const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account, w.state, w.conn_id, \
      w.life_conn_id, w.server_uid, w.server_started_at, w.lease_ms, w.beat_no, w.beat_at, \
      w.registered_at, w.end_reason, \
      (COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))), 0) <> 0 \
@@ -357,11 +401,12 @@ pub async fn declare_dead(
 ) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET state = 'dead', ended_at = UTC_TIMESTAMP(6), end_reason = ? \
-         WHERE id = ? AND state = 'alive' AND conn_id = ? AND life_conn_id = ? \
+         WHERE id = ? AND instance = ? AND state = 'alive' AND conn_id = ? AND life_conn_id = ? \
          AND server_uid = ? AND server_started_at = ? AND beat_no = ?",
     )
     .bytes(reason.as_bytes())
     .number(seen.id.0)
+    .bytes(seen.instance.as_bytes().to_vec())
     .number(seen.conn.0)
     .number(seen.life_conn.0)
     .bytes(seen.incarnation.server_uid.as_bytes())

@@ -18,6 +18,16 @@ const WALK_SPACING: Duration = Duration::from_millis(100);
 /// A row below the mark is found after this time at the latest, whatever the walk costs.
 const WALK_CAP: Duration = Duration::from_secs(30);
 
+/// The bytes of bodies that one claim should bring: they are in memory all at once, and must have
+/// come within the session's deadline.
+const BYTES_PER_CLAIM: usize = 8 * 1024 * 1024;
+
+/// The rows of the first claim, before anything is known of the bodies' size.
+const FIRST_CLAIM: u32 = 32;
+
+/// The most rows of one claim, well below the 65,535 values of one statement.
+const LARGEST_CLAIM: u32 = 5000;
+
 /// What a claim brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimed {
@@ -34,6 +44,10 @@ pub(super) struct Cursor {
     idle: bool,
     walked: Option<Walked>,
     pub(super) suspect_waits: bool,
+    /// The most rows of the next claim: grows while claims are full, halves when one is too slow.
+    largest: u32,
+    /// Mean bytes of a body.
+    body: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +64,21 @@ impl Cursor {
             idle: true,
             walked: None,
             suspect_waits: false,
+            largest: FIRST_CLAIM,
+            body: 0,
         }
+    }
+
+    /// How many rows to claim of the `limit` that the caller would take.
+    pub(super) fn sized(&self, limit: u32) -> u32 {
+        let fitting = BYTES_PER_CLAIM / self.body.max(1);
+        let fitting = u32::try_from(fitting).unwrap_or(u32::MAX);
+        limit.min(self.largest).min(fitting).max(1)
+    }
+
+    /// A claim of `limit` rows had no answer in time.
+    pub(super) fn too_slow(&mut self, limit: u32) {
+        self.largest = (limit / 2).max(1);
     }
 
     /// Lowers the mark of a priority whose floor has been published since the last look.
@@ -70,9 +98,13 @@ impl Cursor {
         now.duration_since(walked.at) >= wait
     }
 
-    /// Takes note of a walk; whether it found a row that is ready.
-    pub(super) fn walked(&mut self, walk: &Walk, at: Instant, took: Duration) -> bool {
+    /// Takes note of what a walk cost, whether it brought anything or not.
+    pub(super) fn walk_cost(&mut self, at: Instant, took: Duration) {
         self.walked = Some(Walked { at, took });
+    }
+
+    /// Takes note of what a walk found; whether a row is ready.
+    pub(super) fn walked(&mut self, walk: &Walk) -> bool {
         self.suspect_waits = walk.suspect;
         for (priority, row) in &walk.ready {
             self.marks.lower(*priority, *row);
@@ -81,14 +113,19 @@ impl Cursor {
         !self.idle
     }
 
-    /// Takes note of a claim: everything up to its last row is claimed or somebody else's.
-    pub(super) fn claimed(&mut self, deliveries: &[Delivery]) {
+    /// Takes note of a claim of at most `limit` rows: everything up to its last row is claimed or
+    /// somebody else's.
+    pub(super) fn claimed(&mut self, deliveries: &[Delivery], limit: u32) {
         self.idle = deliveries.is_empty();
-        if let Some(last) = deliveries.last()
-            && !last.priority.is_suspect()
-        {
-            self.marks.raise(last.priority, RowId(last.row.0 + 1));
+        let Some(last) = deliveries.last() else { return };
+        self.marks.raise(last.priority, RowId(last.row.0 + 1));
+        if deliveries.len() >= limit as usize {
+            self.largest = self.largest.max(limit.saturating_mul(2)).min(LARGEST_CLAIM);
         }
+        let bytes: usize = deliveries.iter().map(|delivery| delivery.body.len()).sum();
+        let mean = bytes / deliveries.len();
+        // Large bodies count at once, small ones bit by bit: too much is worse than too little.
+        self.body = if mean > self.body { mean } else { (self.body * 3 + mean) / 4 };
     }
 }
 
@@ -127,11 +164,29 @@ mod tests {
         let mut cursor = Cursor::new();
         let start = Instant::now();
         assert!(cursor.may_walk(start));
-        cursor.walked(&Walk::default(), start, Duration::from_millis(1));
+        cursor.walk_cost(start, Duration::from_millis(1));
+        cursor.walked(&Walk::default());
         assert!(!cursor.may_walk(start + Duration::from_millis(19)));
         assert!(cursor.may_walk(start + Duration::from_millis(20)));
-        cursor.walked(&Walk::default(), start, Duration::from_secs(9));
+        cursor.walk_cost(start, Duration::from_secs(9));
         assert!(!cursor.may_walk(start + Duration::from_secs(29)));
         assert!(cursor.may_walk(start + WALK_CAP));
+    }
+
+    #[test]
+    fn claims_grow_while_they_are_full_and_shrink_when_bodies_are_large_or_answers_late() {
+        let mut cursor = Cursor::new();
+        assert_eq!(cursor.sized(1000), FIRST_CLAIM);
+        cursor.largest = 1000;
+        assert_eq!(cursor.sized(100), 100);
+        cursor.body = 4 << 20;
+        assert_eq!(cursor.sized(100), 2);
+        cursor.body = 64 << 20;
+        assert_eq!(cursor.sized(100), 1);
+        cursor.body = 10;
+        cursor.too_slow(100);
+        assert_eq!(cursor.sized(100), 50);
+        cursor.too_slow(1);
+        assert_eq!(cursor.sized(100), 1);
     }
 }

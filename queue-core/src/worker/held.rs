@@ -10,7 +10,9 @@ pub(super) struct Held(HashMap<ClaimNo, BTreeSet<RowId>>);
 
 impl Held {
     pub(super) fn add(&mut self, claim_no: ClaimNo, deliveries: &[Delivery]) {
-        self.0.insert(claim_no, deliveries.iter().map(|delivery| delivery.row).collect());
+        if !deliveries.is_empty() {
+            self.0.insert(claim_no, deliveries.iter().map(|delivery| delivery.row).collect());
+        }
     }
 
     pub(super) fn has(&self, claim_no: ClaimNo) -> bool {

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use diesel_async::AsyncMysqlConnection;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Life, Phase, WorkerOptions, actor};
 use crate::connection::{Session, SessionKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::message::WorkerId;
 use crate::store::floor::{self, Pulse};
 use crate::store::worker::{self, Registration, Role};
@@ -21,6 +23,9 @@ const PROBE: Duration = Duration::from_millis(200);
 /// How long before the end of its lease a worker without answers stops trusting its claims.
 const MARGIN: Duration = Duration::from_secs(1);
 
+/// After the end of work without a stop (a panic of its actor) a stop may still be on its way.
+const WORK_END: Duration = Duration::from_millis(500);
+
 /// The name lock is asked for in whole seconds; see [`worker::take_lock`].
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
@@ -31,7 +36,11 @@ pub(super) struct Started {
 }
 
 /// Registers the worker and leaves its life session to an actor.
-pub(super) async fn start(options: WorkerOptions, instance: Uuid) -> Result<Started> {
+pub(super) async fn start(
+    options: WorkerOptions,
+    instance: Uuid,
+    work_ended: CancellationToken,
+) -> Result<Started> {
     let (ready, registered) = oneshot::channel();
     let (publish, watch) =
         watch::channel(Life { phase: Phase::Alive, pulse: Arc::new(Pulse::default()) });
@@ -48,7 +57,7 @@ pub(super) async fn start(options: WorkerOptions, instance: Uuid) -> Result<Star
                 if ready.send(Ok(id)).is_ok() {
                     let answered = Answered::new();
                     let life = LifeSession { options, instance, id, session, publish, answered };
-                    life.run(stops).await;
+                    life.run(stops, work_ended).await;
                 }
             }
             Err(error) => drop(ready.send(Err(error))),
@@ -63,7 +72,7 @@ async fn register(options: &WorkerOptions, who: &Registration) -> Result<(Sessio
     let mut session = Session::open(&options.url, kind, options.deadline()).await?;
     let id = session
         .call("register the worker", async |conn| {
-            worker::take_lock(conn, who.instance, Role::Life, LOCK_WAIT).await?;
+            take_name_lock(conn, who.instance, Role::Life).await?;
             let incarnation = worker::incarnation(conn).await?;
             worker::register(conn, who, &incarnation).await
         })
@@ -100,16 +109,25 @@ struct LifeSession {
 }
 
 impl LifeSession {
-    async fn run(mut self, mut stops: mpsc::Receiver<oneshot::Sender<()>>) {
+    async fn run(
+        mut self,
+        mut stops: mpsc::Receiver<oneshot::Sender<()>>,
+        work_ended: CancellationToken,
+    ) {
         // Watches on the side, because a call may take as long as its deadline.
         let silence =
             watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
         let silence = tokio::spawn(silence);
         let mut next_beat = Instant::now() + self.options.beat;
         let stopped = loop {
-            // Only a timer and a channel are waited on here, never the connection.
+            // Only a timer and channels are waited on here, never the connection. The channel is
+            // closed when the last handle of the worker has been dropped without a stop.
             tokio::select! {
                 stopped = stops.recv() => break stopped,
+                () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
+                    .await
+                    .ok()
+                    .flatten(),
                 () = tokio::time::sleep(PROBE) => {}
             }
             let asked = Instant::now();
@@ -126,27 +144,32 @@ impl LifeSession {
                     telemetry::worker_died();
                     tracing::warn!(worker.id = %self.id, reason, "Worker was declared dead.");
                     self.publish.send_modify(|life| life.phase = Phase::Dead { reason });
-                    break None;
+                    silence.abort();
+                    return;
                 }
                 Err(error) => tracing::debug!(worker.id = %self.id, %error, "Life session fails."),
             }
         };
         silence.abort();
-        if let Some(done) = stopped {
-            let id = self.id;
-            let ended = self.session.call("deregister", async |conn| worker::stop(conn, id).await);
-            if let Err(error) = ended.await {
-                tracing::warn!(worker.id = %id, %error, "Worker was not deregistered.");
-            }
-            if done.send(()).is_err() {
-                tracing::debug!(worker.id = %id, "Nobody waited for the worker's end.");
-            }
+        self.deregister().await;
+        let reason = "it has stopped".to_owned();
+        self.publish.send_modify(|life| life.phase = Phase::Dead { reason });
+        if stopped.is_some_and(|done| done.send(()).is_err()) {
+            tracing::debug!(worker.id = %self.id, "Nobody waited for the worker's end.");
+        }
+    }
+
+    async fn deregister(&mut self) {
+        let (id, instance) = (self.id, self.instance);
+        let stop = async |conn: &mut _| worker::stop(conn, id, instance).await;
+        if let Err(error) = self.session.call("deregister", stop).await {
+            tracing::warn!(worker.id = %id, %error, "Worker was not deregistered.");
         }
     }
 
     /// One probe, after a beat if one is due, after a reconnect if the session is lost.
     async fn step(&mut self, beat_due: bool) -> Result<Pulse> {
-        let id = self.id;
+        let (id, instance) = (self.id, self.instance);
         let was_lost = self.session.is_lost();
         if was_lost {
             self.reopen().await?;
@@ -154,7 +177,7 @@ impl LifeSession {
         let pulse = self
             .session
             .call("probe", async |conn| {
-                if beat_due && worker::beat(conn, id).await? == 0 {
+                if beat_due && worker::beat(conn, id, instance).await? == 0 {
                     let row = worker::find(conn, id).await?;
                     let reason = row.and_then(|row| row.end_reason);
                     let reason = reason.unwrap_or_else(|| "its row is gone".to_owned());
@@ -176,11 +199,9 @@ impl LifeSession {
         let kind = SessionKind::Leased(self.options.lease);
         let mut session = Session::open(&self.options.url, kind, self.options.deadline()).await?;
         let adopted = session.call("adopt the worker", async |conn| {
-            if !worker::take_lock(conn, instance, Role::Life, LOCK_WAIT).await? {
-                return Err(lock_held());
-            }
+            take_name_lock(conn, instance, Role::Life).await?;
             let incarnation = worker::incarnation(conn).await?;
-            worker::adopt(conn, id, Role::Life, &incarnation).await
+            worker::adopt(conn, id, instance, Role::Life, &incarnation).await
         });
         if adopted.await? == 0 {
             return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
@@ -200,13 +221,28 @@ impl LifeSession {
     }
 }
 
-/// The old session still holds the lock: the server has not noticed its end yet.
-pub(super) fn lock_held() -> Error {
-    Error::Database {
-        operation: "take the worker's name lock",
-        fault: crate::error::Fault::LockWait,
-        message: "the worker's old session still holds it".to_owned(),
+/// Takes the session's name lock. An old session of the worker that still holds it, because the
+/// server has not noticed its end, is ended first; once the lock is free, no statement of it can
+/// commit any more (history H6).
+pub(super) async fn take_name_lock(
+    conn: &mut AsyncMysqlConnection,
+    instance: Uuid,
+    role: Role,
+) -> Result<()> {
+    if worker::take_lock(conn, instance, role, Duration::ZERO).await? {
+        return Ok(());
     }
+    if let Err(error) = worker::end_old_session(conn, instance, role).await {
+        tracing::debug!(%error, "The old session was not ended; waiting for the server to do it.");
+    }
+    if worker::take_lock(conn, instance, role, LOCK_WAIT).await? {
+        return Ok(());
+    }
+    Err(Error::Database {
+        operation: "take the worker's name lock",
+        fault: Fault::LockWait,
+        message: "the worker's old session still holds it".to_owned(),
+    })
 }
 
 async fn watch_silence(answered: Answered, lease: Duration, publish: watch::Sender<Life>) {

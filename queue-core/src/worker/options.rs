@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::connection::ServerUrl;
+use crate::error::{Error, Result};
 
 /// How ready rows become a worker's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +13,8 @@ pub enum ClaimStrategy {
     /// each other (2.0 k/s singly on MySQL 9.7, where the other makes 0.5 k/s).
     #[default]
     SkipLocked,
-    /// UPDATE … LIMIT, then SELECT by fence: the seeds' way, for servers without SKIP LOCKED.
+    /// UPDATE … LIMIT, then SELECT by fence: the seeds' way. Claimers wait for each other's commits;
+    /// with few consumers and large batches it is about as fast.
     UpdateThenSelect,
 }
 
@@ -46,6 +48,20 @@ impl WorkerOptions {
             beat: Self::LEASE / 4,
             strategy: ClaimStrategy::default(),
         }
+    }
+
+    /// Refuses what cannot work.
+    pub(super) fn check(&self) -> Result<()> {
+        let refuse = |name, value: Duration, fix| {
+            Err(Error::Setting { name, value: format!("{} ms", value.as_millis()), fix })
+        };
+        if self.lease < Duration::from_secs(2) {
+            return refuse("lease", self.lease, "the server counts whole seconds, use 2 s or more");
+        }
+        if self.beat.is_zero() || self.beat > self.lease / 4 {
+            return refuse("beat", self.beat, "use at most a quarter of the lease");
+        }
+        Ok(())
     }
 
     /// The longest a call of its sessions may take: a call that lasts longer is not answered

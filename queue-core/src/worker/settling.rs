@@ -59,6 +59,18 @@ pub enum SettleOutcome {
     /// A commit had no answer, and on looking again the row was not this claim's any more: most
     /// likely that commit happened (history H12).
     Unknown,
+    /// The handler is through, but the row is locked by a stranger or the server refuses; the
+    /// worker goes on trying beside its other work.
+    Deferred,
+}
+
+/// The deliveries of a batch that were not settled.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    /// Their rows are not the claims' own any more.
+    pub(super) missing: Vec<(ClaimNo, RowId)>,
+    /// Their rows are still the claims' own, but somebody else has locked them.
+    pub(super) blocked: Vec<(ClaimNo, RowId)>,
 }
 
 /// Rows of one claim with the same end.
@@ -73,7 +85,7 @@ struct Group {
 pub(super) enum Care {
     /// Statement and count; a count that is off rolls all back.
     Quick,
-    /// Rows are locked by key and fence first, and only those found are settled.
+    /// Rows are locked by key and fence first, without waiting, and only those found are settled.
     LockFirst,
 }
 
@@ -103,35 +115,37 @@ impl Batch {
         Self(groups.into_iter().map(group).collect())
     }
 
-    /// Settles the batch in the caller's transaction and forgets the claims it empties. Returns
-    /// the rows that were not the claims' own any more.
+    /// Settles the batch in the caller's transaction and forgets the claims it empties.
     pub(super) async fn run(
         &self,
         conn: &mut AsyncMysqlConnection,
         worker: WorkerId,
         emptied: &[ClaimNo],
         care: Care,
-    ) -> Result<Vec<(ClaimNo, RowId)>> {
-        let mut missing = Vec::new();
+    ) -> Result<Unsettled> {
+        let mut unsettled = Unsettled::default();
         let mut floors: BTreeMap<(TopicId, Priority), RowId> = BTreeMap::new();
         for group in &self.0 {
             let own = group.settle(conn, care).await?;
-            let lost = group.claimed.rows.iter().filter(|row| !own.contains(row));
-            missing.extend(lost.map(|row| (group.claimed.fence.claim_no, row)));
+            if own.len() < group.claimed.rows.len() {
+                group.explain(conn, &own, &mut unsettled).await?;
+            }
             if let (Settlement::Release, Some(lowest)) = (&group.settlement, own.first()) {
                 let floor = floors.entry((group.claimed.topic, group.claimed.priority));
                 floor.and_modify(|row| *row = (*row).min(*lowest)).or_insert(*lowest);
             }
         }
+        let is_blocked = |claim: &ClaimNo| unsettled.blocked.iter().any(|(no, _)| no == claim);
+        let emptied: Vec<_> = emptied.iter().copied().filter(|claim| !is_blocked(claim)).collect();
         if !emptied.is_empty() {
-            claim::forget(conn, worker, emptied).await?;
+            claim::forget(conn, worker, &emptied).await?;
         }
         for ((topic, priority), row) in floors {
             if !priority.is_suspect() {
                 floor::publish(conn, topic, priority, row).await?;
             }
         }
-        Ok(missing)
+        Ok(unsettled)
     }
 }
 
@@ -162,6 +176,28 @@ impl Group {
             }
         }
         Ok(claimed.rows.iter().collect())
+    }
+
+    /// Tells rows that are locked from rows that are not the claim's own any more.
+    async fn explain(
+        &self,
+        conn: &mut AsyncMysqlConnection,
+        own: &BTreeSet<RowId>,
+        unsettled: &mut Unsettled,
+    ) -> Result<()> {
+        let rest = self.claimed.rows.iter().filter(|row| !own.contains(row));
+        let rest = self.claimed.with_rows(rest.collect());
+        let still_own: BTreeSet<RowId> = settle::read_own(conn, &rest).await?.iter().collect();
+        let claim_no = self.claimed.fence.claim_no;
+        for row in rest.rows.iter() {
+            let kind = if still_own.contains(&row) {
+                &mut unsettled.blocked
+            } else {
+                &mut unsettled.missing
+            };
+            kind.push((claim_no, row));
+        }
+        Ok(())
     }
 
     async fn settle_simply(

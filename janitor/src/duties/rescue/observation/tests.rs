@@ -10,6 +10,7 @@ fn incarnation(started_at: i64) -> Incarnation {
 fn worker(locked: bool, beat_no: u64) -> WorkerRow {
     WorkerRow {
         id: WorkerId(1),
+        instance: Default::default(),
         client_id: "host".to_owned(),
         version: "1".to_owned(),
         account: "app@%".to_owned(),

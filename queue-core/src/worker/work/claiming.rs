@@ -1,0 +1,141 @@
+//! Claiming: from a topic's ready rows to the caller's deliveries.
+
+use std::time::Instant;
+
+use diesel_async::AsyncMysqlConnection;
+
+use super::Work;
+use crate::error::{Error, Result};
+use crate::message::{ClaimNo, Delivery};
+use crate::store::claim::{self, Fence, Marks};
+use crate::store::moves::equal;
+use crate::store::row_set::RowSet;
+use crate::topic::TopicId;
+use crate::worker::cursor::{Claimed, Cursor};
+use crate::worker::{ClaimStrategy, Phase};
+
+impl Work {
+    pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
+        if !self.may_claim(topic) {
+            return Ok(Claimed::default());
+        }
+        if self.cursor(topic).may_walk(Instant::now()) && !self.walk(topic).await? {
+            let suspect_waits = self.cursor(topic).suspect_waits;
+            return Ok(Claimed { deliveries: Vec::new(), suspect_waits });
+        }
+        let fence = self.next_fence();
+        let strategy = self.options.strategy;
+        let cursor = self.cursor(topic);
+        let (marks, limit) = (cursor.marks.clone(), cursor.sized(limit));
+        let session = self.session().await?;
+        let claimed = session
+            .transaction("claim", async |conn| match strategy {
+                ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, &marks, limit).await,
+                ClaimStrategy::UpdateThenSelect => {
+                    update_then_select(conn, fence, topic, limit).await
+                }
+            })
+            .await;
+        if matches!(claimed, Err(Error::UnknownOutcome { .. } | Error::Deadline { .. })) {
+            self.cursor(topic).too_slow(limit);
+        }
+        let deliveries = claimed?;
+        self.held.add(fence.claim_no, &deliveries);
+        let cursor = self.cursor(topic);
+        cursor.claimed(&deliveries, limit);
+        Ok(Claimed { suspect_waits: cursor.suspect_waits, deliveries })
+    }
+
+    pub(super) async fn claim_suspect(&mut self, topic: TopicId) -> Result<Claimed> {
+        if !self.may_claim(topic) {
+            return Ok(Claimed::default());
+        }
+        let fence = self.next_fence();
+        let session = self.session().await?;
+        let deliveries = session
+            .transaction("claim a suspect", async |conn| {
+                let rows = claim::lock_suspect(conn, topic, fence.claim_no).await?;
+                make_own(conn, fence, rows).await
+            })
+            .await?;
+        self.held.add(fence.claim_no, &deliveries);
+        // Whether there is another is seen by the next walk.
+        self.cursor(topic).suspect_waits = false;
+        Ok(Claimed { deliveries, suspect_waits: false })
+    }
+
+    /// Takes in what life has learned of the topic; whether anything may be claimed.
+    fn may_claim(&mut self, topic: TopicId) -> bool {
+        let life = self.life.borrow().clone();
+        let cursor = self.cursor(topic);
+        for floor in life.pulse.floors.iter().filter(|floor| floor.topic == topic) {
+            cursor.see(floor);
+        }
+        life.phase == Phase::Alive && !life.pulse.paused.contains(&topic)
+    }
+
+    fn cursor(&mut self, topic: TopicId) -> &mut Cursor {
+        self.cursors.entry(topic).or_insert_with(Cursor::new)
+    }
+
+    fn next_fence(&mut self) -> Fence {
+        self.last_claim += 1;
+        Fence { worker: self.id, claim_no: ClaimNo(self.last_claim) }
+    }
+
+    /// Looks from the start of the topic; whether anything is ready.
+    async fn walk(&mut self, topic: TopicId) -> Result<bool> {
+        let session = self.session().await?;
+        let at = Instant::now();
+        let walk = session.call("walk", async |conn| claim::walk(conn, topic).await).await;
+        let took = at.elapsed();
+        let cursor = self.cursor(topic);
+        // A walk that failed has cost its time too: claims go on from the marks meanwhile.
+        cursor.walk_cost(at, took);
+        Ok(cursor.walked(&walk?))
+    }
+}
+
+async fn skip_locked(
+    conn: &mut AsyncMysqlConnection,
+    fence: Fence,
+    topic: TopicId,
+    marks: &Marks,
+    limit: u32,
+) -> Result<Vec<Delivery>> {
+    let rows = claim::lock_ready(conn, topic, marks, limit, fence.claim_no).await?;
+    make_own(conn, fence, rows).await
+}
+
+/// Makes rows locked by this transaction the claim's own and records the claim.
+async fn make_own(
+    conn: &mut AsyncMysqlConnection,
+    fence: Fence,
+    deliveries: Vec<Delivery>,
+) -> Result<Vec<Delivery>> {
+    if let Some(first) = deliveries.first() {
+        let rows: RowSet = deliveries.iter().map(|delivery| delivery.row).collect();
+        let (topic, priority) = (first.topic_id, first.priority);
+        let owned = claim::own(conn, fence, topic, priority, &rows).await?;
+        equal("claim", rows.len(), owned)?;
+        claim::record(conn, fence, topic, priority, &rows).await?;
+    }
+    Ok(deliveries)
+}
+
+/// The seeds' way: the first priority that has a ready row, UPDATE … LIMIT, then SELECT by fence.
+async fn update_then_select(
+    conn: &mut AsyncMysqlConnection,
+    fence: Fence,
+    topic: TopicId,
+    limit: u32,
+) -> Result<Vec<Delivery>> {
+    let walk = claim::walk(conn, topic).await?;
+    let Some(&(priority, from)) = walk.ready.first() else { return Ok(Vec::new()) };
+    let owned = claim::own_ready(conn, fence, topic, priority, from, limit).await?;
+    let deliveries = claim::owned(conn, fence, topic, priority, from, limit).await?;
+    equal("claim", owned, deliveries.len())?;
+    let rows: RowSet = deliveries.iter().map(|delivery| delivery.row).collect();
+    claim::record(conn, fence, topic, priority, &rows).await?;
+    Ok(deliveries)
+}

@@ -1,0 +1,100 @@
+//! Keeping the work session, and what the database has against what the worker holds.
+
+use std::time::Instant;
+
+use super::Work;
+use crate::connection::{Session, SessionKind};
+use crate::error::{Error, Result};
+use crate::message::ClaimNo;
+use crate::rescue::{Why, take_back};
+use crate::store::claim;
+use crate::store::worker::{self, Role};
+use crate::telemetry;
+use crate::worker::{Phase, held::Held, life::take_name_lock};
+
+impl Work {
+    /// Says something while there is nothing to say, because the server drops a session that is
+    /// silent for the lease; what it says is the comparison of history H6. Then tries again what
+    /// could not be settled.
+    pub(super) async fn keep_alive(&mut self) {
+        let compared = match self.session().await {
+            Ok(_) => self.reconcile().await,
+            Err(error) => Err(error),
+        };
+        // A session found lost is taken up again at once: the next claim should not wait for it.
+        let kept = match compared {
+            Err(_) => self.session().await.map(|_| ()),
+            Ok(()) => self.settle_deferred().await,
+        };
+        self.compared = Instant::now();
+        if let Err(error) = kept {
+            tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
+        }
+    }
+
+    /// The open session, after a reconnect if it was lost.
+    pub(super) async fn session(&mut self) -> Result<&mut Session> {
+        if let Phase::Dead { reason } = &self.life.borrow().phase {
+            return Err(Error::WorkerDead { reason: reason.clone() });
+        }
+        let lost = self.session.as_ref().is_none_or(Session::is_lost);
+        if lost {
+            if self.session.take().is_some() {
+                telemetry::session_lost(Role::Work);
+                tracing::warn!(worker.id = %self.id, "Work session lost; reconnecting.");
+            }
+            self.reopen().await?;
+        }
+        self.session.as_mut().ok_or(Error::WorkerStopped)
+    }
+
+    /// A new connection takes the name lock first, so that no statement of the old one can commit;
+    /// then it adopts the worker, and gives back what a lost commit claimed unheard.
+    pub(super) async fn reopen(&mut self) -> Result<()> {
+        let (id, instance) = (self.id, self.instance);
+        let kind = SessionKind::Leased(self.options.lease);
+        let mut session = Session::open(&self.options.url, kind, self.options.deadline()).await?;
+        let adopted = session.call("adopt the worker", async |conn| {
+            take_name_lock(conn, instance, Role::Work).await?;
+            let incarnation = worker::incarnation(conn).await?;
+            worker::adopt(conn, id, instance, Role::Work, &incarnation).await
+        });
+        if adopted.await? == 0 {
+            return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
+        }
+        self.session = Some(session);
+        self.reconcile().await
+    }
+
+    /// Releases claims that the database has and this worker does not hold: their commit was lost.
+    pub(super) async fn reconcile(&mut self) -> Result<()> {
+        let (id, from) = (self.id, self.compared_from);
+        let Some(session) = self.session.as_mut() else { return Ok(()) };
+        let claims = session
+            .call("compare claims", async |conn| claim::of_worker(conn, id, from).await)
+            .await?;
+        for claim in claims.iter().filter(|claim| !self.held.has(claim.fence.claim_no)) {
+            let taken = session
+                .transaction("release a claim", async |conn| {
+                    take_back(conn, claim, Why::NotNeeded).await
+                })
+                .await?;
+            tracing::info!(
+                worker.id = %id, rows = taken.freed, "Released a claim whose reply was lost."
+            );
+        }
+        // This session's own claims have ended, and an earlier session's with its name lock.
+        let lowest = claims.iter().map(|claim| claim.fence.claim_no).min();
+        self.compared_from = lowest.unwrap_or(ClaimNo(self.last_claim + 1));
+        self.compared = Instant::now();
+        Ok(())
+    }
+
+    /// Gives back every row that any claim of this worker still has.
+    pub(super) async fn release_all(&mut self) -> Result<()> {
+        self.settle_deferred().await?;
+        self.held = Held::default();
+        self.session().await?;
+        self.reconcile().await
+    }
+}

@@ -1,0 +1,135 @@
+//! Settling a batch until every delivery of it has an outcome.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::Work;
+use crate::error::{Error, Result};
+use crate::message::{ClaimNo, RowId};
+use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
+
+/// The first wait before a settle without a connection is tried again; it doubles up to a second.
+const BACKOFF: Duration = Duration::from_millis(20);
+
+/// A delivery within its worker.
+type Key = (ClaimNo, RowId);
+
+/// Deliveries settled together.
+struct Part {
+    settled: Vec<Settled>,
+    care: Care,
+    /// A commit of these had no answer.
+    in_doubt: bool,
+}
+
+impl Work {
+    /// Settles a batch. While the server is away it is tried again; what the server refuses is set
+    /// aside, so that one message holds up no other.
+    pub(super) async fn settle(&mut self, settled: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+        let keys: Vec<Key> = settled.iter().map(key).collect();
+        let mut outcomes = HashMap::with_capacity(keys.len());
+        let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt: false }]);
+        let (mut backoff, mut failing_since) = (BACKOFF, None);
+        while let Some(mut part) = parts.pop_front() {
+            let error = match self.try_settle(&part).await {
+                Ok(unsettled) => {
+                    (backoff, failing_since) = (BACKOFF, None);
+                    self.conclude(part, &unsettled, &mut outcomes);
+                    continue;
+                }
+                Err(error @ (Error::WorkerDead { .. } | Error::WorkerStopped)) => {
+                    return Err(error);
+                }
+                Err(error) => error,
+            };
+            let was_careful = std::mem::replace(&mut part.care, Care::LockFirst) == Care::LockFirst;
+            let lost = error.fault().ends_connection();
+            let slow = matches!(error, Error::UnknownOutcome { .. } | Error::Deadline { .. });
+            part.in_doubt |= matches!(error, Error::UnknownOutcome { .. });
+            if !was_careful && !lost {
+                parts.push_front(part);
+                continue;
+            }
+            tracing::warn!(worker.id = %self.id, %error, "Settling fails; trying again.");
+            if lost {
+                let since = *failing_since.get_or_insert_with(Instant::now);
+                if self.gives_up(since) {
+                    return Err(error);
+                }
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(Duration::from_secs(1));
+            }
+            // Half the rows take half the time, and leave half the suspects of a refusal.
+            if part.settled.len() > 1 && (slow || !lost) {
+                let rest = part.settled.split_off(part.settled.len() / 2);
+                parts.push_front(Part { settled: rest, ..part });
+            } else if !lost {
+                self.defer(part, &mut outcomes);
+                continue;
+            }
+            parts.push_front(part);
+        }
+        Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect())
+    }
+
+    /// Tries again what was set aside.
+    pub(super) async fn settle_deferred(&mut self) -> Result<()> {
+        let deferred = std::mem::take(&mut self.deferred);
+        if !deferred.is_empty() {
+            self.settle(deferred).await?;
+        }
+        Ok(())
+    }
+
+    async fn try_settle(&mut self, part: &Part) -> Result<Unsettled> {
+        let id = self.id;
+        let keys: Vec<Key> = part.settled.iter().map(key).collect();
+        let emptied = self.held.emptied_by(&keys);
+        let batch = Batch::new(id, part.settled.clone());
+        let care = part.care;
+        let session = self.session().await?;
+        session.transaction("settle", async |conn| batch.run(conn, id, &emptied, care).await).await
+    }
+
+    /// Takes note of a part that was settled but for what `unsettled` says.
+    fn conclude(
+        &mut self,
+        part: Part,
+        unsettled: &Unsettled,
+        outcomes: &mut HashMap<Key, SettleOutcome>,
+    ) {
+        let missing: HashSet<Key> = unsettled.missing.iter().copied().collect();
+        let blocked: HashSet<Key> = unsettled.blocked.iter().copied().collect();
+        let gone = if part.in_doubt { SettleOutcome::Unknown } else { SettleOutcome::Fenced };
+        let mut done = Vec::with_capacity(part.settled.len());
+        for settled in part.settled {
+            let key = key(&settled);
+            if blocked.contains(&key) {
+                outcomes.insert(key, SettleOutcome::Deferred);
+                self.deferred.push(settled);
+            } else {
+                let outcome = if missing.contains(&key) { gone } else { SettleOutcome::Settled };
+                outcomes.insert(key, outcome);
+                done.push(key);
+            }
+        }
+        self.held.remove(&done);
+    }
+
+    fn defer(&mut self, part: Part, outcomes: &mut HashMap<Key, SettleOutcome>) {
+        for settled in part.settled {
+            outcomes.insert(key(&settled), SettleOutcome::Deferred);
+            self.deferred.push(settled);
+        }
+    }
+
+    /// A worker told to stop does not wait for the server for ever: the janitor releases then.
+    fn gives_up(&self, since: Instant) -> bool {
+        self.stopping.load(Ordering::Relaxed) && since.elapsed() >= self.options.deadline()
+    }
+}
+
+fn key(settled: &Settled) -> Key {
+    (settled.claim_no, settled.row)
+}
