@@ -1,1 +1,13 @@
+//! What every process of the queue shares: where the server is ([`args`]), its settings
+//! ([`config`]), logs, signals, the metrics and health endpoint, and how it ends ([`process`]).
+//!
+//! Libraries do not depend on this; only binaries do.
 
+pub mod args;
+pub mod config;
+pub mod endpoint;
+pub mod identity;
+pub mod logging;
+pub mod notify;
+pub mod process;
+pub mod signals;

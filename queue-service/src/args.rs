@@ -1,0 +1,155 @@
+//! The command line arguments that every process takes.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::error::ErrorKind;
+use clap::{Parser, ValueEnum};
+use queue_core::connection::ServerUrl;
+
+/// Reads the process's command line. A value that is refused becomes one line on standard error,
+/// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
+#[must_use]
+pub fn parse<T: Parser>() -> T {
+    T::try_parse().unwrap_or_else(|error| {
+        if error.kind() != ErrorKind::ValueValidation {
+            error.exit();
+        }
+        let text = error.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        let text = text.strip_prefix("error: ").unwrap_or(text);
+        crate::process::complain(text);
+        std::process::exit(2)
+    })
+}
+
+/// The name of the systemd credential that holds the URL.
+const CREDENTIAL: &str = "queue-url";
+
+/// Where the server is. Flatten it into a process's own arguments.
+///
+/// There is no `--url`: every local user reads the command lines of all processes, and the URL
+/// holds the password.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// File that holds the server's URL: `mysql://user:password@host:3306/database`. Without it, in
+    /// this order: the environment variable `QUEUE_URL`, the systemd credential `queue-url`, and
+    /// `url` or `url_file` in the configuration.
+    #[arg(long, env = "QUEUE_URL_FILE", value_name = "FILE", global = true)]
+    pub url_file: Option<PathBuf>,
+    /// Configuration in TOML: `url` or `url_file`, and a table of settings for each process.
+    #[arg(long, env = "QUEUE_CONFIG", value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    /// The server's URL from the first place that has one.
+    ///
+    /// # Errors
+    /// One sentence when no place has one, a file cannot be read, or the URL is not usable.
+    pub fn url(&self) -> anyhow::Result<ServerUrl> {
+        if let Some(file) = &self.url_file {
+            return from_file(file);
+        }
+        if let Some(url) = std::env::var_os("QUEUE_URL").filter(|url| !url.is_empty()) {
+            let url = url.into_string().ok().context("QUEUE_URL is not UTF-8: correct it")?;
+            return Ok(ServerUrl::new(url.trim())?);
+        }
+        if let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY") {
+            let file = Path::new(&directory).join(CREDENTIAL);
+            if file.exists() {
+                return from_file(&file);
+            }
+        }
+        if let Some(file) = &self.config {
+            let location = crate::config::location(file)?;
+            match (location.url, location.url_file) {
+                (Some(url), None) => return Ok(ServerUrl::new(url.trim())?),
+                (None, Some(path)) => return from_file(&beside(file, &path)),
+                (Some(_), Some(_)) => {
+                    bail!("{} has both url and url_file: keep one of them", file.display())
+                }
+                (None, None) => {}
+            }
+        }
+        bail!(
+            "No server is named: set QUEUE_URL=mysql://user:password@host:3306/database, or --url-file to a file that holds it"
+        )
+    }
+}
+
+/// A relative path in the configuration is meant from where the configuration is.
+fn beside(config: &Path, path: &Path) -> PathBuf {
+    config.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
+}
+
+fn from_file(file: &Path) -> anyhow::Result<ServerUrl> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("Cannot read the server's URL from {}", file.display()))?;
+    let url = text.trim();
+    if url.is_empty() {
+        bail!("{} is empty: put the server's URL into it", file.display());
+    }
+    ServerUrl::new(url).with_context(|| format!("In {}", file.display()))
+}
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How a process that runs for long shows itself. Flatten it into a process's own arguments.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Observation")]
+pub struct ServiceArgs {
+    /// Serve /metrics, /livez and /readyz on ADDRESS:PORT, or on PORT of 127.0.0.1. Port 0 takes a
+    /// free one and logs it. Off by default.
+    #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address)]
+    pub metrics: Option<SocketAddr>,
+    /// How logs are written to standard error; `RUST_LOG` says how much (default: info).
+    #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// A bare port is one of loopback: nothing is shown to the network unless somebody says so.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| "it looks like 127.0.0.1:9464, [::1]:9464 or 9464".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_port_is_one_of_loopback() {
+        assert_eq!(address("9464"), Ok(SocketAddr::from(([127, 0, 0, 1], 9464))));
+        assert_eq!(address("0.0.0.0:1"), Ok(SocketAddr::from(([0, 0, 0, 0], 1))));
+        assert!(address("metrics").is_err());
+    }
+
+    #[test]
+    fn a_url_file_is_read_and_its_content_never_shown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("url");
+        let args = ServerArgs { url_file: Some(file.clone()), config: None };
+        let shown = |args: &ServerArgs| format!("{:#}", args.url().expect_err("refused"));
+        assert!(shown(&args).contains("Cannot read the server's URL"));
+        std::fs::write(&file, "\n").expect("written");
+        assert!(shown(&args).contains("is empty"));
+        std::fs::write(&file, "mysql://u:geheim@127.0.0.1").expect("written");
+        assert!(shown(&args).contains("names no database"));
+        assert!(!shown(&args).contains("geheim"));
+        std::fs::write(&file, "mysql://u:geheim@127.0.0.1/q\n").expect("written");
+        assert_eq!(args.url().expect("usable").database(), "q");
+    }
+}

@@ -1,0 +1,215 @@
+//! The endpoint of a long-running process: `/metrics` for Prometheus, `/livez` and `/readyz`.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use queue_core::telemetry;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+/// A loop that has not turned for this long hangs: its longest wait, for a lease and a reconnect,
+/// is far below.
+const HUNG: Duration = Duration::from_secs(30);
+
+/// The most connections served at once; more wait in the kernel's backlog.
+const AT_ONCE: usize = 16;
+
+/// The longest a connection may take for its one request, headers included.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often the recorder folds its samples together, so that nobody scraping it costs no memory.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// The pause after a connection could not be taken (no file descriptor left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Seconds. From a handler of a millisecond to one of ten minutes.
+const BUCKETS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0,
+    600.0,
+];
+
+/// How the process fares, as its probes tell. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Health {
+    ticked: Arc<watch::Sender<Instant>>,
+    ready: Arc<watch::Sender<Result<(), String>>>,
+}
+
+impl Health {
+    /// Alive, not ready yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let not_yet = Err("the process is starting".to_owned());
+        Self {
+            ticked: Arc::new(watch::Sender::new(Instant::now())),
+            ready: Arc::new(watch::Sender::new(not_yet)),
+        }
+    }
+
+    /// The process's loop has turned once more. `/livez` fails 30 s after the last call.
+    pub fn alive(&self) {
+        self.ticked.send_replace(Instant::now());
+    }
+
+    /// Whether the process can do its work now, or why it cannot.
+    pub fn ready(&self, ready: Result<(), String>) {
+        drop(self.ready.send_replace(ready));
+    }
+
+    fn liveness(&self) -> Result<(), String> {
+        let silent = self.ticked.borrow().elapsed();
+        if silent < HUNG {
+            return Ok(());
+        }
+        Err(format!("the loop has not turned for {} s", silent.as_secs()))
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.ready.borrow().clone()
+    }
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Serves `/metrics`, `/livez` and `/readyz` on `address` until `shutdown`; the address it is
+/// bound to. With `None` it serves nothing, and metrics go nowhere. Call it once a process, before
+/// anything is counted.
+///
+/// # Errors
+/// If the address cannot be bound.
+pub async fn serve(
+    address: Option<SocketAddr>,
+    health: Health,
+    shutdown: CancellationToken,
+) -> anyhow::Result<Option<SocketAddr>> {
+    let Some(address) = address else { return Ok(None) };
+    let cannot = || format!("Cannot serve metrics on {address}; choose another --metrics address");
+    let listener = TcpListener::bind(address).await.with_context(cannot)?;
+    let bound = listener.local_addr().with_context(cannot)?;
+    let recorder = install_recorder()?;
+    let router = router(recorder.clone(), health);
+    tokio::spawn(keep_up(recorder, shutdown.clone()));
+    tokio::spawn(accept(listener, router, shutdown));
+    tracing::info!(address = %bound, "Metrics are served.");
+    Ok(Some(bound))
+}
+
+/// Every histogram counts seconds. Matched by its whole name: a matcher sees the name before any
+/// suffix is added, and one that matches nothing silently makes a summary.
+fn install_recorder() -> anyhow::Result<PrometheusHandle> {
+    let mut builder = PrometheusBuilder::new();
+    for (name, kind, _) in telemetry::METRICS {
+        if *kind == "histogram" {
+            let name = Matcher::Full((*name).to_owned());
+            builder = builder.set_buckets_for_metric(name, &BUCKETS).context("Wrong buckets")?;
+        }
+    }
+    let recorder = builder.install_recorder().context("Cannot record metrics")?;
+    telemetry::describe();
+    Ok(recorder)
+}
+
+async fn keep_up(recorder: PrometheusHandle, shutdown: CancellationToken) {
+    while shutdown.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
+        recorder.run_upkeep();
+    }
+}
+
+fn router(recorder: PrometheusHandle, health: Health) -> Router {
+    const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+    let live = health.clone();
+    Router::new()
+        .route(
+            "/metrics",
+            get(move || async move { ([(CONTENT_TYPE, METRICS_TYPE)], recorder.render()) }),
+        )
+        .route("/livez", get(move || async move { probe(live.liveness()) }))
+        .route("/readyz", get(move || async move { probe(health.readiness()) }))
+}
+
+fn probe(state: Result<(), String>) -> impl IntoResponse {
+    match state {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
+}
+
+async fn accept(listener: TcpListener, router: Router, shutdown: CancellationToken) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let next = async {
+            let place = match places.clone().acquire_owned().await {
+                Ok(place) => place,
+                // Never closed.
+                Err(_) => pending().await,
+            };
+            (place, listener.accept().await)
+        };
+        let Some((place, accepted)) = shutdown.run_until_cancelled(next).await else { return };
+        match accepted {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    answer(stream, router).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "A connection to the metrics endpoint was not taken.");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// One request a connection, so that idle ones hold no place, and one limit for all of it.
+async fn answer(stream: TcpStream, router: Router) {
+    let served = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // What a peer does with its own connection is no news.
+    drop(tokio::time::timeout(REQUEST_LIMIT, served).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_does_not_turn_is_not_alive() {
+        let health = Health::new();
+        assert!(health.liveness().is_ok());
+        let long_ago = Instant::now().checked_sub(HUNG).expect("a clock that ran for 30 s");
+        health.ticked.send_replace(long_ago);
+        assert!(health.clone().liveness().is_err());
+        health.alive();
+        assert!(health.liveness().is_ok());
+    }
+
+    #[test]
+    fn a_process_is_ready_only_when_it_says_so() {
+        let health = Health::new();
+        assert_eq!(health.readiness(), Err("the process is starting".to_owned()));
+        health.ready(Ok(()));
+        assert_eq!(health.readiness(), Ok(()));
+        health.ready(Err("the session is lost".to_owned()));
+        assert_eq!(health.readiness(), Err("the session is lost".to_owned()));
+    }
+}

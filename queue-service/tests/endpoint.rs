@@ -1,0 +1,67 @@
+//! The endpoint over a real socket.
+
+#![allow(clippy::expect_used, reason = "a test that gets no answer has failed")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use queue_core::telemetry;
+use queue_service::endpoint::{Health, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+/// The whole answer: the server closes after one request.
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    answer
+}
+
+#[tokio::test]
+async fn metrics_and_probes_are_served_until_shutdown_and_nothing_else() {
+    let (health, shutdown) = (Health::new(), CancellationToken::new());
+    let off = serve(None, health.clone(), shutdown.clone()).await.expect("nothing to do");
+    assert_eq!(off, None);
+
+    let free = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let bound = serve(free, health.clone(), shutdown.clone()).await.expect("bound");
+    let address = bound.expect("an address");
+    telemetry::enqueued("mail", 3);
+    telemetry::ran("mail", "ok", Duration::from_millis(20));
+    let metrics = get(address, "/metrics").await;
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    assert!(metrics.contains("queue_enqueued_total{topic=\"mail\"} 3"), "{metrics}");
+    assert!(metrics.contains("# HELP queue_enqueued_total"), "{metrics}");
+    let bucket = "queue_run_seconds_bucket{topic=\"mail\",outcome=\"ok\",le=\"0.025\"} 1";
+    assert!(metrics.contains(bucket), "{metrics}");
+
+    assert!(get(address, "/livez").await.starts_with("HTTP/1.1 200"));
+    let starting = get(address, "/readyz").await;
+    assert!(starting.starts_with("HTTP/1.1 503"), "{starting}");
+    assert!(starting.contains("starting"), "{starting}");
+    health.ready(Ok(()));
+    assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+    for path in ["/", "/metrics/x", "/debug"] {
+        assert!(get(address, path).await.starts_with("HTTP/1.1 404"), "{path}");
+    }
+
+    // Visitors that say nothing hold places; when they leave, the next one is served.
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(address).await.expect("queued"));
+    }
+    let waiting = tokio::spawn(async move { get(address, "/livez").await });
+    drop(silent);
+    assert!(waiting.await.expect("served").starts_with("HTTP/1.1 200"));
+
+    let taken = serve(Some(address), Health::new(), shutdown.clone()).await;
+    assert!(format!("{:#}", taken.expect_err("in use")).contains("choose another --metrics"));
+    shutdown.cancel();
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,48 @@
+//! One file a command.
+
+mod completions;
+mod doctor;
+mod enqueue;
+mod janitor;
+mod migrate;
+mod peek;
+mod stats;
+mod topic;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::invocation::Invocation;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Migrate(migrate::Migrate),
+    Doctor(doctor::Doctor),
+    #[command(subcommand)]
+    Topic(topic::Topic),
+    Enqueue(enqueue::Enqueue),
+    Peek(peek::Peek),
+    Workers(workers::Workers),
+    Stats(stats::Stats),
+    Janitor(janitor::Janitor),
+    Completions(completions::Completions),
+}
+
+impl Command {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Migrate(command) => command.run(invocation).await?,
+            Self::Doctor(command) => return command.run(invocation).await,
+            Self::Topic(command) => command.run(invocation).await?,
+            Self::Enqueue(command) => command.run(invocation).await?,
+            Self::Peek(command) => command.run(invocation).await?,
+            Self::Workers(command) => command.run(invocation).await?,
+            Self::Stats(command) => command.run(invocation).await?,
+            Self::Janitor(command) => command.run(invocation).await?,
+            Self::Completions(command) => command.run()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,102 @@
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::ArgGroup;
+use queue_core::{MsgId, NewMessage, Priority, Topic, TopicName, enqueue_to};
+use serde::Serialize;
+
+use super::topic::find;
+use crate::invocation::Invocation;
+use crate::packet;
+use crate::units::{parse_header, size};
+
+/// Enqueue one message and print its message id.
+#[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("content").required(true).args(["body", "file"])))]
+pub(crate) struct Enqueue {
+    topic: TopicName,
+    /// The body; - reads it from standard input.
+    body: Option<OsString>,
+    /// Read the body from this file.
+    #[arg(long, short)]
+    file: Option<PathBuf>,
+    /// 0 (handled first) to 9 (last).
+    #[arg(long, default_value_t)]
+    priority: Priority,
+    /// Ordering key.
+    #[arg(long)]
+    key: Option<OsString>,
+    /// Business idempotency key.
+    #[arg(long)]
+    biz_id: Option<OsString>,
+    /// A header; may be given several times.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_header)]
+    headers: Vec<(String, String)>,
+    /// Message id, a UUID; a new UUIDv7 unless given.
+    #[arg(long, value_name = "UUID")]
+    msg_id: Option<MsgId>,
+}
+
+#[derive(Debug, Serialize)]
+struct Enqueued {
+    msg_id: MsgId,
+}
+
+impl Enqueue {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let topic = find(&mut session, &self.topic).await?;
+        let message = self.message(&topic)?;
+        packet::check(&mut session, "The message", message.body.len()).await?;
+        let messages = [message];
+        session
+            .transaction("enqueue", async |conn| enqueue_to(conn, &topic, &messages).await)
+            .await?;
+        let [message] = messages;
+        let msg_id = message.msg_id;
+        invocation.output.told(&Enqueued { msg_id }, &msg_id.to_string())
+    }
+
+    fn message(self, topic: &Topic) -> anyhow::Result<NewMessage> {
+        let body = match (self.body, self.file) {
+            (_, Some(file)) => {
+                let name = file.display().to_string();
+                let content = File::open(&file).with_context(|| format!("Cannot read {name}"))?;
+                read(content, &name, topic)?
+            }
+            (Some(body), None) if body == OsStr::new("-") => {
+                read(stdin().lock(), "standard input", topic)?
+            }
+            (Some(body), None) => body.into_vec(),
+            (None, None) => bail!("There is no body: give one, --file FILE, or - to read it"),
+        };
+        let mut message = NewMessage::new(body).with_priority(self.priority);
+        message.msg_id = self.msg_id.unwrap_or(message.msg_id);
+        message.key = self.key.map(OsStringExt::into_vec);
+        message.biz_id = self.biz_id.map(OsStringExt::into_vec);
+        message.headers = self.headers.into_iter().collect();
+        Ok(message)
+    }
+}
+
+/// Reads no more than the topic takes, however much there is.
+fn read(content: impl Read, name: &str, topic: &Topic) -> anyhow::Result<Vec<u8>> {
+    let limit = topic.settings.body_limit;
+    let mut body = Vec::new();
+    content
+        .take(u64::from(limit) + 1)
+        .read_to_end(&mut body)
+        .with_context(|| format!("Cannot read {name}"))?;
+    if body.len() > limit as usize {
+        bail!(
+            "The body from {name} is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference.",
+            topic = topic.name,
+            limit = size(limit),
+        );
+    }
+    Ok(body)
+}

@@ -1,0 +1,173 @@
+mod delete;
+mod settings;
+mod state;
+
+use clap::Subcommand;
+use queue_core::connection::Session;
+use queue_core::topic::{OnDone, TopicSettings, TopicState};
+use queue_core::{Error, TopicName, store};
+use serde::Serialize;
+
+use self::settings::SettingsArgs;
+use crate::invocation::Invocation;
+use crate::output::Row;
+use crate::{packet, units};
+
+/// What is said where there is no topic to show.
+pub(crate) const NO_TOPICS: &str =
+    "There are no topics: create one with `queuectl topic create NAME`.";
+
+/// Create, change, show and delete topics.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Topic {
+    /// Create a topic.
+    Create {
+        name: TopicName,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// List the topics.
+    List,
+    /// Show a topic's settings.
+    Show {
+        name: TopicName,
+    },
+    /// Change a topic's settings; what is not named stays.
+    #[command(group(settings::at_least_one()))]
+    Set {
+        name: TopicName,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    Pause(state::Pause),
+    Resume(state::Resume),
+    Delete(delete::Delete),
+}
+
+impl Topic {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        match self {
+            Self::Create { name, settings } => create(invocation, name, settings).await,
+            Self::List => list(invocation).await,
+            Self::Show { name } => {
+                let mut session = invocation.session().await?;
+                show(invocation, find(&mut session, &name).await?)
+            }
+            Self::Set { name, settings } => set(invocation, name, settings).await,
+            Self::Pause(command) => command.run(invocation).await,
+            Self::Resume(command) => command.run(invocation).await,
+            Self::Delete(command) => command.run(invocation).await,
+        }
+    }
+}
+
+/// The topic, or the error that says how to create it.
+pub(crate) async fn find(
+    session: &mut Session,
+    name: &TopicName,
+) -> queue_core::Result<queue_core::Topic> {
+    let found =
+        session.call("read the topic", async |conn| store::topic::find(conn, name).await).await?;
+    found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
+}
+
+/// What flows through a topic, in a word.
+pub(crate) fn state_word(state: TopicState) -> &'static str {
+    match (state.enqueue_paused, state.claim_paused) {
+        (false, false) => "open",
+        (true, false) => "enqueue paused",
+        (false, true) => "claim paused",
+        (true, true) => "paused",
+    }
+}
+
+async fn create(
+    invocation: &Invocation,
+    name: TopicName,
+    settings: SettingsArgs,
+) -> anyhow::Result<()> {
+    let settings = settings.laid_over(TopicSettings::default())?;
+    let mut session = invocation.session().await?;
+    check_packet(&mut session, &settings).await?;
+    session
+        .call("create the topic", async |conn| store::topic::create(conn, &name, &settings).await)
+        .await?;
+    let topic = find(&mut session, &name).await?;
+    invocation.output.told(&topic, &format!("The topic '{name}' is created."))
+}
+
+async fn set(
+    invocation: &Invocation,
+    name: TopicName,
+    settings: SettingsArgs,
+) -> anyhow::Result<()> {
+    let mut session = invocation.session().await?;
+    let topic = find(&mut session, &name).await?;
+    let body_limit = topic.settings.body_limit;
+    let settings = settings.laid_over(topic.settings)?;
+    if settings.body_limit != body_limit {
+        check_packet(&mut session, &settings).await?;
+    }
+    session
+        .call("set the topic", async |conn| store::topic::set(conn, &name, &settings).await)
+        .await?;
+    show(invocation, find(&mut session, &name).await?)
+}
+
+async fn check_packet(session: &mut Session, settings: &TopicSettings) -> queue_core::Result<()> {
+    packet::check(session, "A body of the topic's limit", settings.body_limit as usize).await
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Listed(queue_core::Topic);
+
+const HEADER: [&str; 7] =
+    ["topic", "state", "body limit", "max attempts", "max crashes", "max run time", "keep done"];
+
+impl Row for Listed {
+    fn cells(&self) -> Vec<String> {
+        let Self(topic) = self;
+        let settings = &topic.settings;
+        vec![
+            topic.name.to_string(),
+            state_word(topic.state).to_owned(),
+            units::size(settings.body_limit),
+            settings.max_attempts.to_string(),
+            settings.max_crashes.to_string(),
+            settings.max_run_time.map_or_else(|| "none".to_owned(), units::time),
+            keep_done(settings.on_done),
+        ]
+    }
+}
+
+fn keep_done(on_done: OnDone) -> String {
+    match on_done {
+        OnDone::Delete => "none".to_owned(),
+        OnDone::Keep(time) => units::time(time),
+    }
+}
+
+async fn list(invocation: &Invocation) -> anyhow::Result<()> {
+    let mut session = invocation.session().await?;
+    let topics =
+        session.call("list the topics", async |conn| store::topic::all(conn).await).await?;
+    let topics: Vec<_> = topics.into_iter().map(Listed).collect();
+    invocation.output.rows(&HEADER, &topics, NO_TOPICS)
+}
+
+fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()> {
+    let settings = &topic.settings;
+    let properties = [
+        ("topic", topic.name.to_string()),
+        ("state", state_word(topic.state).to_owned()),
+        ("body limit", units::size(settings.body_limit)),
+        ("max attempts", settings.max_attempts.to_string()),
+        ("max crashes", settings.max_crashes.to_string()),
+        ("retry base", units::time(settings.retry.base)),
+        ("retry cap", units::time(settings.retry.cap)),
+        ("max run time", settings.max_run_time.map_or_else(|| "none".to_owned(), units::time)),
+        ("keep done", keep_done(settings.on_done)),
+    ];
+    invocation.output.properties(&topic, &properties)
+}

@@ -1,0 +1,146 @@
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::time::Duration;
+
+use anyhow::bail;
+use indicatif::{ProgressBar, ProgressStyle};
+use queue_core::connection::Session;
+use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
+use queue_core::topic::TopicState;
+use queue_core::{Error, Topic, TopicName, store};
+use serde::Serialize;
+
+use super::{find, state};
+use crate::invocation::Invocation;
+
+/// How many messages one transaction deletes: few enough that nobody waits long for its locks.
+const CHUNK: u32 = 1000;
+
+/// Delete a topic.
+///
+/// A topic that holds messages is deleted only with --purge. Handled messages that the topic keeps
+/// do not count as held; without --purge they stay until their time is up.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Delete {
+    name: TopicName,
+    /// Delete its messages too: waiting, claimed, scheduled, dead and kept ones.
+    #[arg(long)]
+    purge: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Deleted {
+    topic: TopicName,
+    purged: usize,
+}
+
+impl Delete {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let topic = find(&mut session, &self.name).await?;
+        let depth = depth(&mut session, &topic).await?;
+        if self.purge {
+            if !self.yes && !confirmed(&topic, &depth)? {
+                bail!("Nothing was deleted.");
+            }
+        } else if held(&depth) > 0 {
+            return Err(Error::TopicNotEmpty { topic: topic.name }.into());
+        }
+        close(&mut session, &topic).await?;
+        let purged = if self.purge {
+            purge(&mut session, &topic, &depth).await?
+        } else {
+            refuse_unless_empty(&mut session, &topic).await?;
+            0
+        };
+        session
+            .call("delete the topic", async |conn| store::topic::delete(conn, topic.id).await)
+            .await?;
+        let name = topic.name;
+        let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
+        invocation.output.told(&Deleted { topic: name, purged }, &sentence)
+    }
+}
+
+async fn depth(session: &mut Session, topic: &Topic) -> queue_core::Result<Depth> {
+    session.call("read the topic's depth", async |conn| inspect::depth(conn, topic.id).await).await
+}
+
+/// Nothing comes in or goes out from here on, or the count would be out of date when it is read.
+async fn close(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+    let closed = TopicState { enqueue_paused: true, claim_paused: true };
+    state::set(session, &topic.name, closed).await
+}
+
+/// Looks again now that nothing comes in; a topic that is not deleted stays as open as it was.
+async fn refuse_unless_empty(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+    let depth = depth(session, topic).await?;
+    if held(&depth) == 0 {
+        return Ok(());
+    }
+    state::set(session, &topic.name, topic.state).await?;
+    Err(Error::TopicNotEmpty { topic: topic.name.clone() })
+}
+
+fn confirmed(topic: &Topic, depth: &Depth) -> anyhow::Result<bool> {
+    let name = &topic.name;
+    if !stdin().is_terminal() {
+        bail!(
+            "Deleting the messages of '{name}' cannot be undone: say --yes where nobody can be asked."
+        );
+    }
+    let more = if is_capped(depth) { "at least " } else { "" };
+    write!(
+        stderr(),
+        "Delete the topic '{name}' with {more}{} messages, and those it keeps? [y/N] ",
+        held(depth)
+    )?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn held(depth: &Depth) -> u64 {
+    depth.unsettled + depth.scheduled + depth.dead
+}
+
+fn is_capped(depth: &Depth) -> bool {
+    [depth.unsettled, depth.scheduled, depth.dead].iter().any(|n| *n >= DEPTH_CAP)
+}
+
+async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_core::Result<usize> {
+    let bar = progress(depth);
+    let mut purged = 0;
+    for table in MessageTable::ALL {
+        loop {
+            let n = session
+                .transaction("purge the topic", async |conn| {
+                    inspect::purge_some(conn, table, topic.id, CHUNK).await
+                })
+                .await?;
+            if n == 0 {
+                break;
+            }
+            purged += n;
+            bar.inc(n as u64);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(purged)
+}
+
+/// A bar where the depth is known, else a count. Shown on a terminal only.
+fn progress(depth: &Depth) -> ProgressBar {
+    let (bar, template) = if is_capped(depth) {
+        (ProgressBar::new_spinner(), "{spinner} {pos} messages deleted in {elapsed}")
+    } else {
+        (ProgressBar::new(held(depth)), "{bar:40} {pos} of {len} messages deleted, {eta} left")
+    };
+    bar.enable_steady_tick(Duration::from_millis(100));
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

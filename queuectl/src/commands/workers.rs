@@ -1,0 +1,157 @@
+use std::collections::HashSet;
+use std::time::Duration;
+
+use queue_core::message::ConnId;
+use queue_core::store;
+use queue_core::store::worker::{Incarnation, WorkerRow};
+use serde::Serialize;
+
+use crate::invocation::Invocation;
+use crate::output::Row;
+use crate::units;
+
+/// How many workers `--all` shows, the newest first.
+const LATEST: u32 = 200;
+
+/// Show the workers: who they are, what they hold, and by what they count as alive.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Workers {
+    /// Show those that have ended too: the newest 200.
+    #[arg(long)]
+    all: bool,
+}
+
+/// What tells that a worker is alive. One of them is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Sign {
+    /// A session of it holds its name lock.
+    Lock,
+    /// A session of it is in the server's process list.
+    List,
+    /// It has beaten within its lease.
+    Beat,
+}
+
+impl Sign {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::List => "list",
+            Self::Beat => "beat",
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Worker {
+    id: u64,
+    client_id: String,
+    version: String,
+    account: String,
+    state: String,
+    life_conn_id: u64,
+    work_conn_id: u64,
+    claims: u32,
+    lease_ms: u64,
+    beat_age_ms: u64,
+    alive_by: Vec<Sign>,
+    registered_at: String,
+    end_reason: Option<String>,
+}
+
+const HEADER: [&str; 10] = [
+    "id",
+    "client",
+    "version",
+    "state",
+    "life",
+    "work",
+    "claims",
+    "last beat",
+    "alive by",
+    "end reason",
+];
+
+impl Row for Worker {
+    fn cells(&self) -> Vec<String> {
+        let signs: Vec<_> = self.alive_by.iter().map(|sign| sign.word()).collect();
+        vec![
+            self.id.to_string(),
+            self.client_id.clone(),
+            self.version.clone(),
+            self.state.clone(),
+            self.life_conn_id.to_string(),
+            self.work_conn_id.to_string(),
+            self.claims.to_string(),
+            units::age(Duration::from_millis(self.beat_age_ms)),
+            signs.join(", "),
+            self.end_reason.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+impl Workers {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let workers = session
+            .call("list the workers", async |conn| {
+                let rows = if self.all {
+                    store::worker::latest(conn, LATEST).await?
+                } else {
+                    store::worker::alive(conn).await?
+                };
+                // After the rows, or a session made in between would be missing from the list.
+                let connections = store::process_list::show(conn).await?;
+                let incarnation = store::worker::incarnation(conn).await?;
+                let now = store::topic::server_time(conn).await?.and_utc();
+                let age = |row: &WorkerRow| (now - row.beat_at).to_std().unwrap_or_default();
+                Ok(rows
+                    .into_iter()
+                    .map(|row| {
+                        let age = age(&row);
+                        Worker::new(row, age, &connections, &incarnation)
+                    })
+                    .collect::<Vec<_>>())
+            })
+            .await?;
+        invocation.output.rows(&HEADER, &workers, "No worker is registered: start a consumer.")
+    }
+}
+
+impl Worker {
+    fn new(
+        row: WorkerRow,
+        beat_age: Duration,
+        connections: &HashSet<ConnId>,
+        incarnation: &Incarnation,
+    ) -> Self {
+        // Connection ids of an earlier life of the server say nothing about this one.
+        let listed = row.incarnation.is_same(incarnation)
+            && [row.conn, row.life_conn].iter().any(|conn| connections.contains(conn));
+        let signs = [
+            (Sign::Lock, row.locked),
+            (Sign::List, listed),
+            (Sign::Beat, row.state == "alive" && beat_age < row.lease),
+        ];
+        Self {
+            id: row.id.0,
+            client_id: row.client_id,
+            version: row.version,
+            account: row.account,
+            state: row.state,
+            life_conn_id: row.life_conn.0,
+            work_conn_id: row.conn.0,
+            claims: row.claims,
+            lease_ms: millis(row.lease),
+            beat_age_ms: millis(beat_age),
+            alive_by: signs.iter().filter(|(_, seen)| *seen).map(|(sign, _)| *sign).collect(),
+            registered_at: row.registered_at.to_rfc3339(),
+            end_reason: row.end_reason,
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

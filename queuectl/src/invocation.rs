@@ -1,0 +1,31 @@
+use std::time::Duration;
+
+use queue_core::connection::{ServerUrl, Session, SessionKind};
+use queue_service::args::ServerArgs;
+
+use crate::output::Output;
+
+/// The longest one call may take. Far above any of them; a server that is silent for so long is
+/// not coming back while somebody waits at a prompt.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What every command is given: where the server is, and where to write.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    server: ServerArgs,
+    pub(crate) output: Output,
+}
+
+impl Invocation {
+    pub(crate) fn new(server: ServerArgs, output: Output) -> Self {
+        Self { server, output }
+    }
+
+    pub(crate) fn url(&self) -> anyhow::Result<ServerUrl> {
+        self.server.url()
+    }
+
+    pub(crate) async fn session(&self) -> anyhow::Result<Session> {
+        Ok(Session::open(&self.url()?, SessionKind::Plain, DEADLINE).await?)
+    }
+}

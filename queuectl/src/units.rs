@@ -1,0 +1,104 @@
+//! Sizes and times as people write and read them.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+const GIB: u32 = 1 << 30;
+
+/// The units, largest first.
+const UNITS: [(&str, u32); 3] = [("GiB", GIB), ("MiB", MIB), ("KiB", KIB)];
+
+/// Reads a size: bytes, or a number of KiB, MiB or GiB.
+pub(crate) fn parse_size(text: &str) -> Result<u32, String> {
+    let wrong =
+        || "a size is a number of bytes, or of KiB, MiB or GiB below 4 GiB: 4MiB".to_owned();
+    let text = text.trim();
+    let (digits, factor) = UNITS
+        .iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)))
+        .unwrap_or((text, 1));
+    let number: u32 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(wrong)
+}
+
+/// A size in the largest unit that it is a whole number of.
+pub(crate) fn size(bytes: u32) -> String {
+    let fitting =
+        UNITS.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    fitting.map_or_else(
+        || format!("{bytes} bytes"),
+        |(unit, factor)| format!("{} {unit}", bytes / factor),
+    )
+}
+
+/// A time that may also be `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MaybeTime(pub(crate) Option<Duration>);
+
+impl FromStr for MaybeTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self(None)) } else { parse_time(text).map(|time| Self(Some(time))) }
+    }
+}
+
+/// Reads a time above zero: `500ms`, `90s`, `1h 30m`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok().filter(|time| time.as_millis() > 0);
+    time.ok_or_else(|| "a time is a number with a unit: 500ms, 90s, 1h 30m".to_owned())
+}
+
+/// A time in full.
+pub(crate) fn time(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
+/// An age: to the second, below ten seconds to the millisecond.
+pub(crate) fn age(age: Duration) -> String {
+    let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    if millis < 10_000 { format!("{millis}ms") } else { time(Duration::from_secs(age.as_secs())) }
+}
+
+/// Reads one header, `NAME=VALUE`.
+pub(crate) fn parse_header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a header looks like NAME=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_shown_alike() {
+        for (text, bytes) in [("1", 1), ("4MiB", 4 << 20), ("64 KiB", 64 << 10), ("1GiB", 1 << 30)]
+        {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "0", "-1", "4MB", "4 GiB", "1.5MiB", "MiB", "99999999999"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(size(4 << 20), "4 MiB");
+        assert_eq!(size(1500), "1500 bytes");
+    }
+
+    #[test]
+    fn a_time_may_be_none_only_where_that_means_something() {
+        assert_eq!("none".parse(), Ok(MaybeTime(None)));
+        assert_eq!("90s".parse(), Ok(MaybeTime(Some(Duration::from_secs(90)))));
+        assert!(parse_time("none").is_err());
+        assert!(parse_time("0s").is_err());
+        assert!(parse_time("5").is_err());
+    }
+
+    #[test]
+    fn an_age_is_as_exact_as_it_is_young() {
+        assert_eq!(age(Duration::from_millis(120)), "120ms");
+        assert_eq!(age(Duration::from_millis(75_900)), "1m 15s");
+    }
+}

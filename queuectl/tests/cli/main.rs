@@ -1,0 +1,13 @@
+//! The real binary against a real server: each command, as people and as scripts see it, and each
+//! wrong input.
+
+#![allow(clippy::expect_used, reason = "a test that cannot run its command has failed")]
+
+mod delete;
+mod messages;
+mod observation;
+mod own_server;
+mod refusals;
+mod run;
+mod schema;
+mod topics;

@@ -1,0 +1,101 @@
+use queue_core::store;
+use queue_test::TestDatabase;
+
+use crate::run::{Queuectl, cells};
+
+#[tokio::test]
+async fn a_message_arrives_with_all_that_was_given() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let queuectl = Queuectl::on(&database);
+    let msg_id = "019fc0de-0000-7000-8000-000000000001";
+    let printed = queuectl.say(&[
+        "enqueue",
+        "mail",
+        "hello",
+        "--priority",
+        "2",
+        "--key",
+        "k",
+        "--biz-id",
+        "b",
+        "--header",
+        "a=1=2",
+        "--header",
+        "b=",
+        "--msg-id",
+        msg_id,
+    ]);
+    assert_eq!(printed, format!("{msg_id}\n"));
+    let mut conn = database.connect().await;
+    let messages = store::inspect::peek(&mut conn, topic.id, 10).await.expect("read");
+    let [message] = &messages[..] else { panic!("one message: {messages:?}") };
+    assert_eq!(message.msg_id.to_string(), msg_id);
+    assert_eq!(message.body, b"hello");
+    assert_eq!(message.priority.level(), 2);
+    assert_eq!(message.key.as_deref(), Some("k"));
+    assert_eq!(message.biz_id.as_deref(), Some("b"));
+    assert_eq!(message.headers.get("a"), Some("1=2"));
+    assert_eq!(message.headers.get("b"), Some(""));
+}
+
+#[tokio::test]
+async fn bodies_from_files_and_standard_input_arrive_byte_for_byte() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let queuectl = Queuectl::on(&database);
+    let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("body");
+    std::fs::write(&file, &bytes).expect("written");
+    let file = file.to_str().expect("a path");
+    let first = queuectl.json(&["enqueue", "mail", "--file", file]);
+    let second = queuectl.run_with(&["enqueue", "mail", "-"], &bytes).succeeded();
+    queuectl.say(&["enqueue", "mail", ""]);
+    let mut conn = database.connect().await;
+    let messages = store::inspect::peek(&mut conn, topic.id, 10).await.expect("read");
+    assert!(messages[0].body == bytes && messages[1].body == bytes);
+    assert_eq!(messages[2].body, b"");
+    assert_eq!(first["msg_id"], messages[0].msg_id.to_string());
+    assert_eq!(second.trim(), messages[1].msg_id.to_string());
+}
+
+#[tokio::test]
+async fn peek_shows_messages_in_order_of_handling_and_bodies_only_when_asked() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let queuectl = Queuectl::on(&database);
+    assert!(queuectl.say(&["peek", "mail"]).contains("holds no message"));
+    queuectl.say(&["enqueue", "mail", "second", "--header", "h=\u{1b}[31m"]);
+    queuectl.say(&["enqueue", "mail", "first", "--priority", "0"]);
+    queuectl.run_with(&["enqueue", "mail", "-"], b"\x1b\xff").succeeded();
+
+    let table = queuectl.say(&["peek", "mail", "--body"]);
+    assert!(!table.contains('\u{1b}'), "nothing steers the terminal: {table}");
+    let bodies: Vec<_> = cells(&table).iter().map(|row| *row.last().expect("cells")).collect();
+    assert_eq!(bodies, ["first", "second", "0x1bff"]);
+    let plain = queuectl.say(&["peek", "mail", "-n", "1"]);
+    assert!(!plain.contains("first") && !plain.contains("BODY"), "{plain}");
+    assert_eq!(plain.lines().count(), 2);
+
+    let messages = queuectl.json(&["peek", "mail", "--body"]);
+    assert_eq!(messages[0]["body"], "first");
+    assert_eq!(messages[0]["priority"], 0);
+    assert_eq!(messages[1]["headers"]["h"], "\u{1b}[31m");
+    assert_eq!(messages[2]["body_hex"], "1bff");
+    let messages = queuectl.json(&["peek", "mail"]);
+    assert_eq!(messages[0]["body_bytes"], 5);
+    assert_eq!(messages[0].get("body"), None);
+}
+
+#[tokio::test]
+async fn a_long_body_is_cut_in_the_table_and_whole_for_scripts() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let queuectl = Queuectl::on(&database);
+    let long = "é".repeat(500);
+    queuectl.say(&["enqueue", "mail", &long]);
+    let table = queuectl.say(&["peek", "mail", "--body"]);
+    assert!(table.contains(&format!("{}…", "é".repeat(120))), "{table}");
+    assert_eq!(queuectl.json(&["peek", "mail", "--body"])[0]["body"], long);
+}
