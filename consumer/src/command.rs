@@ -1,17 +1,21 @@
 //! The consumer's command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use consumer::exec::{ExecHandler, ExecOptions};
+use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, TopicOptions};
 use queue_core::{TopicName, doctor};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
 use queue_service::{config, logging, notify, signals};
+use secrecy::SecretString;
+use url::Url;
 
 /// Claims the messages of a topic and runs a program, or calls a URL, for each.
 #[derive(Parser)]
@@ -38,6 +42,21 @@ enum Command {
         /// The program and its arguments, after `--`. Never a shell.
         #[arg(last = true, required = true, value_name = "PROGRAM")]
         argv: Vec<OsString>,
+    },
+    /// Send every message to a URL as a POST request: the status of the answer decides.
+    Webhook {
+        #[command(flatten)]
+        topic: TopicArgs,
+        /// Where to. A URL that holds a token is better given by the environment.
+        #[arg(env = "QUEUE_WEBHOOK_URL", hide_env_values = true)]
+        url: Url,
+        /// File with the secret that requests are signed with.
+        #[arg(long, env = "QUEUE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// A host, address or network (10.0.0.0/8) that may be connected to (repeatable). Without
+        /// it every public address may, and no private one.
+        #[arg(long, value_name = "HOST")]
+        allow: Vec<Allowed>,
     },
 }
 
@@ -89,7 +108,23 @@ fn register(command: Command, builder: ConsumerBuilder) -> anyhow::Result<Consum
             let handler = ExecHandler::new(exec)?;
             Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
         }
+        Command::Webhook { topic, url, secret_file, allow } => {
+            let mut webhook = WebhookOptions::new(url);
+            webhook.timeout = topic.timeout;
+            webhook.secret = secret_file.as_deref().map(secret).transpose()?;
+            if !allow.is_empty() {
+                webhook.allow = AddressPolicy::Allow(allow);
+            }
+            let handler = WebhookHandler::new(webhook)?;
+            Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
+        }
     }
+}
+
+fn secret(file: &Path) -> anyhow::Result<SecretString> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("Cannot read the secret from {}", file.display()))?;
+    Ok(SecretString::from(text.trim_end().to_owned()))
 }
 
 impl TopicArgs {

@@ -2,7 +2,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use janitor::DriverOptions;
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::handler::{BatchHandler, Handler, RawHandler};
 use queue_core::worker::{Phase, Worker, WorkerOptions};
@@ -134,7 +133,7 @@ impl Consumer {
             interruption: Interruption::default(),
         };
         let ended = CancellationToken::new();
-        self.start_sweeper(worker, &ended);
+        sweep::start(&self.url, &self.options, worker, ended.clone());
         let mut loops = JoinSet::new();
         for registration in &self.registrations {
             let Some(topic) = topics.get(&registration.topic) else { continue };
@@ -172,18 +171,6 @@ impl Consumer {
                 tracing::warn!(worker.id = %worker.id(), %error, "Worker did not stop in order.");
                 !shutdown.drain.is_cancelled()
             }
-        }
-    }
-
-    fn start_sweeper(&self, worker: &Worker, ended: &CancellationToken) {
-        if !self.options.sweep {
-            return;
-        }
-        let holder = format!("{} worker {}", identity::client_id(), worker.id());
-        let mut options = DriverOptions::new(self.url.clone(), holder);
-        options.lease = self.options.lease;
-        if let Err(error) = sweep::start(options, worker.life(), ended.clone()) {
-            tracing::warn!(%error, "This consumer cannot sweep; a janitor or another one must.");
         }
     }
 

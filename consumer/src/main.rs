@@ -5,14 +5,13 @@ mod command;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use queue_service::process;
+use queue_service::{args, process};
 
 fn main() -> ExitCode {
     // First of all, before any thread: this process may only be the supervisor of a program.
     if let Some(code) = consumer::exec::supervise(std::env::args_os()) {
         return code;
     }
-    let arguments = command::Arguments::parse();
+    let arguments = args::parse();
     process::run(|| command::run(arguments))
 }

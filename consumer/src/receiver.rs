@@ -13,12 +13,14 @@ use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Topic, TopicName, store, telemetry, wake};
 use queue_service::identity;
 use tokio::sync::{Notify, RwLock, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
 use crate::error::Error;
 use crate::options::ConsumerOptions;
 use crate::poll::Poll;
 use crate::settler::{Finished, Settler};
+use crate::sweep;
 
 /// How long a call on the pool may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -33,6 +35,8 @@ pub struct Receiver {
     wake: Arc<Notify>,
     poll: Poll,
     waiting: VecDeque<Received>,
+    /// Ends the sweeper of the current worker.
+    sweeping: DropGuard,
 }
 
 /// A delivery in the caller's hands. Dropped without a word it is released, never acked.
@@ -62,10 +66,11 @@ impl Receiver {
         let Some(found) = found else {
             return Err(queue_core::Error::UnknownTopic { topic }.into());
         };
-        let crew = register(&url, &options).await?;
+        let (crew, sweeping) = register(&url, &options).await?;
         let wake = wake::notifier(&url, &topic);
         let (poll, waiting) = (Poll::new(), VecDeque::new());
-        Ok(Self { url, options, topic: found, batch: batch.max(1), crew, wake, poll, waiting })
+        let batch = batch.max(1);
+        Ok(Self { url, options, topic: found, batch, crew, wake, poll, waiting, sweeping })
     }
 
     /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
@@ -77,7 +82,7 @@ impl Receiver {
         loop {
             if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
                 self.waiting.clear();
-                self.crew = register(&self.url, &self.options).await?;
+                (self.crew, self.sweeping) = register(&self.url, &self.options).await?;
             }
             if let Some(received) = self.waiting.pop_front() {
                 return Ok(received);
@@ -136,7 +141,7 @@ impl Receiver {
     }
 }
 
-async fn register(url: &ServerUrl, options: &ConsumerOptions) -> Result<Crew, Error> {
+async fn register(url: &ServerUrl, options: &ConsumerOptions) -> Result<(Crew, DropGuard), Error> {
     let worker = Worker::start(WorkerOptions {
         url: url.clone(),
         client_id: identity::client_id(),
@@ -145,12 +150,15 @@ async fn register(url: &ServerUrl, options: &ConsumerOptions) -> Result<Crew, Er
         strategy: options.claim_strategy,
     })
     .await?;
-    Ok(Crew {
+    let stop = CancellationToken::new();
+    sweep::start(url, options, &worker, stop.clone());
+    let crew = Crew {
         settler: Settler::start(worker.clone()),
         worker,
         gate: Arc::new(RwLock::new(())),
         interruption: Interruption::default(),
-    })
+    };
+    Ok((crew, stop.drop_guard()))
 }
 
 impl Deref for Received {

@@ -3,16 +3,37 @@
 use std::time::Duration;
 
 use janitor::{Driver, DriverOptions, Standby};
-use queue_core::worker::Life;
+use queue_core::connection::ServerUrl;
+use queue_core::worker::{Life, Worker};
+use queue_service::identity;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::options::ConsumerOptions;
 
 /// The pause after a sweep ended or was somebody else's.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts a sweeper on a thread and runtime of its own, which a handler that blocks cannot stop.
-/// It stands by until the worker's pulse says that nobody sweeps.
+/// It stands by until the worker's pulse says that nobody sweeps, and ends with `stop`.
 pub(crate) fn start(
+    url: &ServerUrl,
+    consumer: &ConsumerOptions,
+    worker: &Worker,
+    stop: CancellationToken,
+) {
+    if !consumer.sweep {
+        return;
+    }
+    let holder = format!("{} worker {}", identity::client_id(), worker.id());
+    let mut options = DriverOptions::new(url.clone(), holder);
+    options.lease = consumer.lease;
+    if let Err(error) = spawn(options, worker.life(), stop) {
+        tracing::warn!(%error, "This consumer cannot sweep; a janitor or another one must.");
+    }
+}
+
+fn spawn(
     options: DriverOptions,
     life: watch::Receiver<Life>,
     stop: CancellationToken,

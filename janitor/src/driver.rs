@@ -77,10 +77,10 @@ impl Driver {
         let mut driver =
             Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
         driver.add(rescue);
-        driver.add(Promote::default());
-        driver.add(Prune::default());
+        driver.add(Promote);
+        driver.add(Prune);
         if depths {
-            driver.add(Depths::default());
+            driver.add(Depths);
         }
         driver
     }

@@ -7,7 +7,7 @@ use clap::Parser;
 use janitor::{Driver, DriverOptions, Standby};
 use queue_core::connection::ServerUrl;
 use queue_core::doctor;
-use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::args::{self, ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
 use queue_service::{config, identity, logging, notify, process, signals};
 use serde::Deserialize;
@@ -56,7 +56,7 @@ impl Default for Settings {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments: Arguments = args::parse();
     process::run(|| run(arguments))
 }
 

@@ -240,9 +240,12 @@ async fn schema(conn: &mut diesel_async::AsyncMysqlConnection, url: &ServerUrl) 
     let detail = if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
     } else if missing.len() == OBJECTS.len() {
-        "none of them is there".to_owned()
+        "none of them is there: run `queuectl migrate`".to_owned()
     } else {
-        format!("missing or hidden from this account: {}", missing.join(", "))
+        format!(
+            "missing or hidden from this account: {}: run `queuectl migrate`, or grant it",
+            missing.join(", ")
+        )
     };
     Ok(check("schema", missing.is_empty(), Verdict::Failure, detail))
 }

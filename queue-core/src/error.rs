@@ -135,9 +135,7 @@ pub enum Error {
         fix: &'static str,
     },
     /// The queue's tables are missing or older than this program.
-    #[error(
-        "The queue's tables are missing or too old in the database '{database}' ({detail}): run `queuectl migrate`."
-    )]
+    #[error("The queue's tables are missing or too old in the database '{database}' ({detail}).")]
     Schema {
         /// The database of the URL.
         database: String,

@@ -1,5 +1,14 @@
 //! Claiming: ready rows become a worker's own.
 
+mod marks;
+mod record;
+mod walk;
+
+pub use self::marks::Marks;
+pub(super) use self::record::ClaimRow;
+pub use self::record::{Claim, forget, of_worker, record};
+pub use self::walk::{Walk, walk};
+
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
@@ -8,9 +17,7 @@ use diesel_async::AsyncMysqlConnection;
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
 use crate::error::Result;
-use crate::message::{
-    ClaimNo, ConnId, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, WorkerId,
-};
+use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, WorkerId};
 use crate::topic::TopicId;
 
 /// Who claims: what every claim, settle, release and rescue is fenced by.
@@ -20,37 +27,6 @@ pub struct Fence {
     pub worker: WorkerId,
     /// Its claim.
     pub claim_no: ClaimNo,
-}
-
-/// The low-water marks of a topic: for each priority, an id below which this worker knows of no
-/// ready row. They keep a claim from walking over the dead entries of settled rows: 2.2 s instead
-/// of 30.0 s for 60 k rows behind a long reader.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marks([RowId; 10]);
-
-impl Marks {
-    /// Nothing known: every row may be ready.
-    pub const START: Self = Self([RowId(0); 10]);
-
-    /// Rows of `priority` below `row` are not ready any more.
-    pub fn raise(&mut self, priority: Priority, row: RowId) {
-        if let Some(mark) = self.0.get_mut(usize::from(priority.level())) {
-            *mark = (*mark).max(row);
-        }
-    }
-
-    /// A row of `priority` is ready at `row`.
-    pub fn lower(&mut self, priority: Priority, row: RowId) {
-        if let Some(mark) = self.0.get_mut(usize::from(priority.level())) {
-            *mark = (*mark).min(row);
-        }
-    }
-
-    fn numbers(&self) -> impl Iterator<Item = u64> {
-        Priority::all()
-            .zip(self.0)
-            .flat_map(|(priority, mark)| [u64::from(priority.stored()), mark.0])
-    }
 }
 
 /// The ten ranges of the clustered key, one a priority, from its mark on.
@@ -252,171 +228,4 @@ pub async fn owned(
     .number(limit);
     let rows: Vec<MessageRow> = load(conn, "claim: read the rows", statement).await?;
     Ok(rows.into_iter().map(|row| row.into_delivery(topic, fence.claim_no, 0)).collect())
-}
-
-/// A claim as its row tells: the key range that holds all its rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// Whose it is.
-    pub fence: Fence,
-    /// The topic of its rows.
-    pub topic: TopicId,
-    /// The priority of its rows.
-    pub priority: Priority,
-    /// Its lowest row.
-    pub lo: RowId,
-    /// Its highest row.
-    pub hi: RowId,
-    /// How many rows it had when it was made.
-    pub n: u32,
-    /// The connection that made it.
-    pub conn: ConnId,
-}
-
-/// PRIMARY (worker_id, claim_no): records a claim, in the transaction that makes it.
-///
-/// # Errors
-/// A database failure.
-pub async fn record(
-    conn: &mut AsyncMysqlConnection,
-    fence: Fence,
-    topic: TopicId,
-    priority: Priority,
-    rows: &RowSet,
-) -> Result<()> {
-    let Some((lo, hi)) = rows.bounds() else { return Ok(()) };
-    let statement = Statement::new(
-        "INSERT INTO queue_claim \
-         (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, CONNECTION_ID(), UTC_TIMESTAMP(6))",
-    )
-    .number(fence.worker.0)
-    .number(fence.claim_no.0)
-    .number(topic.0)
-    .number(priority.stored())
-    .number(lo.0)
-    .number(hi.0)
-    .number(rows.len() as u64);
-    execute(conn, "claim: record it", statement).await?;
-    Ok(())
-}
-
-/// PRIMARY (worker_id, claim_no), forced: forgets claims that have no row left.
-///
-/// # Errors
-/// A database failure.
-pub async fn forget(
-    conn: &mut AsyncMysqlConnection,
-    worker: WorkerId,
-    claims: &[ClaimNo],
-) -> Result<usize> {
-    let numbers = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
-    let mut forgotten = 0;
-    for piece in numbers.pieces() {
-        let (condition, numbers) = piece.condition();
-        let condition = condition.replace("id ", "claim_no ");
-        let statement = Statement::new(format!(
-            "DELETE c FROM queue_claim c FORCE INDEX (PRIMARY) WHERE worker_id = ? AND {condition}"
-        ))
-        .number(worker.0)
-        .numbers(numbers);
-        forgotten += execute(conn, "settle: forget empty claims", statement).await?;
-    }
-    Ok(forgotten)
-}
-
-#[derive(QueryableByName)]
-pub(super) struct ClaimRow {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    claim_no: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    topic_id: u32,
-    #[diesel(sql_type = Unsigned<TinyInt>)]
-    priority: u8,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    lo: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    hi: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    n: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    conn_id: u64,
-}
-
-impl From<ClaimRow> for Claim {
-    fn from(row: ClaimRow) -> Self {
-        Self {
-            fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
-            topic: TopicId(row.topic_id),
-            priority: Priority::from_stored(row.priority),
-            lo: RowId(row.lo),
-            hi: RowId(row.hi),
-            n: row.n,
-            conn: ConnId(row.conn_id),
-        }
-    }
-}
-
-/// PRIMARY (worker_id, claim_no): the worker's claims from `from` on. A worker that has made many
-/// knows how far back to look; the dead entries of those before would only cost time.
-///
-/// # Errors
-/// A database failure.
-pub async fn of_worker(
-    conn: &mut AsyncMysqlConnection,
-    worker: WorkerId,
-    from: ClaimNo,
-) -> Result<Vec<Claim>> {
-    let statement = Statement::new(
-        "SELECT worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id FROM queue_claim \
-         WHERE worker_id = ? AND claim_no >= ? ORDER BY claim_no",
-    )
-    .number(worker.0)
-    .number(from.0);
-    let rows: Vec<ClaimRow> = load(conn, "read the worker's claims", statement).await?;
-    Ok(rows.into_iter().map(Claim::from).collect())
-}
-
-/// What a walk from the start of a topic finds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Walk {
-    /// The lowest ready row of each priority that has one, first priority first.
-    pub ready: Vec<(Priority, RowId)>,
-    /// Whether a suspect waits to be claimed alone.
-    pub suspect: bool,
-}
-
-/// PRIMARY, forced, eleven dives: the lowest ready row of every priority, by plain reads that lock
-/// nothing. Finds rows that committed late, below the marks (history H24).
-///
-/// # Errors
-/// A database failure.
-pub async fn walk(conn: &mut AsyncMysqlConnection, topic: TopicId) -> Result<Walk> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
-    const DIVE: &str = "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND priority = ? AND worker_id = 0 ORDER BY topic_id, priority, id LIMIT 1)";
-    let mut sql = format!("{DIVE} UNION ALL ").repeat(Priority::all().count());
-    sql.push_str(&DIVE.replace("priority = ?", "priority >= ?"));
-    let mut statement = Statement::new(sql);
-    for priority in Priority::all().chain([Priority::FIRST.suspect()]) {
-        statement = statement.number(topic.0).number(priority.stored());
-    }
-    let rows: Vec<Found> = load(conn, "walk the topic", statement).await?;
-    let mut walk = Walk::default();
-    for row in rows {
-        match Priority::from_stored(row.priority) {
-            priority if priority.is_suspect() => walk.suspect = true,
-            priority => walk.ready.push((priority, RowId(row.id))),
-        }
-    }
-    walk.ready.sort_unstable();
-    Ok(walk)
 }

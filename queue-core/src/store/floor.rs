@@ -23,7 +23,7 @@ pub struct Floor {
     pub seq: u64,
 }
 
-/// PRIMARY (topic_id, priority): publishes that a row at `row` or above is ready again, in the
+/// PRIMARY (`topic_id`, priority): publishes that a row at `row` or above is ready again, in the
 /// transaction that made it so. The row's lock makes the order of `seq` the order of commits.
 ///
 /// # Errors

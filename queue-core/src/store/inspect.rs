@@ -30,7 +30,7 @@ pub struct Depth {
     pub oldest_age_ms: Option<u64>,
 }
 
-/// PRIMARY of the messages, claims and scheduled, KEY (topic_id, …) of the dead; every count stops
+/// PRIMARY of the messages, claims and scheduled, KEY (`topic_id`, …) of the dead; every count stops
 /// at the cap, and the oldest row is a dive for each priority.
 ///
 /// # Errors

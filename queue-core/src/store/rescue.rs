@@ -49,7 +49,7 @@ pub async fn zombie_claims(
         .await
 }
 
-/// PRIMARY (worker_id, claim_no), each joined to PRIMARY of the workers: up to `limit` claims
+/// PRIMARY (`worker_id`, `claim_no`), each joined to PRIMARY of the workers: up to `limit` claims
 /// after `after` whose worker has no row (history H7). Reads every claim, so it is asked rarely.
 ///
 /// # Errors
@@ -68,7 +68,7 @@ pub async fn orphan_claims(
         .await
 }
 
-/// PRIMARY (worker_id, claim_no), joined to PRIMARY of workers and topics: up to `limit` claims
+/// PRIMARY (`worker_id`, `claim_no`), joined to PRIMARY of workers and topics: up to `limit` claims
 /// after `after` of live workers that have outlived their topic's longest run by more than the
 /// worker's lease. Who crashed, if anybody, is not known.
 ///

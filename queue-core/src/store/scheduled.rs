@@ -22,7 +22,7 @@ pub struct Due {
     pub priority: Priority,
 }
 
-/// PRIMARY (due_at, id): locks up to `limit` due messages, passing over those that another
+/// PRIMARY (`due_at`, id): locks up to `limit` due messages, passing over those that another
 /// promoter has locked.
 ///
 /// # Errors

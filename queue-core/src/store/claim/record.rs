@@ -1,0 +1,137 @@
+//! The claims' own rows.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
+use diesel_async::AsyncMysqlConnection;
+
+use super::Fence;
+use crate::error::Result;
+use crate::message::{ClaimNo, ConnId, Priority, RowId, WorkerId};
+use crate::store::row_set::RowSet;
+use crate::store::{Statement, execute, load};
+use crate::topic::TopicId;
+
+/// A claim as its row tells: the key range that holds all its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose it is.
+    pub fence: Fence,
+    /// The topic of its rows.
+    pub topic: TopicId,
+    /// The priority of its rows.
+    pub priority: Priority,
+    /// Its lowest row.
+    pub lo: RowId,
+    /// Its highest row.
+    pub hi: RowId,
+    /// How many rows it had when it was made.
+    pub n: u32,
+    /// The connection that made it.
+    pub conn: ConnId,
+}
+
+/// PRIMARY (`worker_id`, `claim_no)`: records a claim, in the transaction that makes it.
+///
+/// # Errors
+/// A database failure.
+pub async fn record(
+    conn: &mut AsyncMysqlConnection,
+    fence: Fence,
+    topic: TopicId,
+    priority: Priority,
+    rows: &RowSet,
+) -> Result<()> {
+    let Some((lo, hi)) = rows.bounds() else { return Ok(()) };
+    let statement = Statement::new(
+        "INSERT INTO queue_claim \
+         (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, CONNECTION_ID(), UTC_TIMESTAMP(6))",
+    )
+    .number(fence.worker.0)
+    .number(fence.claim_no.0)
+    .number(topic.0)
+    .number(priority.stored())
+    .number(lo.0)
+    .number(hi.0)
+    .number(rows.len() as u64);
+    execute(conn, "claim: record it", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no row left.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget(
+    conn: &mut AsyncMysqlConnection,
+    worker: WorkerId,
+    claims: &[ClaimNo],
+) -> Result<usize> {
+    let numbers = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
+    let mut forgotten = 0;
+    for piece in numbers.pieces() {
+        let (condition, numbers) = piece.condition();
+        let condition = condition.replace("id ", "claim_no ");
+        let statement = Statement::new(format!(
+            "DELETE c FROM queue_claim c FORCE INDEX (PRIMARY) WHERE worker_id = ? AND {condition}"
+        ))
+        .number(worker.0)
+        .numbers(numbers);
+        forgotten += execute(conn, "settle: forget empty claims", statement).await?;
+    }
+    Ok(forgotten)
+}
+
+#[derive(QueryableByName)]
+pub(in crate::store) struct ClaimRow {
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    worker_id: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    claim_no: u64,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    topic_id: u32,
+    #[diesel(sql_type = Unsigned<TinyInt>)]
+    priority: u8,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    lo: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    hi: u64,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    n: u32,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    conn_id: u64,
+}
+
+impl From<ClaimRow> for Claim {
+    fn from(row: ClaimRow) -> Self {
+        Self {
+            fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
+            topic: TopicId(row.topic_id),
+            priority: Priority::from_stored(row.priority),
+            lo: RowId(row.lo),
+            hi: RowId(row.hi),
+            n: row.n,
+            conn: ConnId(row.conn_id),
+        }
+    }
+}
+
+/// PRIMARY (`worker_id`, `claim_no)`: the worker's claims from `from` on. A worker that has made many
+/// knows how far back to look; the dead entries of those before would only cost time.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_worker(
+    conn: &mut AsyncMysqlConnection,
+    worker: WorkerId,
+    from: ClaimNo,
+) -> Result<Vec<Claim>> {
+    let statement = Statement::new(
+        "SELECT worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id FROM queue_claim \
+         WHERE worker_id = ? AND claim_no >= ? ORDER BY claim_no",
+    )
+    .number(worker.0)
+    .number(from.0);
+    let rows: Vec<ClaimRow> = load(conn, "read the worker's claims", statement).await?;
+    Ok(rows.into_iter().map(Claim::from).collect())
+}

@@ -1,0 +1,79 @@
+//! The name locks by which a worker's sessions say that they live.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Nullable, Unsigned};
+use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::store::{Statement, load};
+
+/// One of a worker's two sessions, each with a name lock of its own that says it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Beats and probes.
+    Life,
+    /// Claims and settles.
+    Work,
+}
+
+/// The name of the session's lock. Lock names are server-wide, so the worker's random instance
+/// stands in it: 43 bytes of the 64 that MySQL takes.
+#[must_use]
+pub fn lock_name(instance: Uuid, role: Role) -> String {
+    match role {
+        Role::Life => format!("queue:{}", instance.simple()),
+        Role::Work => format!("queue:{}:work", instance.simple()),
+    }
+}
+
+/// No index: waits up to `wait` (whole seconds) for the session's name lock, which an earlier
+/// session of the same worker holds until the server has ended it (history H6).
+///
+/// # Errors
+/// A database failure.
+pub async fn take_lock(
+    conn: &mut AsyncMysqlConnection,
+    instance: Uuid,
+    role: Role,
+    wait: Duration,
+) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<BigInt>)]
+        got: Option<i64>,
+    }
+    let statement = Statement::new("SELECT GET_LOCK(?, ?) AS got")
+        .bytes(lock_name(instance, role).into_bytes())
+        .number(wait.as_secs());
+    let rows: Vec<Row> = load(conn, "take the worker's name lock", statement).await?;
+    Ok(rows.first().and_then(|row| row.got) == Some(1))
+}
+
+/// No index: ends the session that holds the name lock of `instance`, an earlier one of the same
+/// worker that the server has not missed yet; its transaction is rolled back. An account may end
+/// its own sessions, and the name proves that it is ours: a stored id never would.
+///
+/// # Errors
+/// A database failure.
+pub async fn end_old_session(
+    conn: &mut AsyncMysqlConnection,
+    instance: Uuid,
+    role: Role,
+) -> Result<()> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        holder: Option<u64>,
+    }
+    const OPERATION: &str = "end the old session";
+    let statement = Statement::new("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED) AS holder")
+        .bytes(lock_name(instance, role).into_bytes());
+    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let Some(holder) = rows.first().and_then(|row| row.holder) else { return Ok(()) };
+    // KILL takes no bound value on MySQL.
+    let killed = conn.batch_execute(&format!("KILL {holder}")).await;
+    killed.map_err(|error| Error::database(OPERATION, &error))
+}
