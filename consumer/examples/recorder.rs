@@ -1,6 +1,9 @@
 //! A complete consumer: writes every message it handles down in a file of its own.
 //!
 //! `QUEUE_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
+//!
+//! With `--crash-on BODY` it takes the whole process down when it meets that body, as a handler
+//! with a bug in native code would.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,6 +31,9 @@ struct Arguments {
     /// How long each takes, in milliseconds.
     #[arg(long, default_value_t = 0)]
     work: u64,
+    /// Abort the process on a message with this body.
+    #[arg(long)]
+    crash_on: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -37,6 +43,7 @@ struct Arguments {
 struct Recorder {
     log: Mutex<File>,
     work: Duration,
+    crash_on: Option<Vec<u8>>,
 }
 
 impl Recorder {
@@ -51,6 +58,9 @@ impl Recorder {
 impl RawHandler for Recorder {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         self.note("start", context)?;
+        if self.crash_on.as_ref() == Some(&context.delivery.body) {
+            std::process::abort();
+        }
         if !self.work.is_zero() {
             let work = tokio::time::sleep(self.work);
             if context.cancelled.run_until_cancelled(work).await.is_none() {
@@ -70,8 +80,11 @@ fn main() -> ExitCode {
         let options: ConsumerOptions =
             config::load(arguments.server.config.as_deref(), "consumer")?;
         let log = File::options().create(true).append(true).open(&arguments.log)?;
-        let recorder =
-            Recorder { log: Mutex::new(log), work: Duration::from_millis(arguments.work) };
+        let recorder = Recorder {
+            log: Mutex::new(log),
+            work: Duration::from_millis(arguments.work),
+            crash_on: arguments.crash_on.map(String::into_bytes),
+        };
         let topic = TopicOptions { concurrency: arguments.concurrency, ..Default::default() };
         let consumer = Consumer::builder(arguments.server.url()?)
             .options(options)

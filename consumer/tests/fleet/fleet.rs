@@ -41,11 +41,12 @@ pub(crate) struct Start<'a> {
     pub(crate) work_ms: u64,
     pub(crate) concurrency: usize,
     pub(crate) settings: &'a [(&'a str, &'a str)],
+    pub(crate) crash_on: Option<&'a str>,
 }
 
 impl Default for Start<'_> {
     fn default() -> Self {
-        Self { work_ms: 0, concurrency: 16, settings: &[] }
+        Self { work_ms: 0, concurrency: 16, settings: &[], crash_on: None }
     }
 }
 
@@ -83,6 +84,7 @@ impl Fleet {
             .args(["work", log.to_str().expect("a plain path")])
             .args(["--concurrency", &start.concurrency.to_string()])
             .args(["--work", &start.work_ms.to_string()])
+            .args(start.crash_on.iter().flat_map(|body| ["--crash-on", body]))
             .env("QUEUE_URL", &self.url)
             .envs(start.settings.iter().copied())
             .stdin(Stdio::null())
@@ -98,6 +100,11 @@ impl Fleet {
         let pid = i32::try_from(self.members[member].child.id()).expect("a pid");
         let pid = Pid::from_raw(pid).expect("a pid");
         kill_process(pid, signal).expect("signalled");
+    }
+
+    /// Whether the consumer still runs.
+    pub(crate) fn runs(&mut self, member: usize) -> bool {
+        self.members[member].child.try_wait().expect("waited").is_none()
     }
 
     pub(crate) async fn ended(&mut self, member: usize) -> std::process::ExitStatus {

@@ -4,5 +4,6 @@ mod fleet;
 mod freeze;
 mod kill;
 mod load;
+mod poison;
 mod restart;
 mod stop;

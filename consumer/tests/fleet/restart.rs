@@ -44,7 +44,7 @@ async fn a_server_killed_under_load_loses_nothing_and_consumers_go_on_by_themsel
     let mut fleet = Fleet::on(database).await;
     let ids = fleet.enqueue(MESSAGES).await;
     for _ in 0..3 {
-        fleet.start(&Start { work_ms: 20, concurrency: 8, settings: &[] });
+        fleet.start(&Start { work_ms: 20, concurrency: 8, ..Start::default() });
     }
     for share in [4, 2] {
         let handled = async || fleet.histories().len() > MESSAGES / share;

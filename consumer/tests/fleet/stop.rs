@@ -7,7 +7,7 @@ use crate::fleet::{Fleet, Start};
 async fn a_consumer_told_to_stop_finishes_what_runs_and_releases_the_rest() {
     let mut fleet = Fleet::new().await;
     fleet.enqueue(40).await;
-    let member = fleet.start(&Start { work_ms: 1_500, concurrency: 4, settings: &[] });
+    let member = fleet.start(&Start { work_ms: 1_500, concurrency: 4, ..Start::default() });
     fleet.until("begun", async || fleet.begun(member) == 4).await;
     fleet.signal(member, Signal::TERM);
     assert!(fleet.ended(member).await.success(), "{}", fleet.said(member));
@@ -26,7 +26,7 @@ async fn a_consumer_told_to_stop_finishes_what_runs_and_releases_the_rest() {
 async fn a_second_signal_releases_at_once_what_still_runs() {
     let mut fleet = Fleet::new().await;
     fleet.enqueue(4).await;
-    let member = fleet.start(&Start { work_ms: 600_000, concurrency: 4, settings: &[] });
+    let member = fleet.start(&Start { work_ms: 600_000, concurrency: 4, ..Start::default() });
     fleet.until("begun", async || fleet.begun(member) == 4).await;
     fleet.signal(member, Signal::TERM);
     fleet.signal(member, Signal::TERM);
@@ -43,7 +43,7 @@ async fn when_the_time_to_drain_is_over_the_rest_is_released() {
     let mut fleet = Fleet::new().await;
     fleet.enqueue(2).await;
     let settings = [("QUEUE_CONSUMER_DRAIN", "200ms")];
-    let start = Start { work_ms: 600_000, concurrency: 4, settings: &settings };
+    let start = Start { work_ms: 600_000, concurrency: 4, settings: &settings, ..Start::default() };
     let member = fleet.start(&start);
     fleet.until("begun", async || fleet.begun(member) == 2).await;
     fleet.signal(member, Signal::TERM);
