@@ -30,8 +30,8 @@ pub struct Depth {
     pub oldest_age_ms: Option<u64>,
 }
 
-/// PRIMARY of the messages, claims and scheduled, KEY (`topic_id`, …) of the dead; every count stops
-/// at the cap, and the oldest row is a dive for each priority.
+/// PRIMARY of the messages and claims, the KEYs that begin with `topic_id` of the scheduled and the
+/// dead; every count stops at the cap, and the oldest row is a dive for each priority.
 ///
 /// # Errors
 /// A database failure.

@@ -7,7 +7,7 @@ use diesel_async::AsyncMysqlConnection;
 use super::{Statement, execute};
 use crate::error::Result;
 
-/// KEY (`keep_until)`: removes up to `limit` archived messages whose time is over.
+/// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
 ///
 /// # Errors
 /// A database failure.
@@ -19,7 +19,7 @@ pub async fn archive(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<usiz
     execute(conn, "prune the archive", statement).await
 }
 
-/// KEY (`used_at)`: removes up to `limit` lanes that no producer has used for `idle`. A producer
+/// KEY (`used_at`): removes up to `limit` lanes that no producer has used for `idle`. A producer
 /// that still comes back finds its lane gone and opens another.
 ///
 /// # Errors

@@ -64,6 +64,12 @@ impl RowSet {
         }
     }
 
+    /// The rows as [`KEYS`] takes them.
+    pub(super) fn json(&self) -> Vec<u8> {
+        let ids: Vec<_> = self.0.iter().map(u64::to_string).collect();
+        format!("[{}]", ids.join(",")).into_bytes()
+    }
+
     /// The condition on `id`, and its values. A hint for the index belongs with it: without one,
     /// both servers scan the table when the list is longer than a third of the rows they expect in
     /// it, and then wait for rows of strangers (*run*).
@@ -88,6 +94,13 @@ impl FromIterator<RowId> for RowSet {
         Self::new(rows)
     }
 }
+
+/// The rows of a set as a table `k` with the one column `id`, to be joined by key:
+/// `DELETE t FROM {KEYS} STRAIGHT_JOIN t FORCE INDEX (…) ON t.id = k.id`, with
+/// [`RowSet::json`] bound. Each key is then looked up by itself, while from a list MySQL 9.7 may
+/// read, and lock, all of a small table, index hint or not (*run*).
+pub(super) const KEYS: &str =
+    "JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k";
 
 /// `?, ?, …`: `n` of them.
 pub(super) fn placeholders(n: usize) -> String {

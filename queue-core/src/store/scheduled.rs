@@ -5,7 +5,7 @@ use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
 use diesel_async::AsyncMysqlConnection;
 
 use super::moves::equal;
-use super::row_set::RowSet;
+use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, load};
 use crate::error::{Error, Result};
 use crate::message::{Priority, RowId};
@@ -53,8 +53,8 @@ pub async fn lock_due(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec
         .collect())
 }
 
-/// KEY (id), forced: moves locked rows, at most 512 to the hot table, in order of their due time, and returns the
-/// lowest row they got there.
+/// KEY (id), forced: moves locked rows, at most 512, to the hot table, in order of their due time,
+/// and returns the lowest row they got there.
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
@@ -72,14 +72,15 @@ pub async fn promote(conn: &mut AsyncMysqlConnection, rows: &RowSet) -> Result<R
         "INSERT INTO queue_message ({CARRIED}) SELECT {CARRIED} FROM queue_scheduled \
          FORCE INDEX (queue_scheduled_id) WHERE {condition} ORDER BY due_at, id"
     ))
-    .numbers(ids.clone());
+    .numbers(ids);
     equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
     let first: Vec<Inserted> =
         load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
     let delete = Statement::new(format!(
-        "DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE {condition}"
+        "DELETE s FROM {KEYS} STRAIGHT_JOIN queue_scheduled s FORCE INDEX (queue_scheduled_id) \
+         ON s.id = k.id"
     ))
-    .numbers(ids);
+    .bytes(rows.json());
     equal(OPERATION, rows.len(), execute(conn, OPERATION, delete).await?)?;
     let first = first.first().map(|row| RowId(row.id));
     first.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })

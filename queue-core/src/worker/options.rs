@@ -13,8 +13,8 @@ pub enum ClaimStrategy {
     /// each other (2.0 k/s singly on MySQL 9.7, where the other makes 0.5 k/s).
     #[default]
     SkipLocked,
-    /// UPDATE … LIMIT, then SELECT by fence: the seeds' way. Claimers wait for each other's commits;
-    /// with few consumers and large batches it is about as fast.
+    /// UPDATE … LIMIT, then SELECT by fence: the seeds' way. Claimers wait for each other's
+    /// commits; with few consumers and large batches it is about as fast.
     UpdateThenSelect,
 }
 

@@ -7,7 +7,7 @@ use diesel_async::AsyncMysqlConnection;
 use super::Fence;
 use crate::error::Result;
 use crate::message::{ClaimNo, ConnId, Priority, RowId, WorkerId};
-use crate::store::row_set::RowSet;
+use crate::store::row_set::{KEYS, RowSet};
 use crate::store::{Statement, execute, load};
 use crate::topic::TopicId;
 
@@ -30,7 +30,7 @@ pub struct Claim {
     pub conn: ConnId,
 }
 
-/// PRIMARY (`worker_id`, `claim_no)`: records a claim, in the transaction that makes it.
+/// PRIMARY (`worker_id`, `claim_no`): records a claim, in the transaction that makes it.
 ///
 /// # Errors
 /// A database failure.
@@ -68,18 +68,13 @@ pub async fn forget(
     claims: &[ClaimNo],
 ) -> Result<usize> {
     let numbers = claims.iter().map(|claim| RowId(claim.0)).collect::<RowSet>();
-    let mut forgotten = 0;
-    for piece in numbers.pieces() {
-        let (condition, numbers) = piece.condition();
-        let condition = condition.replace("id ", "claim_no ");
-        let statement = Statement::new(format!(
-            "DELETE c FROM queue_claim c FORCE INDEX (PRIMARY) WHERE worker_id = ? AND {condition}"
-        ))
-        .number(worker.0)
-        .numbers(numbers);
-        forgotten += execute(conn, "settle: forget empty claims", statement).await?;
-    }
-    Ok(forgotten)
+    let statement = Statement::new(format!(
+        "DELETE c FROM {KEYS} STRAIGHT_JOIN queue_claim c FORCE INDEX (PRIMARY) \
+         ON c.worker_id = ? AND c.claim_no = k.id"
+    ))
+    .bytes(numbers.json())
+    .number(worker.0);
+    execute(conn, "settle: forget empty claims", statement).await
 }
 
 #[derive(QueryableByName)]
@@ -116,8 +111,8 @@ impl From<ClaimRow> for Claim {
     }
 }
 
-/// PRIMARY (`worker_id`, `claim_no)`: the worker's claims from `from` on. A worker that has made many
-/// knows how far back to look; the dead entries of those before would only cost time.
+/// PRIMARY (`worker_id`, `claim_no`): the worker's claims from `from` on. A worker that has made
+/// many knows how far back to look; the dead entries of those before would only cost time.
 ///
 /// # Errors
 /// A database failure.

@@ -16,7 +16,7 @@ use crate::worker::{ClaimStrategy, Phase};
 
 impl Work {
     pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
-        if !self.may_claim(topic) {
+        if !self.may_claim(topic)? {
             return Ok(Claimed::default());
         }
         if self.cursor(topic).may_walk(Instant::now()) && !self.walk(topic).await? {
@@ -47,7 +47,7 @@ impl Work {
     }
 
     pub(super) async fn claim_suspect(&mut self, topic: TopicId) -> Result<Claimed> {
-        if !self.may_claim(topic) {
+        if !self.may_claim(topic)? {
             return Ok(Claimed::default());
         }
         let fence = self.next_fence();
@@ -65,13 +65,16 @@ impl Work {
     }
 
     /// Takes in what life has learned of the topic; whether anything may be claimed.
-    fn may_claim(&mut self, topic: TopicId) -> bool {
+    fn may_claim(&mut self, topic: TopicId) -> Result<bool> {
         let life = self.life.borrow().clone();
+        if let Phase::Dead { reason } = life.phase {
+            return Err(Error::WorkerDead { reason });
+        }
         let cursor = self.cursor(topic);
         for floor in life.pulse.floors.iter().filter(|floor| floor.topic == topic) {
             cursor.see(floor);
         }
-        life.phase == Phase::Alive && !life.pulse.paused.contains(&topic)
+        Ok(life.phase == Phase::Alive && !life.pulse.paused.contains(&topic))
     }
 
     fn cursor(&mut self, topic: TopicId) -> &mut Cursor {

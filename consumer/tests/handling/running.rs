@@ -1,0 +1,83 @@
+//! A consumer within the test, and what tests wait for.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::topic::{RetryPolicy, TopicSettings};
+use queue_core::{NewMessage, Topic, enqueue_to, store};
+use queue_test::TestDatabase;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Longer than anything here may take, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A consumer that runs until the test ends it.
+pub(crate) struct Running {
+    pub(crate) shutdown: Shutdown,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Running {
+    pub(crate) fn start(
+        database: &TestDatabase,
+        with: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder,
+    ) -> Self {
+        let consumer = with(Consumer::builder(database.url().clone())).build().expect("built");
+        let shutdown = Shutdown { drain: CancellationToken::new(), quit: CancellationToken::new() };
+        let task = tokio::spawn(consumer.run(shutdown.clone()));
+        Self { shutdown, task }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.drain.cancel();
+        self.task.await.expect("no panic").expect("stopped in order");
+    }
+}
+
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < PATIENCE, "not {what} after {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) async fn drained(database: &TestDatabase, topic: &Topic) {
+    let mut conn = database.connect().await;
+    until("drained", async || {
+        let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");
+        depth.unsettled + depth.claimed + depth.scheduled == 0
+    })
+    .await;
+}
+
+pub(crate) async fn send(database: &TestDatabase, topic: &Topic, messages: &[NewMessage]) {
+    let mut conn = database.connect().await;
+    enqueue_to(&mut conn, topic, messages).await.expect("enqueued");
+}
+
+pub(crate) fn one_at_a_time() -> TopicOptions {
+    TopicOptions { concurrency: 1, ..TopicOptions::default() }
+}
+
+/// Retries come back at once.
+pub(crate) fn quick() -> TopicSettings {
+    let retry = RetryPolicy { base: Duration::from_millis(1), cap: Duration::from_millis(1) };
+    TopicSettings { retry, max_attempts: 3, ..TopicSettings::default() }
+}
+
+/// A raw handler made of a closure.
+pub(crate) struct With<F>(pub(crate) F);
+
+impl<F, R> RawHandler for With<F>
+where
+    F: Fn(Context) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    fn handle(&self, context: &Context) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        (self.0)(context.clone())
+    }
+}
