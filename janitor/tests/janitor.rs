@@ -1,5 +1,11 @@
 //! The janitor's binary and driver against real consumers.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot be set up has failed"
+)]
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -84,9 +90,11 @@ async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
     let topic = messages(&database, 16).await;
     let mut victim = holder(database.url());
     until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
-    let _janitor = Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
+    let _janitor =
+        Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
     let mut conn = database.connect().await;
-    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty()).await;
+    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty())
+        .await;
     victim.0.kill().expect("killed");
     let took =
         until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
@@ -119,7 +127,10 @@ async fn a_janitor_without_process_resets_no_live_claim_and_rescues_by_lease() {
     assert_eq!(workers(&database).await[0].state, "alive");
     victim.0.kill().expect("killed");
     until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
-    assert_eq!(workers(&database).await[0].end_reason.as_deref(), Some("no beat for a whole lease"));
+    assert_eq!(
+        workers(&database).await[0].end_reason.as_deref(),
+        Some("no beat for a whole lease")
+    );
 }
 
 /// F14: four janitors, and every message is returned once.
@@ -206,7 +217,10 @@ async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     let claimed = worker.claim(topic.id, 8).await.expect("claimed");
     assert_eq!(claimed.deliveries.len(), 8);
     let mut conn = database.connect().await;
-    assert_eq!(store::worker::stop(&mut conn, worker.id(), worker.instance()).await.expect("stopped"), 1);
+    assert_eq!(
+        store::worker::stop(&mut conn, worker.id(), worker.instance()).await.expect("stopped"),
+        1
+    );
     let driver = Driver::new(DriverOptions::new(database.url().clone(), "test"));
     assert!(driver.run_once().await.expect("swept"));
     assert_eq!(claimed_and_ready(&database, &topic).await, (0, 8));

@@ -1,5 +1,11 @@
 //! The real binaries as a fleet: killed, frozen, stopped, restarted under them.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot be set up has failed"
+)]
+
 mod fleet;
 mod freeze;
 mod kill;

@@ -1,5 +1,11 @@
 //! Handlers in a consumer within the test: verdicts, panics, time, order, batches, the pull API.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot be set up has failed"
+)]
+
 mod polling;
 mod running;
 mod runs;
