@@ -173,7 +173,11 @@ pub async fn own(
 }
 
 /// PRIMARY, forced: update-then-select, the seeds' way: marks up to `limit` ready rows of one
-/// priority, waiting for rows that others have locked. Read them back with [`owned`].
+/// priority, waiting for rows that another claimer has locked. Read them back with [`owned`].
+///
+/// The seeds' `UPDATE … LIMIT` waits for the open transaction of every producer it meets. So the
+/// rows are named by a plain read, which sees only what is committed, and marked by their keys if
+/// they are still ready.
 ///
 /// # Errors
 /// A database failure.
@@ -185,20 +189,24 @@ pub async fn own_ready(
     from: RowId,
     limit: u32,
 ) -> Result<usize> {
+    #[derive(QueryableByName)]
+    struct Ready {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
     let statement = Statement::new(
-        "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = CONNECTION_ID(), worker_id = ?, \
-         claim_no = ?, delivery_no = delivery_no + 1 \
+        "SELECT id FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? AND id BETWEEN ? AND ? AND worker_id = 0 \
          ORDER BY topic_id, priority, id LIMIT ?",
     )
-    .number(fence.worker.0)
-    .number(fence.claim_no.0)
     .number(topic.0)
     .number(priority.stored())
     .number(from.0)
     .number(from.0 + span(limit))
     .number(limit);
-    execute(conn, "claim: own ready rows", statement).await
+    let ready: Vec<Ready> = load(conn, "claim: read ready rows", statement).await?;
+    let rows: RowSet = ready.into_iter().map(|row| RowId(row.id)).collect();
+    own(conn, fence, topic, priority, &rows).await
 }
 
 /// PRIMARY, forced: the rows that [`own_ready`] marked. Every one of them lies at `from` or after
