@@ -40,7 +40,7 @@
 //! A consumer killed with `kill -9` ends nothing, and a child that outlives it would overlap the
 //! next run of its message. With [`ExecOptions::supervisor`] a small process stands between: the
 //! kernel tells it of its parent's death (Linux only), and it kills the group. The `consumer`
-//! binary is its own supervisor; see [`supervise`] for other binaries.
+//! binary is its own supervisor; see [`supervise()`] for other binaries.
 
 mod environment;
 mod output;
@@ -84,7 +84,7 @@ pub struct ExecOptions {
     pub output_limit: usize,
     /// Time between TERM and KILL. Default 2 s.
     pub kill_grace: Duration,
-    /// The binary that calls [`supervise`] first thing in its `main`, so that no child outlives a
+    /// The binary that calls [`supervise()`] first thing in its `main`, so that no child outlives a
     /// killed consumer. Default none: the program is run directly. `/proc/self/exe` is this one.
     pub supervisor: Option<PathBuf>,
 }

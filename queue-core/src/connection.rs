@@ -1,4 +1,4 @@
-//! Connections: where to connect ([`ServerUrl`]), how ([`connect`]), and the two ways to hold one:
+//! Connections: where to connect ([`ServerUrl`]), how ([`connect()`]), and the two ways to hold one:
 //! a [`Session`] of one's own, or a [`Pool`].
 //!
 //! A dropped query leaves its reply unread, and the next query on that connection would read it

@@ -102,7 +102,7 @@ impl Pool {
     /// Runs `work` as one transaction, retried whole on a deadlock or lock wait.
     ///
     /// # Errors
-    /// As [`transaction`] and [`Pool::call`].
+    /// As [`transaction()`] and [`Pool::call`].
     pub async fn transaction<T>(
         &self,
         operation: &'static str,

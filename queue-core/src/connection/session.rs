@@ -64,10 +64,10 @@ impl Session {
     }
 
     /// Runs `work` as one transaction, retried whole on a deadlock or lock wait; see
-    /// [`transaction`].
+    /// [`transaction()`].
     ///
     /// # Errors
-    /// As [`transaction`] and [`Session::call`]. A deadline that strikes during the commit is an
+    /// As [`transaction()`] and [`Session::call`]. A deadline that strikes during the commit is an
     /// [`Error::UnknownOutcome`].
     pub async fn transaction<T>(
         &mut self,

@@ -12,8 +12,8 @@ const LIST_LIMIT: usize = 512;
 /// a row that another worker holds (history H9) and never touches one that is still running (H11).
 /// The last id stands beside the range, because a locking statement reads one row beyond the end
 /// of a range, and waits for it, but not beyond a full key (*run* on both servers).
-/// Anything else becomes lists of at most [`LIST_LIMIT`], padded to a power of two with their last
-/// id so that the texts have few shapes and stay prepared.
+/// Anything else becomes lists of at most 512, padded to a power of two with their last id so
+/// that the texts have few shapes and stay prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSet(Vec<u64>);
 

@@ -87,6 +87,18 @@ pub async fn release(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> 
     claimed.execute(conn, "settle: release", prefix).await
 }
 
+/// PRIMARY, forced: locks those of the rows that are still the claim's own, waiting for the moment
+/// that another claimer may take to pass over them.
+///
+/// # Errors
+/// A database failure.
+pub async fn wait_for_own(
+    conn: &mut AsyncMysqlConnection,
+    claimed: &ClaimedRows,
+) -> Result<RowSet> {
+    own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE").await
+}
+
 /// PRIMARY, forced: locks those of the rows that are still the claim's own, passing over rows that
 /// somebody else has locked.
 ///

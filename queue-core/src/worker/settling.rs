@@ -165,7 +165,10 @@ impl Group {
             equal("settle", self.claimed.rows.len(), n)?;
             return Ok(self.claimed.rows.iter().collect());
         }
-        let own = settle::lock_own(conn, &self.claimed).await?;
+        let own = match care {
+            Care::Quick => settle::wait_for_own(conn, &self.claimed).await?,
+            Care::LockFirst => settle::lock_own(conn, &self.claimed).await?,
+        };
         let claimed = self.claimed.with_rows(own);
         if !claimed.rows.is_empty() {
             if simple {
