@@ -181,14 +181,16 @@ CREATE TABLE queue_duty (
 
 -- The SQL contract (docs/sql-contract.md): enqueue from any language inside the caller's transaction.
 -- SQL SECURITY DEFINER: a producer account needs EXECUTE on this procedure and nothing else.
+-- The parameters are wider than the columns: a caller that is not in strict mode would have a value
+-- that is too long cut on its way in; here, in strict mode, the INSERT refuses it (1406).
 CREATE PROCEDURE queue_enqueue(
   IN in_topic    VARBINARY(255),
   IN in_body     LONGBLOB,
   IN in_priority INT,
-  IN in_key      VARBINARY(255),
-  IN in_biz_id   VARBINARY(255),
-  IN in_headers  MEDIUMBLOB,
-  IN in_msg_id   VARBINARY(36)
+  IN in_key      BLOB,
+  IN in_biz_id   BLOB,
+  IN in_headers  LONGBLOB,
+  IN in_msg_id   VARBINARY(255)
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
@@ -199,18 +201,20 @@ BEGIN
   DECLARE the_limit  INT UNSIGNED;
   DECLARE the_text   VARCHAR(128);
   DECLARE the_random CHAR(32);
-  DECLARE the_id     VARBINARY(36) DEFAULT in_msg_id;
+  -- In latin1 every byte is a character, so that a name of any bytes can be shown.
+  DECLARE the_name   VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT COALESCE(CONVERT(in_topic USING latin1), 'NULL');
+  DECLARE the_id     VARBINARY(255) DEFAULT in_msg_id;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
 
   SELECT id, enqueue_paused, body_limit INTO the_topic, the_pause, the_limit
     FROM queue_topic WHERE name = in_topic;
 
   IF the_topic IS NULL THEN
-    SET the_text = LEFT(CONCAT('queue: unknown topic ''', CONVERT(in_topic USING utf8mb4), '''; create it: queuectl topic create NAME'), 128);
+    SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: queuectl topic create NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31001;
   END IF;
   IF the_pause THEN
-    SET the_text = LEFT(CONCAT('queue: topic ''', CONVERT(in_topic USING utf8mb4), ''' takes no messages now; queuectl topic resume NAME'), 128);
+    SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' takes no messages now; queuectl topic resume NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31002;
   END IF;
   IF in_body IS NULL THEN
@@ -223,9 +227,8 @@ BEGIN
   IF in_priority IS NOT NULL AND (in_priority < 0 OR in_priority > 9) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: priority must be 0 (first) to 9 (last), or NULL for 5', MYSQL_ERRNO = 31005;
   END IF;
-  IF LENGTH(the_id) = 36 THEN
-    SET the_id = UNHEX(REPLACE(CONVERT(the_id USING utf8mb4), '-', ''));
-    SET the_id = COALESCE(the_id, 'x');
+  IF CONVERT(the_id USING latin1) REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
+    SET the_id = UNHEX(REPLACE(CONVERT(the_id USING latin1), '-', ''));
   END IF;
   IF LENGTH(the_id) <> 16 THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: msg_id must be a UUID: 36 characters of text or 16 bytes, or NULL', MYSQL_ERRNO = 31006;

@@ -1,1 +1,40 @@
+//! A producer: sends messages in transactions of its own, and sends them again until each is
+//! stored, exactly once.
+//!
+//! A message that joins a transaction of *yours* needs no producer: call
+//! [`queue_core::enqueue`] on your own connection, and its fate is your transaction's.
+//!
+//! ```no_run
+//! use producer::{Producer, ProducerOptions};
+//! use queue_core::{NewMessage, TopicName, connection::ServerUrl};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let url = ServerUrl::new("mysql://app:secret@db.example/shop")?;
+//! let producer = Producer::connect(url, ProducerOptions::default()).await?;
+//! let mail = TopicName::new("mail")?;
+//! let id = producer.send(&mail, NewMessage::json(&"welcome, Ada")?).await?;
+//! println!("{id} is stored");
+//! producer.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How nothing is stored twice
+//!
+//! A connection that breaks during COMMIT leaves its client without an answer. A blind resend
+//! would store the batch a second time. So every batch goes through a *lane*, a row with a
+//! sequence number that the batch's own transaction advances: afterwards the number tells whether
+//! that transaction was committed. Reading it locks the row, so a commit that is still under way
+//! on the lost connection is waited for, never overtaken.
 
+mod batch;
+mod error;
+mod lane;
+mod lanes;
+mod options;
+mod producer;
+mod resend;
+
+pub use self::error::SendError;
+pub use self::options::{ProducerOptions, Progress, ProgressListener, ResendPolicy};
+pub use self::producer::Producer;

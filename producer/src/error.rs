@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use queue_core::{Error, TopicName};
+
+/// Why messages were not sent, in one sentence: what, where, and what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The messages cannot be stored as they are, or not by this account: sending them again
+    /// would end the same way. Nothing is stored.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// The server could not be reached, or took nothing, for as long as the
+    /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
+    #[error(
+        "Gave up sending {messages} message(s) to '{topic}' after {tries} tries in {} s; none of them is stored, send them again when the server is back",
+        elapsed.as_secs()
+    )]
+    GaveUp {
+        /// Where they were to go.
+        topic: TopicName,
+        /// How many there were.
+        messages: usize,
+        /// How often it was tried.
+        tries: u32,
+        /// For how long.
+        elapsed: Duration,
+        /// What failed last.
+        source: Error,
+    },
+    /// The connection broke during COMMIT, and what became of it could not be found out: the
+    /// messages are stored, all of them or none.
+    #[error(
+        "Whether {messages} message(s) to '{topic}' are stored is unknown ({reason}): look for their ids before you send them again"
+    )]
+    Unknown {
+        /// Where they were to go.
+        topic: TopicName,
+        /// How many there were.
+        messages: usize,
+        /// Why it could not be found out.
+        reason: String,
+    },
+    /// The producer has been closed, or its runtime has ended.
+    #[error("The producer is closed: connect a new one to send.")]
+    Closed,
+}

@@ -1,0 +1,156 @@
+//! The lanes of a producer: each an actor that owns its connection, so that a caller who goes away
+//! cancels no database call. All of them live on one thread of their own, so that code that blocks
+//! the caller's runtime never keeps a transaction, and its locks, open.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::connection::ServerUrl;
+use queue_core::{Error, Fault, Result, telemetry, wake};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use crate::batch::Batch;
+use crate::error::SendError;
+use crate::lane::Lane;
+use crate::options::ProducerOptions;
+
+/// The way to the lanes.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// As many permits as idle lanes.
+    free: Arc<Semaphore>,
+    idle: Idle,
+    count: u32,
+    /// Its sender goes when every lane is closed.
+    ended: watch::Receiver<()>,
+}
+
+/// The idle lanes. The one used last is taken first, so that no more connections are open than
+/// there are batches under way.
+type Idle = Arc<Mutex<Vec<mpsc::Sender<Job>>>>;
+
+struct Job {
+    batch: Batch,
+    reply: oneshot::Sender<Result<(), SendError>>,
+    seat: Seat,
+}
+
+/// A lane taken out of the idle ones; dropped, it goes back.
+struct Seat {
+    lane: Option<mpsc::Sender<Job>>,
+    idle: Idle,
+    /// Declared last: a permit goes back after its lane.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+        }
+    }
+}
+
+impl Lanes {
+    /// Opens the first lane, so that what is wrong with the server shows now, and starts them all.
+    pub(crate) async fn start(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
+        let options = Arc::new(options);
+        let count = options.lanes.get();
+        let (senders, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
+        let (ready, opened) = oneshot::channel();
+        let (ending, ended) = watch::channel(());
+        on_own_thread(async move || {
+            let mut first = Lane::new(url.clone(), Arc::clone(&options));
+            let open = first.open().await;
+            let failed = open.is_err();
+            if ready.send(open).is_err() || failed {
+                return;
+            }
+            let others = (1..count).map(|_| Lane::new(url.clone(), Arc::clone(&options)));
+            let lanes = std::iter::once(first).chain(others);
+            // The server drops a connection that is silent for the lease; go before it does.
+            let rest = options.lease / 2;
+            join_all(lanes.zip(jobs).map(|(lane, jobs)| run(lane, jobs, &url, rest))).await;
+            drop(ending);
+        })?;
+        opened.await.map_err(|_| thread_failed("it ended at once"))??;
+        // The stack's top, which is taken first, is the lane that is open.
+        let idle = Arc::new(Mutex::new(senders.into_iter().rev().collect()));
+        let free = Arc::new(Semaphore::new(count as usize));
+        Ok(Self { free, idle, count, ended })
+    }
+
+    /// Sends a batch in the first lane that is free.
+    pub(crate) async fn send(&self, batch: Batch) -> Result<(), SendError> {
+        let permit = Arc::clone(&self.free).acquire_owned().await.map_err(|_| SendError::Closed)?;
+        let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let lane = lane.ok_or(SendError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        let idle = Arc::clone(&self.idle);
+        let seat = Seat { lane: Some(lane.clone()), idle, _permit: permit };
+        // There is room: whoever has the seat is alone with the lane.
+        lane.try_send(Job { batch, reply, seat }).map_err(|_| SendError::Closed)?;
+        answer.await.map_err(|_| SendError::Closed)?
+    }
+
+    /// Lets what is under way end, then closes the lanes.
+    pub(crate) async fn close(&self) {
+        if let Ok(all) = self.free.acquire_many(self.count).await {
+            self.free.close();
+            drop(all);
+        }
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // Nothing is ever sent: it ends with its sender.
+        drop(self.ended.clone().changed().await);
+    }
+}
+
+/// Serves one lane until nobody can send to it any more.
+async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, rest: Duration) {
+    loop {
+        // Only a channel and a timer are waited on here, never the connection.
+        let job = tokio::select! {
+            job = jobs.recv() => job,
+            () = tokio::time::sleep(rest), if lane.is_open() => {
+                lane.close().await;
+                continue;
+            }
+        };
+        let Some(Job { batch, reply, seat }) = job else { break };
+        // Nobody waits for it and nothing of it is sent: there is no need to begin.
+        if reply.is_closed() {
+            continue;
+        }
+        let sent = lane.send(&batch, || !reply.is_closed()).await;
+        if sent.is_ok() {
+            telemetry::enqueued(batch.topic.as_str(), batch.messages.len());
+            wake::wake(url, &batch.topic);
+        }
+        // First the seat, so that whoever sends next finds the same lane.
+        drop(seat);
+        drop(reply.send(sent));
+    }
+    lane.close().await;
+}
+
+/// Runs `actors` on a thread and runtime of their own until they end.
+fn on_own_thread(actors: impl AsyncFnOnce() + Send + 'static) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| thread_failed(&error.to_string()))?;
+    std::thread::Builder::new()
+        .name("queue-lanes".to_owned())
+        .spawn(move || runtime.block_on(actors()))
+        .map_err(|error| thread_failed(&error.to_string()))?;
+    Ok(())
+}
+
+fn thread_failed(reason: &str) -> Error {
+    Error::Database {
+        operation: "start the producer's thread",
+        fault: Fault::Other,
+        message: reason.to_owned(),
+    }
+}

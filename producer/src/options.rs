@@ -1,0 +1,109 @@
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::topic::RetryPolicy;
+use queue_core::{Error, TopicName};
+
+/// How a producer sends.
+#[derive(Debug, Clone)]
+pub struct ProducerOptions {
+    /// How many batches may be under way at once, each on a connection of its own; further
+    /// senders wait for one another. Default 4. Connections are opened when needed, and one that
+    /// has had nothing to do for half a [`lease`](Self::lease) is closed.
+    pub lanes: NonZeroU32,
+    /// Whether a topic that does not exist is created, with default settings, by the first message
+    /// to it. Default off: a misspelt name would become a topic that nobody reads.
+    pub auto_create_topics: bool,
+    /// When and for how long messages are sent again.
+    pub resend: ResendPolicy,
+    /// How long one transaction may take, and after which silence the server drops a connection
+    /// of this producer. A transaction holds the lock of its lane, so a network that swallows
+    /// packets delays the answer by about this long. Default 10 s, as a consumer's lease.
+    pub lease: Duration,
+    /// Told about tries that failed and batches that are sent again.
+    pub on_progress: Option<ProgressListener>,
+}
+
+impl Default for ProducerOptions {
+    fn default() -> Self {
+        Self {
+            lanes: NonZeroU32::MIN.saturating_add(3),
+            auto_create_topics: false,
+            resend: ResendPolicy::default(),
+            lease: Duration::from_secs(10),
+            on_progress: None,
+        }
+    }
+}
+
+/// When and for how long messages are sent again, until the server acknowledges them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResendPolicy {
+    /// The waits between tries: exponential, with jitter. Default 50 ms, doubling, at most 2 s:
+    /// a server of ours that restarts is back within one or two seconds.
+    pub backoff: RetryPolicy,
+    /// How often a batch is tried again at most. Default: as often as `give_up_after` allows.
+    pub max_resends: Option<u32>,
+    /// For how long a batch is tried. Default 2 min, as Kafka's `delivery.timeout.ms`. The last
+    /// try may end later, by its own deadline. Beyond 24 h, when the janitor prunes a lane that is
+    /// not used, what became of a batch in doubt can no longer be found out.
+    pub give_up_after: Duration,
+}
+
+impl Default for ResendPolicy {
+    fn default() -> Self {
+        Self {
+            backoff: RetryPolicy { base: Duration::from_millis(50), cap: Duration::from_secs(2) },
+            max_resends: None,
+            give_up_after: Duration::from_secs(120),
+        }
+    }
+}
+
+/// What a [`ProgressListener`] is told while a batch is not acknowledged.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// A try failed; the next one comes after `wait`.
+    Waiting {
+        /// Where the batch goes.
+        topic: &'a TopicName,
+        /// How many messages it has.
+        messages: usize,
+        /// How long it waits.
+        wait: Duration,
+        /// What failed.
+        error: &'a Error,
+    },
+    /// A batch that an earlier try handed to the server is sent again.
+    Resending {
+        /// Where the batch goes.
+        topic: &'a TopicName,
+        /// How many messages it has.
+        messages: usize,
+    },
+}
+
+/// A function that is told how a send that takes longer than one try goes on. It is called between
+/// database calls and should return at once.
+#[derive(Clone)]
+pub struct ProgressListener(Arc<dyn Fn(Progress<'_>) + Send + Sync>);
+
+impl ProgressListener {
+    /// Takes the function.
+    pub fn new(listener: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+
+    pub(crate) fn tell(&self, progress: Progress<'_>) {
+        (self.0)(progress);
+    }
+}
+
+impl fmt::Debug for ProgressListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProgressListener")
+    }
+}

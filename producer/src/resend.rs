@@ -1,0 +1,114 @@
+//! The tries of one batch: how many, how long, and who is told.
+
+use std::time::{Duration, Instant};
+
+use queue_core::{Error, telemetry};
+
+use crate::batch::Batch;
+use crate::error::SendError;
+use crate::options::{ProducerOptions, Progress};
+
+/// Whether the server has been given the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Never,
+    /// In the transaction that is under way.
+    Now,
+    /// In an earlier one.
+    Before,
+}
+
+/// The tries of one batch so far.
+pub(crate) struct Tries<'a> {
+    batch: &'a Batch,
+    options: &'a ProducerOptions,
+    since: Instant,
+    waits: u32,
+    pauses: u32,
+    sent: Sent,
+}
+
+impl<'a> Tries<'a> {
+    pub(crate) fn new(batch: &'a Batch, options: &'a ProducerOptions) -> Self {
+        let since = Instant::now();
+        Self { batch, options, since, waits: 0, pauses: 0, sent: Sent::Never }
+    }
+
+    /// A transaction begins.
+    pub(crate) fn begin(&mut self) {
+        if self.sent == Sent::Now {
+            self.sent = Sent::Before;
+        }
+    }
+
+    /// The batch is given to the server within the transaction. Rounds of one transaction after a
+    /// conflict count once.
+    pub(crate) fn hand_over(&mut self) {
+        if std::mem::replace(&mut self.sent, Sent::Now) == Sent::Before {
+            let Batch { topic, messages } = self.batch;
+            telemetry::resent(topic.as_str());
+            self.tell(Progress::Resending { topic, messages: messages.len() });
+        }
+    }
+
+    /// Waits before the batch is tried again, or hands the error back if it shall not be.
+    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        if self.options.resend.max_resends.is_some_and(|most| self.pauses >= most) {
+            return Err(error);
+        }
+        self.pauses += 1;
+        self.wait(error).await
+    }
+
+    /// Waits before asking again what became of the batch, or hands the error back if the time is
+    /// up. Asking is no resend.
+    pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
+        let policy = &self.options.resend;
+        let left = policy.give_up_after.saturating_sub(self.since.elapsed());
+        if left.is_zero() {
+            return Err(error);
+        }
+        self.waits += 1;
+        // The last try comes when the time is up, so that none of it is given away.
+        let wait = policy.backoff.delay(self.waits).min(left);
+        self.announce(wait, &error);
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+
+    /// The error of a batch that is given up and is certainly not stored.
+    pub(crate) fn gave_up(&self, source: Error) -> SendError {
+        SendError::GaveUp {
+            topic: self.batch.topic.clone(),
+            messages: self.batch.messages.len(),
+            tries: self.pauses + 1,
+            elapsed: self.since.elapsed(),
+            source,
+        }
+    }
+
+    /// The error of a batch of which nobody knows whether it is stored.
+    pub(crate) fn unknown(&self, reason: String) -> SendError {
+        let Batch { topic, messages } = self.batch;
+        SendError::Unknown { topic: topic.clone(), messages: messages.len(), reason }
+    }
+
+    fn announce(&self, wait: Duration, error: &Error) {
+        let Batch { topic, messages } = self.batch;
+        tracing::warn!(
+            topic.name = %topic,
+            batch.messages = messages.len(),
+            resend.wait_ms = wait.as_millis(),
+            resend.elapsed_ms = self.since.elapsed().as_millis(),
+            %error,
+            "A batch is not acknowledged yet and will be tried again."
+        );
+        self.tell(Progress::Waiting { topic, messages: messages.len(), wait, error });
+    }
+
+    fn tell(&self, progress: Progress<'_>) {
+        if let Some(listener) = &self.options.on_progress {
+            listener.tell(progress);
+        }
+    }
+}

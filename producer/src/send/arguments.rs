@@ -1,0 +1,100 @@
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use producer::{ProducerOptions, ResendPolicy};
+use queue_core::{Priority, TopicName};
+use queue_service::args::{ServerArgs, ServiceArgs};
+
+use super::pace::Rate;
+
+/// Sends messages to a topic: bodies from the arguments, the lines of a file, or NDJSON.
+///
+/// Messages are stored in the order of the input. Exit status: 0 if all were sent, 1 if not,
+/// 128 + the signal's number if a signal left input unsent.
+#[derive(Debug, Args)]
+#[command(override_usage = "producer send [OPTIONS] TOPIC BODY...\n       \
+    producer send [OPTIONS] TOPIC --lines FILE [--null]\n       \
+    producer send [OPTIONS] TOPIC --ndjson FILE [--skip-bad]")]
+#[command(group = clap::ArgGroup::new("input").required(true).args(["bodies", "lines", "ndjson"]))]
+pub(crate) struct Arguments {
+    /// Where the messages go.
+    pub(super) topic: TopicName,
+    /// A body each; bytes as the shell gives them. Put `--` before bodies that begin with `-`.
+    #[arg(value_name = "BODY")]
+    pub(super) bodies: Vec<OsString>,
+    /// Each line of FILE (`-`: standard input) is a body, without its newline. Empty lines are
+    /// empty bodies.
+    #[arg(long, value_name = "FILE")]
+    pub(super) lines: Option<PathBuf>,
+    /// Lines end with NUL instead of a newline, as file names of `find -print0`.
+    #[arg(long, requires = "lines")]
+    pub(super) null: bool,
+    /// Each line of FILE (`-`: standard input) is a JSON object: the body as `body` (text), `json`
+    /// (any value, sent as it is written) or `body_base64`; optionally `msg_id`, `priority`,
+    /// `key`, `biz_id`, `headers`.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ndjson: Option<PathBuf>,
+    /// Go on after a line that is no message, or a message that the topic refuses. It is reported
+    /// and counted as failed all the same.
+    #[arg(long)]
+    pub(super) skip_bad: bool,
+    /// Priority, 0 (first) to 9 (last) [default: 5].
+    #[arg(long, value_name = "0-9")]
+    pub(super) priority: Option<Priority>,
+    /// Ordering key.
+    #[arg(long)]
+    pub(super) key: Option<OsString>,
+    /// A header; may be given several times.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    pub(super) headers: Vec<(String, String)>,
+    /// The most messages in one transaction.
+    #[arg(long, value_name = "N", default_value = "500", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) batch: u32,
+    /// The most messages a second [default: no limit].
+    #[arg(long, value_name = "N/s")]
+    pub(super) rate: Option<Rate>,
+    /// How often a batch is tried again at most [default: as often as --give-up-after allows].
+    #[arg(long, value_name = "N")]
+    pub(super) max_resends: Option<u32>,
+    /// For how long a batch is tried.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub(super) give_up_after: Duration,
+    /// Create the topic if it does not exist.
+    #[arg(long)]
+    pub(super) auto_create_topics: bool,
+    /// Print the summary as a JSON object.
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+impl Arguments {
+    pub(super) fn producer_options(&self) -> ProducerOptions {
+        let resend = ResendPolicy {
+            max_resends: self.max_resends,
+            give_up_after: self.give_up_after,
+            ..ResendPolicy::default()
+        };
+        ProducerOptions {
+            // Batches go one after the other, so that the order of the input is kept.
+            lanes: NonZeroU32::MIN,
+            auto_create_topics: self.auto_create_topics,
+            resend,
+            ..ProducerOptions::default()
+        }
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a header looks like NAME=VALUE")?;
+    if name.is_empty() {
+        return Err("the header has no name".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,53 @@
+use std::io::Write;
+use std::time::Duration;
+
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Progress on standard error, shown only when that is a terminal.
+#[derive(Clone)]
+pub(super) struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    /// For an input of `size` bytes, or one that has no known end.
+    pub(super) fn new(size: Option<u64>) -> Self {
+        let template = match size {
+            Some(_) => "{bar:30} {percent:>3}%  {msg}  {elapsed}, {eta} to go",
+            None => "{spinner}  {msg}  {elapsed}",
+        };
+        let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar }
+    }
+
+    pub(super) fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden() }
+    }
+
+    /// So many messages are sent, up to this byte of the input.
+    pub(super) fn sent(&self, messages: u64, end: u64) {
+        self.bar.set_position(end);
+        self.bar.set_message(format!("{} sent", HumanCount(messages)));
+    }
+
+    /// Something keeps the messages from being sent.
+    pub(super) fn waiting(&self, why: &str) {
+        self.bar.set_message(format!("waiting: {why}"));
+    }
+
+    /// One line on standard error, clear of the bar.
+    pub(super) fn say(&self, sentence: &str) {
+        self.bar.suspend(|| {
+            // Standard error may be closed; there is nobody left to tell.
+            drop(writeln!(std::io::stderr(), "producer: {sentence}"));
+        });
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

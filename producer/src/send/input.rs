@@ -1,0 +1,212 @@
+//! Where messages come from.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use queue_core::{Headers, NewMessage, Priority};
+
+use super::arguments::Arguments;
+use super::intake::{Intake, Item};
+use super::ndjson;
+
+/// The longest line: the largest packet that either server can be set to take.
+const LINE_LIMIT: u64 = 1024 * 1024 * 1024;
+
+/// What every message gets that does not say otherwise.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Template {
+    pub(super) priority: Priority,
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) headers: Headers,
+}
+
+impl Template {
+    pub(super) fn new(arguments: &Arguments) -> Self {
+        Self {
+            priority: arguments.priority.unwrap_or_default(),
+            key: arguments.key.as_ref().map(|key| key.as_bytes().to_vec()),
+            headers: arguments.headers.iter().cloned().collect(),
+        }
+    }
+
+    pub(super) fn message(&self, body: Vec<u8>) -> NewMessage {
+        let mut message = NewMessage::new(body).with_priority(self.priority);
+        message.key.clone_from(&self.key);
+        message.headers.clone_from(&self.headers);
+        message
+    }
+}
+
+/// The input, opened.
+pub(super) struct Input {
+    source: Source,
+    template: Template,
+    /// How people find a piece of it again: `line` or `body`.
+    unit: &'static str,
+    name: String,
+    size: Option<u64>,
+}
+
+enum Source {
+    Bodies(Vec<OsString>),
+    Lines { reader: Box<dyn Read + Send>, format: Format },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Newline,
+    Nul,
+    Ndjson,
+}
+
+impl Input {
+    /// Opens what the arguments name.
+    pub(super) fn open(arguments: &mut Arguments) -> anyhow::Result<Self> {
+        let template = Template::new(arguments);
+        let (file, format) = match (&arguments.lines, &arguments.ndjson) {
+            (Some(file), _) if arguments.null => (file, Format::Nul),
+            (Some(file), _) => (file, Format::Newline),
+            (None, Some(file)) => (file, Format::Ndjson),
+            (None, None) => {
+                let source = Source::Bodies(std::mem::take(&mut arguments.bodies));
+                let name = "the arguments".to_owned();
+                return Ok(Self { source, template, unit: "Body", name, size: None });
+            }
+        };
+        let (reader, name, size) = open(file)?;
+        Ok(Self { source: Source::Lines { reader, format }, template, unit: "Line", name, size })
+    }
+
+    /// The place of an item, for people.
+    pub(super) fn place(&self) -> impl Fn(u64) -> String + use<> {
+        let (unit, name) = (self.unit, self.name.clone());
+        move |number| format!("{unit} {number} of {name}")
+    }
+
+    /// Its size in bytes, if it is a file.
+    pub(super) fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// Whether it may be long.
+    pub(super) fn is_file_or_pipe(&self) -> bool {
+        matches!(self.source, Source::Lines { .. })
+    }
+
+    /// Reads all of it into `intake`, on a thread of its own: a read from a terminal or a pipe
+    /// cannot be interrupted and must not hold the process at its end.
+    pub(super) fn read_into(self, intake: Arc<Intake>) -> anyhow::Result<()> {
+        let read = move || {
+            let end = match self.source {
+                Source::Bodies(bodies) => {
+                    put_bodies(bodies, &self.template, &intake);
+                    Ok(())
+                }
+                Source::Lines { reader, format } => {
+                    put_lines(reader, format, &self.template, &intake)
+                        .with_context(|| format!("Cannot read {}", self.name))
+                }
+            };
+            intake.end(end);
+        };
+        std::thread::Builder::new()
+            .name("read-input".to_owned())
+            .spawn(read)
+            .context("Cannot start the thread that reads the input")?;
+        Ok(())
+    }
+}
+
+fn open(file: &Path) -> anyhow::Result<(Box<dyn Read + Send>, String, Option<u64>)> {
+    if file == Path::new("-") {
+        return Ok((Box::new(std::io::stdin()), "standard input".to_owned(), None));
+    }
+    let name = file.display().to_string();
+    let opened = File::open(file).with_context(|| format!("Cannot open {name}"))?;
+    let about = opened.metadata().with_context(|| format!("Cannot open {name}"))?;
+    if about.is_dir() {
+        bail!("{name} is a directory: name a file, or - for standard input");
+    }
+    let size = about.is_file().then_some(about.len());
+    Ok((Box::new(opened), name, size))
+}
+
+fn put_bodies(bodies: Vec<OsString>, template: &Template, intake: &Intake) {
+    for (number, body) in (1..).zip(bodies) {
+        let message = Ok(template.message(body.into_vec()));
+        if !intake.put(Item { number, end: 0, message }) {
+            return;
+        }
+    }
+}
+
+fn put_lines(
+    reader: Box<dyn Read + Send>,
+    format: Format,
+    template: &Template,
+    intake: &Intake,
+) -> anyhow::Result<()> {
+    let mut reader = BufReader::with_capacity(256 * 1024, reader);
+    let delimiter = if format == Format::Nul { 0 } else { b'\n' };
+    let mut end = 0;
+    for number in 1.. {
+        let mut line = Vec::new();
+        let read = reader.by_ref().take(LINE_LIMIT + 1).read_until(delimiter, &mut line)?;
+        if read == 0 {
+            break;
+        }
+        if line.last() == Some(&delimiter) {
+            line.pop();
+        } else if line.len() as u64 > LINE_LIMIT {
+            bail!("line {number} is longer than 1 GiB, which no server takes");
+        }
+        end += read as u64;
+        let message = match format {
+            Format::Newline | Format::Nul => Ok(template.message(line)),
+            // A blank line separates nothing.
+            Format::Ndjson if line.trim_ascii().is_empty() => continue,
+            Format::Ndjson => ndjson::parse(&line, template),
+        };
+        if !intake.put(Item { number, end, message }) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn bodies(input: &'static [u8], format: Format) -> Vec<Vec<u8>> {
+        let intake = Intake::default();
+        let read = put_lines(Box::new(input), format, &Template::default(), &intake);
+        intake.end(read);
+        let items = intake.take(100).await.expect("it can be read");
+        items.into_iter().map(|item| item.message.expect("a message").body).collect()
+    }
+
+    #[tokio::test]
+    async fn a_line_is_a_body_byte_for_byte_with_or_without_a_last_newline() {
+        let expected: [&[u8]; 4] = [b"a", b"", b"\xff\r", b"z"];
+        assert_eq!(bodies(b"a\n\n\xff\r\nz", Format::Newline).await, expected);
+        assert_eq!(bodies(b"a\n\n\xff\r\nz\n", Format::Newline).await, expected);
+    }
+
+    #[tokio::test]
+    async fn names_that_end_with_nul_may_hold_newlines() {
+        let expected: [&[u8]; 2] = [b"a\nb", b"\xfe"];
+        assert_eq!(bodies(b"a\nb\0\xfe\0", Format::Nul).await, expected);
+    }
+
+    #[tokio::test]
+    async fn blank_lines_of_ndjson_are_no_messages() {
+        let expected: [&[u8]; 2] = [b"1", b"2"];
+        assert_eq!(bodies(b"{\"body\":\"1\"}\n \n{\"json\":2}\n", Format::Ndjson).await, expected);
+    }
+}

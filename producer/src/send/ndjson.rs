@@ -1,0 +1,117 @@
+//! A message as a line of JSON.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use queue_core::{Headers, MsgId, NewMessage, Priority};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::input::Template;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    body: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    json: Option<Box<RawValue>>,
+    body_base64: Option<String>,
+    msg_id: Option<MsgId>,
+    priority: Option<Priority>,
+    key: Option<String>,
+    biz_id: Option<String>,
+    headers: Option<Headers>,
+}
+
+/// A value that is there, also `null`.
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(value).map(Some)
+}
+
+/// Reads one line; what it does not say is as the template has it. The error says what is wrong,
+/// as the end of a sentence.
+pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, String> {
+    let record: Record = serde_json::from_slice(line)
+        .map_err(|error| error.to_string().replace(" at line 1 column ", " at column "))?;
+    let body = match (record.body, record.json, record.body_base64) {
+        (Some(text), None, None) => text.into_bytes(),
+        (None, Some(json), None) => json.get().as_bytes().to_vec(),
+        (None, None, Some(text)) => {
+            STANDARD.decode(text).map_err(|error| format!("body_base64: {error}"))?
+        }
+        _ => return Err("it needs one of body, json and body_base64".to_owned()),
+    };
+    let mut message = template.message(body);
+    if let Some(msg_id) = record.msg_id {
+        message.msg_id = msg_id;
+    }
+    if let Some(priority) = record.priority {
+        message.priority = priority;
+    }
+    if let Some(key) = record.key {
+        message.key = Some(key.into_bytes());
+    }
+    message.biz_id = record.biz_id.map(String::into_bytes);
+    if let Some(headers) = record.headers {
+        message.headers.0.extend(headers.0);
+    }
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(line: &str) -> Result<Vec<u8>, String> {
+        parse(line.as_bytes(), &Template::default()).map(|message| message.body)
+    }
+
+    #[test]
+    fn a_body_is_text_json_as_written_or_base64() {
+        assert_eq!(body(r#"{"body":"a\nb"}"#), Ok(b"a\nb".to_vec()));
+        let json = r#"{"json": {"b":1.10, "a":12345678901234567890123}}"#;
+        assert_eq!(body(json), Ok(br#"{"b":1.10, "a":12345678901234567890123}"#.to_vec()));
+        assert_eq!(body(r#"{"json":null}"#), Ok(b"null".to_vec()));
+        assert_eq!(body(r#"{"body_base64":"/wA="}"#), Ok(vec![0xff, 0]));
+    }
+
+    #[test]
+    fn the_line_goes_before_the_template() {
+        let template = Template {
+            priority: Priority::FIRST,
+            key: Some(b"k".to_vec()),
+            headers: Headers::from_iter([("a", "1"), ("b", "1")]),
+        };
+        let plain = parse(br#"{"body":""}"#, &template).expect("a message");
+        assert_eq!((plain.priority, plain.key), (Priority::FIRST, Some(b"k".to_vec())));
+        let line = br#"{"body":"","priority":9,"key":"x","biz_id":"o-1","headers":{"b":"2"},
+            "msg_id":"0199f5a0-0000-7000-8000-000000000001"}"#;
+        let full = parse(line, &template).expect("a message");
+        assert_eq!(full.priority, Priority::LAST);
+        assert_eq!(full.key.as_deref(), Some(&b"x"[..]));
+        assert_eq!(full.biz_id.as_deref(), Some(&b"o-1"[..]));
+        assert_eq!(full.headers, Headers::from_iter([("a", "1"), ("b", "2")]));
+        assert_eq!(full.msg_id.to_string(), "0199f5a0-0000-7000-8000-000000000001");
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_says_why() {
+        for (line, why) in [
+            ("", "EOF"),
+            ("[]", "invalid length"),
+            (r#"{"body":"a""#, "EOF"),
+            (r#"{}"#, "one of body, json and body_base64"),
+            (r#"{"body":"a","json":1}"#, "one of body, json and body_base64"),
+            (r#"{"body":"a","prio":1}"#, "unknown field `prio`"),
+            (r#"{"body":"a","priority":12}"#, "Priority 12 does not exist"),
+            (r#"{"body":"a","msg_id":"x"}"#, "UUID"),
+            (r#"{"body":"a","headers":{"a":1}}"#, "expected a string"),
+            (r#"{"body_base64":"?"}"#, "body_base64"),
+            ("{\"body\":\"\u{fffd}", "EOF"),
+        ] {
+            let error = body(line).expect_err(line);
+            assert!(error.contains(why), "{line}: {error}");
+            assert!(!error.contains("at line"), "{line}: {error}");
+        }
+        assert!(parse(b"{\"body\":\"\xff\"}", &Template::default()).is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! The library while connections break: nothing acknowledged is lost, nothing is stored twice.
+
+#![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod setup;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use producer::{Producer, ProducerOptions, ResendPolicy, SendError};
+use queue_core::store::lane;
+use queue_core::{MsgId, NewMessage, TopicName};
+use queue_test::TestDatabase;
+use queue_test::proxy::FaultProxy;
+use setup::{Told, errors, lanes, messages, stored, stored_ids};
+use tokio::sync::mpsc;
+
+/// Every statement of a batch's transaction, as it begins on the wire.
+const STATEMENTS: [&str; 5] =
+    ["BEGIN", "SELECT `queue_topic`", "UPDATE queue_lane", "INSERT INTO queue_message", "COMMIT"];
+
+/// A topic, a proxy in front of its server, and a producer that sends through the proxy.
+struct Broken {
+    database: TestDatabase,
+    topic: TopicName,
+    proxy: FaultProxy,
+    producer: Producer,
+}
+
+impl Broken {
+    async fn new(options: ProducerOptions) -> Self {
+        let database = TestDatabase::new().await;
+        let topic = database.topic("mail").await.name;
+        let proxy = FaultProxy::start(database.url()).await;
+        let producer =
+            Producer::connect(proxy.url(database.url()), options).await.expect("connected");
+        Self { database, topic, proxy, producer }
+    }
+
+    /// A send of one message, under way.
+    fn send(&self) -> tokio::task::JoinHandle<Result<MsgId, SendError>> {
+        let (producer, topic) = (self.producer.clone(), self.topic.clone());
+        tokio::spawn(async move { producer.send(&topic, NewMessage::new("x")).await })
+    }
+
+    async fn stored(&self) -> usize {
+        stored(&self.database, "mail").await.len()
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_reply_to_commit_is_lost_is_stored_once_and_not_sent_again() {
+    let told = Told::default();
+    let broken = Broken::new(told.options()).await;
+    broken.proxy.drop_reply_after("COMMIT");
+    let batch = messages(100);
+    let ids: Vec<MsgId> = batch.iter().map(|message| message.msg_id).collect();
+    broken.producer.send_all(&broken.topic, batch).await.expect("acknowledged");
+    broken.proxy.sprung().await;
+    assert_eq!(stored_ids(&broken.database, "mail").await, ids);
+    assert_eq!(told.resends(), 0, "the lane said that it was committed");
+    broken.send().await.expect("no panic").expect("the lane goes on");
+    assert_eq!(broken.stored().await, 101);
+}
+
+#[tokio::test]
+async fn a_batch_cut_off_before_its_commit_is_sent_again_and_stored_once() {
+    let told = Told::default();
+    let broken = Broken::new(told.options()).await;
+    broken.proxy.cut_before("COMMIT");
+    let batch = messages(100);
+    let ids: Vec<MsgId> = batch.iter().map(|message| message.msg_id).collect();
+    broken.producer.send_all(&broken.topic, batch).await.expect("acknowledged");
+    broken.proxy.sprung().await;
+    assert_eq!(stored_ids(&broken.database, "mail").await, ids);
+    assert_eq!(told.resends(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_at_any_statement_costs_nothing_and_doubles_nothing() {
+    for statement in STATEMENTS {
+        for arm in [FaultProxy::drop_reply_after, FaultProxy::cut_before] {
+            let broken = Broken::new(ProducerOptions::default()).await;
+            arm(&broken.proxy, statement);
+            broken.send().await.expect("no panic").expect("acknowledged");
+            broken.proxy.sprung().await;
+            assert_eq!(broken.stored().await, 1, "{statement}");
+            broken.send().await.expect("no panic").expect("acknowledged");
+            assert_eq!(broken.stored().await, 2, "{statement}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_commit_still_on_its_way_is_waited_for_never_overtaken() {
+    let (options, mut errors) = errors();
+    let broken = Broken::new(options).await;
+    broken.proxy.strand("COMMIT");
+    let send = broken.send();
+    broken.proxy.sprung().await;
+    // The producer has asked its lane, which the stranded transaction holds.
+    let waited_for = errors.recv().await.expect("a wait");
+    assert!(waited_for.contains("Lock wait timeout"), "{waited_for}");
+    assert_eq!(broken.stored().await, 0);
+    broken.proxy.release();
+    send.await.expect("no panic").expect("acknowledged");
+    assert_eq!(broken.stored().await, 1);
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrives_is_dropped_by_the_server_and_the_batch_sent_again() {
+    let told = Told::default();
+    let options = ProducerOptions { lease: Duration::from_secs(2), ..told.options() };
+    let broken = Broken::new(options).await;
+    broken.proxy.strand("COMMIT");
+    broken.send().await.expect("no panic").expect("acknowledged");
+    assert_eq!((broken.stored().await, told.resends()), (1, 1));
+    // Too late: the server has ended that session.
+    broken.proxy.release();
+    broken.send().await.expect("no panic").expect("acknowledged");
+    assert_eq!(broken.stored().await, 2);
+}
+
+#[tokio::test]
+async fn behind_a_cut_cable_a_send_waits_for_the_network_and_is_stored_once() {
+    let (options, mut errors) = errors();
+    let options = ProducerOptions { lease: Duration::from_secs(1), ..options };
+    let broken = Broken::new(options).await;
+    broken.proxy.blackhole();
+    let send = broken.send();
+    let error = errors.recv().await.expect("a wait");
+    assert_eq!(error, "send the batch failed: no answer within 1000 ms");
+    broken.proxy.pass();
+    send.await.expect("no panic").expect("acknowledged");
+    assert_eq!(broken.stored().await, 1);
+}
+
+#[tokio::test]
+async fn a_server_that_stays_away_is_given_up_and_nothing_is_stored() {
+    let policy =
+        ResendPolicy { give_up_after: Duration::from_millis(300), ..ResendPolicy::default() };
+    let broken =
+        Broken::new(ProducerOptions { resend: policy, ..ProducerOptions::default() }).await;
+    broken.proxy.refuse();
+    let given_up = broken.send().await.expect("no panic");
+    let Err(SendError::GaveUp { messages: 1, tries: 2.., .. }) = given_up else {
+        panic!("{given_up:?}")
+    };
+    broken.proxy.pass();
+    assert_eq!(broken.stored().await, 0);
+    broken.send().await.expect("no panic").expect("the producer lives on");
+}
+
+#[tokio::test]
+async fn no_more_resends_are_made_than_are_allowed() {
+    let policy = ResendPolicy { max_resends: Some(2), ..ResendPolicy::default() };
+    let told = Told::default();
+    let broken = Broken::new(ProducerOptions { resend: policy, ..told.options() }).await;
+    broken.proxy.refuse();
+    let given_up = broken.send().await.expect("no panic");
+    assert!(matches!(given_up, Err(SendError::GaveUp { tries: 3, .. })), "{given_up:?}");
+    assert_eq!(told.waits(), 2);
+}
+
+#[tokio::test]
+async fn a_commit_nobody_can_ask_about_is_reported_as_unknown() {
+    let policy =
+        ResendPolicy { give_up_after: Duration::from_millis(300), ..ResendPolicy::default() };
+    let broken =
+        Broken::new(ProducerOptions { resend: policy, ..ProducerOptions::default() }).await;
+    broken.proxy.drop_reply_after("COMMIT");
+    broken.proxy.refuse_new();
+    let unknown = broken.send().await.expect("no panic");
+    assert!(matches!(unknown, Err(SendError::Unknown { messages: 1, .. })), "{unknown:?}");
+    broken.proxy.pass();
+    assert_eq!(broken.stored().await, 1, "this one was committed");
+    broken.send().await.expect("no panic").expect("the next goes through another lane");
+    assert_eq!(broken.stored().await, 2);
+}
+
+#[tokio::test]
+async fn a_lane_that_vanishes_while_a_commit_is_in_doubt_leaves_it_unknown() {
+    let (options, mut errors) = errors();
+    let broken = Broken::new(options).await;
+    broken.proxy.drop_reply_after("COMMIT");
+    broken.proxy.refuse_new();
+    let send = broken.send();
+    errors.recv().await.expect("a wait");
+    let mut conn = broken.database.connect().await;
+    for id in lanes(&broken.database).await {
+        lane::close(&mut conn, id).await.expect("removed");
+    }
+    broken.proxy.pass();
+    let unknown = send.await.expect("no panic");
+    assert!(matches!(unknown, Err(SendError::Unknown { .. })), "{unknown:?}");
+    assert_eq!(broken.stored().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_two_senders_over_a_network_that_breaks_again_and_again_lose_and_double_nothing() {
+    let lanes = NonZeroU32::new(8).expect("not zero");
+    let broken =
+        Arc::new(Broken::new(ProducerOptions { lanes, ..ProducerOptions::default() }).await);
+    let (acknowledged, mut acknowledgements) = mpsc::unbounded_channel();
+    for _ in 0..32 {
+        let (broken, acknowledged) = (Arc::clone(&broken), acknowledged.clone());
+        tokio::spawn(async move {
+            for message in messages(20) {
+                let sent = broken.producer.send(&broken.topic, message).await;
+                drop(acknowledged.send(sent));
+            }
+        });
+    }
+    drop(acknowledged);
+    let mut sent = Vec::new();
+    while let Some(id) = acknowledgements.recv().await {
+        sent.push(id.expect("acknowledged"));
+        match sent.len() % 30 {
+            10 => broken.proxy.drop_reply_after("COMMIT"),
+            20 => broken.proxy.cut_before("COMMIT"),
+            0 => broken.proxy.reset(),
+            _ => {}
+        }
+    }
+    assert_eq!(sent.len(), 640);
+    let mut found = stored_ids(&broken.database, "mail").await;
+    sent.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, sent);
+}

@@ -1,0 +1,114 @@
+//! The library while its server restarts and crashes.
+
+#![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod setup;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use producer::Producer;
+use queue_core::connection::ServerUrl;
+use queue_core::{MsgId, NewMessage, TopicName, doctor, migration};
+use queue_test::TestDatabase;
+use setup::{Told, stored_ids, until};
+
+/// How many messages are sent, by so many senders, one after the other each.
+const MESSAGES: usize = 5000;
+const SENDERS: usize = 16;
+
+/// A server of this test's own, of the kind that `QUEUE_URL` has; removed in the end.
+struct DevServer {
+    kind: &'static str,
+    name: String,
+    url: ServerUrl,
+}
+
+impl DevServer {
+    async fn start() -> Self {
+        let url = std::env::var("QUEUE_URL").expect("QUEUE_URL names the server to test on");
+        let url = ServerUrl::new(&url).expect("a URL");
+        let product = doctor::examine(&url).await.expect("the server answers").server;
+        let kind = if product.contains("MariaDB") { "mariadb" } else { "mysql" };
+        let name = format!("producer-restart-{}", std::process::id());
+        let said = ops(kind, &name, "start");
+        let own = said.lines().find_map(|line| line.strip_prefix("QUEUE_URL=")).expect("its URL");
+        Self { kind, name, url: ServerUrl::new(own).expect("a URL") }
+    }
+
+    /// Runs a command of `ops/dev-server` on it, while the senders go on.
+    async fn run(&self, command: &'static str) {
+        let (kind, name) = (self.kind, self.name.clone());
+        tokio::task::spawn_blocking(move || ops(kind, &name, command)).await.expect("no panic");
+    }
+}
+
+impl Drop for DevServer {
+    fn drop(&mut self) {
+        ops(self.kind, &self.name, "stop");
+    }
+}
+
+fn ops(kind: &str, name: &str, command: &str) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops/dev-server");
+    let ran = Command::new(script)
+        .args([command, "--server", kind, "--name", name])
+        .output()
+        .expect("ops/dev-server can be run");
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() || std::thread::panicking(), "dev-server {command}: {errors}");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_and_a_crash_of_the_server_lose_and_double_no_message() {
+    let server = DevServer::start().await;
+    let database = TestDatabase::empty_on(&server.url).await;
+    migration::run(database.url()).await.expect("migrated");
+    let topic = database.topic("mail").await.name;
+    let told = Told::default();
+    let producer =
+        Producer::connect(database.url().clone(), told.options()).await.expect("connected");
+    let acknowledged = Arc::new(AtomicUsize::new(0));
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|n| {
+            let share = MESSAGES / SENDERS + usize::from(n < MESSAGES % SENDERS);
+            tokio::spawn(send(producer.clone(), topic.clone(), share, Arc::clone(&acknowledged)))
+        })
+        .collect();
+    for (command, at) in [("restart", MESSAGES / 4), ("crash", MESSAGES / 2)] {
+        let reached = async || acknowledged.load(Ordering::SeqCst) >= at;
+        until("a part of the messages is acknowledged", reached).await;
+        server.run(command).await;
+    }
+    server.run("restart").await;
+    let mut sent = Vec::new();
+    for sender in senders {
+        sent.extend(sender.await.expect("no panic"));
+    }
+    producer.close().await;
+    assert!(told.waits() >= 2, "the senders felt both");
+    assert_eq!(sent.len(), MESSAGES);
+    let mut found = stored_ids(&database, "mail").await;
+    sent.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found.len(), MESSAGES);
+    assert!(found == sent, "what is stored is not what was acknowledged");
+}
+
+async fn send(
+    producer: Producer,
+    topic: TopicName,
+    n: usize,
+    acknowledged: Arc<AtomicUsize>,
+) -> Vec<MsgId> {
+    let mut ids = Vec::with_capacity(n);
+    for n in 0..n {
+        let message = NewMessage::new(n.to_string());
+        ids.push(producer.send(&topic, message).await.expect("acknowledged"));
+        acknowledged.fetch_add(1, Ordering::SeqCst);
+    }
+    ids
+}

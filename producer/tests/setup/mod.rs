@@ -1,0 +1,104 @@
+//! What the tests of the producer share. Each of them uses a part of it.
+
+#![allow(dead_code)]
+#![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel::QueryDsl;
+use producer::{ProducerOptions, Progress, ProgressListener};
+use queue_core::schema::queue_lane;
+use queue_core::store::inspect::{Peeked, peek};
+use queue_core::store::lane::LaneId;
+use queue_core::{MsgId, NewMessage, TopicName, store};
+use queue_test::TestDatabase;
+use tokio::sync::mpsc;
+
+/// How long an event may take before a test fails: far more than it ever does.
+const EVENT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// So many messages, their numbers as bodies.
+pub(crate) fn messages(n: usize) -> Vec<NewMessage> {
+    (0..n).map(|n| NewMessage::new(n.to_string())).collect()
+}
+
+/// What is stored in the topic, in order.
+pub(crate) async fn stored(database: &TestDatabase, topic: &str) -> Vec<Peeked> {
+    let mut conn = database.connect().await;
+    let topic = TopicName::new(topic).expect("a name");
+    match store::topic::find(&mut conn, &topic).await.expect("read") {
+        Some(topic) => peek(&mut conn, topic.id, 1_000_000).await.expect("read"),
+        None => Vec::new(),
+    }
+}
+
+/// The ids of what is stored in the topic, in order.
+pub(crate) async fn stored_ids(database: &TestDatabase, topic: &str) -> Vec<MsgId> {
+    stored(database, topic).await.iter().map(|row| row.msg_id).collect()
+}
+
+/// The lanes there are.
+pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
+    use diesel_async::RunQueryDsl;
+    let mut conn = database.connect().await;
+    let ids: Vec<Vec<u8>> =
+        queue_lane::table.select(queue_lane::id).load(&mut conn).await.expect("read");
+    ids.iter().map(|id| LaneId(uuid::Uuid::from_slice(id).expect("16 bytes"))).collect()
+}
+
+/// How many lanes there are.
+pub(crate) async fn lane_count(database: &TestDatabase) -> usize {
+    lanes(database).await.len()
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < EVENT_DEADLINE, "still waiting until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What a producer told about its progress.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    waits: Arc<AtomicUsize>,
+    resends: Arc<AtomicUsize>,
+}
+
+impl Told {
+    /// Options with a listener that counts.
+    pub(crate) fn options(&self) -> ProducerOptions {
+        let told = self.clone();
+        let listener = ProgressListener::new(move |progress| {
+            let count = match progress {
+                Progress::Waiting { .. } => &told.waits,
+                _ => &told.resends,
+            };
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        ProducerOptions { on_progress: Some(listener), ..ProducerOptions::default() }
+    }
+
+    pub(crate) fn waits(&self) -> usize {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn resends(&self) -> usize {
+        self.resends.load(Ordering::SeqCst)
+    }
+}
+
+/// The errors that a producer waits after, as they come.
+pub(crate) fn errors() -> (ProducerOptions, mpsc::UnboundedReceiver<String>) {
+    let (sender, errors) = mpsc::unbounded_channel();
+    let listener = ProgressListener::new(move |progress| {
+        if let Progress::Waiting { error, .. } = progress {
+            drop(sender.send(error.to_string()));
+        }
+    });
+    (ProducerOptions { on_progress: Some(listener), ..ProducerOptions::default() }, errors)
+}
