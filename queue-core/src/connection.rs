@@ -1,5 +1,5 @@
-//! Connections: where to connect ([`ServerUrl`]), how ([`connect()`]), and the two ways to hold one:
-//! a [`Session`] of one's own, or a [`Pool`].
+//! Connections: where to connect ([`ServerUrl`]), how ([`connect()`]), and the two ways to hold
+//! one: a [`Session`] of one's own, or a [`Pool`].
 //!
 //! A dropped query leaves its reply unread, and the next query on that connection would read it
 //! (history H26). So both ways own the connection for the length of a call and give it back only

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The longest source file, in lines. Beyond it there is a noun to split by.
 const LONGEST_FILE: usize = 400;
+const LONGEST_TESTS: usize = 500;
 
 /// The longest line, in characters, as in rustfmt.toml.
 const LONGEST_LINE: usize = 100;
@@ -118,7 +119,9 @@ fn source_files_are_short_and_their_lines_too() {
     let mut violations = Vec::new();
     for file in sources() {
         let lines = file.text.lines().count();
-        if lines > LONGEST_FILE {
+        // A file of tests is a list of cases, which a reader looks up one at a time.
+        let longest = if file.name().contains("/tests/") { LONGEST_TESTS } else { LONGEST_FILE };
+        if lines > longest {
             violations.push(format!("{}: {lines} lines", file.name()));
         }
         for (number, line) in (1..).zip(file.text.lines()) {
@@ -129,7 +132,7 @@ fn source_files_are_short_and_their_lines_too() {
             }
         }
     }
-    none_of("Files have at most 400 lines of 100 characters", violations);
+    none_of("Files have at most 400 lines (tests 500) of 100 characters", violations);
 }
 
 #[test]

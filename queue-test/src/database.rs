@@ -1,48 +1,161 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect};
+use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
+use url::Url;
 use uuid::Uuid;
 
-/// What tests prefix their databases with.
-const PREFIX: &str = "queue_test_";
+use crate::{aside, server};
 
-/// A database of its own on the server of `QUEUE_URL`, migrated, dropped in the end.
+/// What the names of test databases begin with.
+pub(crate) const PREFIX: &str = "queue_test_";
+
+/// What the names of test accounts begin with: MySQL gives an account's name 32 characters.
+pub(crate) const ACCOUNT_PREFIX: &str = "qt_";
+
+/// What the names of the accounts made for `database` begin with.
+pub(crate) fn account_stem(database: &str) -> String {
+    let id = database.strip_prefix(PREFIX).unwrap_or(database);
+    format!("{ACCOUNT_PREFIX}{}_", id.chars().take(20).collect::<String>())
+}
+
+/// A database of its own on the server of `QUEUE_URL`, with the queue's tables in it; dropped with
+/// this value, also while a failing test unwinds.
+///
+/// The account of `QUEUE_URL` must be allowed to create and drop databases whose names begin with
+/// `queue_test_`. Connections that still use the database at its end are killed.
+#[derive(Debug)]
 pub struct TestDatabase {
     url: ServerUrl,
+    accounts: AtomicU32,
 }
 
 impl TestDatabase {
-    /// Makes the database.
+    /// Makes the database. Works on every kind of tokio runtime.
     ///
     /// # Panics
     /// Without a server: `QUEUE_URL` says where it is (`ops/test` starts one).
-    #[allow(clippy::expect_used)]
     pub async fn new() -> Self {
         let server = std::env::var("QUEUE_URL")
             .expect("QUEUE_URL names the server to test on; run the tests by ./ops/test");
         let server = ServerUrl::new(&server).expect("QUEUE_URL is a database URL");
-        let name = format!("{PREFIX}{}", Uuid::new_v4().simple());
-        let mut conn = connect(&server, SessionKind::Plain).await.expect("the server answers");
-        conn.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database is made");
-        let url = server.with_database(&name).expect("the name stands in a URL");
-        migration::run(&url).await.expect("migrations apply");
-        Self { url }
+        Self::on(&server).await
     }
-    /// Its URL.
+
+    /// Makes the database on the server of `server`: a server of the test's own, which it may stop
+    /// and reconfigure.
+    ///
+    /// # Panics
+    /// If the server cannot be reached or the account may not create databases.
+    pub async fn on(server: &ServerUrl) -> Self {
+        let database = Self::empty_on(server).await;
+        let url = database.url.clone();
+        aside::run(async move || migration::run(&url).await.expect("migrations apply")).await;
+        database
+    }
+
+    /// Makes a database without the queue's tables on the server of `server`, as [`on`](Self::on)
+    /// does: for tests of the migrations.
+    ///
+    /// # Panics
+    /// If the server cannot be reached or the account may not create databases.
+    pub async fn empty_on(server: &ServerUrl) -> Self {
+        let name = format!("{PREFIX}{}", Uuid::new_v4().simple());
+        let url = server.with_database(&name).expect("the name stands in a URL");
+        let mut conn = connect(server, SessionKind::Plain).await.expect("the server answers");
+        server::sweep_once(&mut conn).await;
+        conn.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database is made");
+        Self { url, accounts: AtomicU32::new(0) }
+    }
+
+    /// Its URL, password included.
+    #[must_use]
     pub fn url(&self) -> &ServerUrl {
         &self.url
     }
-    /// A connection to it.
-    #[allow(clippy::expect_used)]
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.url.database()
+    }
+
+    /// Its URL for another account.
+    ///
+    /// # Panics
+    /// If the URL leads through a socket and has no host.
+    #[must_use]
+    pub fn url_as(&self, user: &str, password: &str) -> ServerUrl {
+        let mut url = Url::parse(self.url.expose()).expect("a URL in use");
+        url.set_username(user).expect("a server's URL has a host");
+        url.set_password(Some(password)).expect("a server's URL has a host");
+        ServerUrl::new(url.as_str()).expect("another account leaves it a URL")
+    }
+
+    /// Its URL for a new account that has only these grants, each of the form
+    /// `EXECUTE ON PROCEDURE {}.queue_enqueue` or `PROCESS ON *.*`, where `{}` stands for the
+    /// database. The account goes with the database.
+    ///
+    /// # Panics
+    /// If the account of `QUEUE_URL` may not create or grant.
+    pub async fn account(&self, grants: &[&str]) -> ServerUrl {
+        let n = self.accounts.fetch_add(1, Ordering::Relaxed);
+        let user = format!("{}{n}", account_stem(self.name()));
+        let mut conn = self.connect().await;
+        let create = format!("CREATE USER '{user}'@'%' IDENTIFIED BY 'test'");
+        conn.batch_execute(&create).await.expect("an account is made");
+        for grant in grants {
+            let grant = grant.replace("{}", self.name());
+            conn.batch_execute(&format!("GRANT {grant} TO '{user}'@'%'")).await.expect("granted");
+        }
+        self.url_as(&user, "test")
+    }
+
+    /// A connection to it, set up as the queue's own are.
+    ///
+    /// # Panics
+    /// If the server does not answer.
     pub async fn connect(&self) -> AsyncMysqlConnection {
         connect(&self.url, SessionKind::Plain).await.expect("the server answers")
     }
-    /// A topic.
-    #[allow(clippy::expect_used)]
+
+    /// A new topic with the default settings.
+    ///
+    /// # Panics
+    /// If the name is none, or taken.
     pub async fn topic(&self, name: &str) -> Topic {
+        self.topic_with(name, &TopicSettings::default()).await
+    }
+
+    /// A new topic with these settings.
+    ///
+    /// # Panics
+    /// If the name is none, or taken.
+    pub async fn topic_with(&self, name: &str, settings: &TopicSettings) -> Topic {
         let mut conn = self.connect().await;
         let name = TopicName::new(name).expect("a topic name");
-        store::topic::create(&mut conn, &name, &Default::default()).await.expect("created");
-        store::topic::find(&mut conn, &name).await.expect("read").expect("there")
+        store::topic::create(&mut conn, &name, settings).await.expect("the topic is new");
+        store::topic::find(&mut conn, &name)
+            .await
+            .expect("topics can be read")
+            .expect("it is there")
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let url = self.url.clone();
+        let dropped = aside::run_blocking(async move || {
+            let outside = url.with_database("information_schema").expect("a name for a URL");
+            let mut conn = connect(&outside, SessionKind::Plain).await.expect("the server answers");
+            server::drop_database(&mut conn, url.database())
+                .await
+                .expect("the database is dropped");
+        });
+        // The panic's own words are out already. While a test unwinds, a second one would abort it;
+        // the next run sweeps what is left.
+        assert!(dropped || std::thread::panicking(), "{} was not dropped", self.name());
     }
 }

@@ -1,5 +1,71 @@
-//! A throw-away database for each test, on a real server, and what tests ask of it.
+//! A throw-away queue on a real server for each test, and what tests ask of it.
+//!
+//! Nothing is mocked: a test gets a database of its own on the MySQL or MariaDB server of the
+//! environment variable `QUEUE_URL`, with the queue's tables in it, and your producers and handlers
+//! work on it as they do in production. The database is dropped at the test's end, also when the
+//! test fails; those of test runs that were killed are swept after an hour.
+//!
+//! * [`TestQueue`] is what most tests want: enqueue through your own code, then
+//!   [`assert_enqueued`](TestQueue::assert_enqueued), [`drain`](TestQueue::drain) the topic through
+//!   your handler, and [`advance`](TestQueue::advance) the clock to the next retry.
+//! * [`TestDatabase`] is only the database: for tests that start whole programs.
+//! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server and loses replies,
+//!   cuts connections and swallows packets when it is told to.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use queue_core::handler::{Context, Handler, HandlerError};
+//! use queue_core::store::inspect::Peeked;
+//! use queue_core::{NewMessage, enqueue};
+//! use queue_test::TestQueue;
+//!
+//! struct Greet;
+//!
+//! impl Handler for Greet {
+//!     type Payload = String;
+//!
+//!     async fn handle(&self, context: &Context, name: String) -> Result<(), HandlerError> {
+//!         match context.delivery.failures {
+//!             0 => Err(HandlerError::retry("the mail server is away")),
+//!             _ => Ok(println!("Hello {name}")),
+//!         }
+//!     }
+//! }
+//!
+//! # async fn test() -> Result<(), queue_core::Error> {
+//! let queue = TestQueue::new().await;
+//! let topic = queue.topic("greetings").await;
+//!
+//! // Your code enqueues, in its own transaction if it likes.
+//! let mut conn = queue.connect().await;
+//! enqueue(&mut conn, &topic.name, &NewMessage::json(&"Ada")?).await?;
+//!
+//! queue.assert_enqueued("greetings", 1).await;
+//! queue.assert_enqueued("greetings", |m: &Peeked| m.body == br#""Ada""#).await;
+//!
+//! let report = queue.drain("greetings", &Greet).await;
+//! assert_eq!((report.acked, report.retried), (0, 1));
+//!
+//! queue.advance(Duration::from_secs(60)).await;
+//! assert_eq!(queue.drain("greetings", &Greet).await.acked, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every function here panics with a sentence that says what is wrong: a test that cannot have its
+//! database has failed.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test without its database has failed")]
+
+mod aside;
+mod clock;
 mod database;
+mod drain;
+pub mod proxy;
+mod queue;
+mod server;
 
-pub use database::TestDatabase;
+pub use self::database::TestDatabase;
+pub use self::drain::Drained;
+pub use self::queue::{Expected, TestQueue};

@@ -1,0 +1,23 @@
+//! The fake clock. All time is the server's, so it is not the clock that moves but the times in the
+//! test's own database. The only SQL outside the store: no program may ever run it.
+
+use std::time::Duration;
+
+use diesel::sql_types::{BigInt, Unsigned};
+use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
+
+/// Moves everything that waits for its time closer by `by`.
+pub(crate) async fn advance(
+    conn: &mut AsyncMysqlConnection,
+    by: Duration,
+) -> diesel::QueryResult<()> {
+    let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+    for update in [
+        "UPDATE queue_scheduled SET due_at = due_at - INTERVAL ? MICROSECOND",
+        "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+    ] {
+        let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);
+        update.execute(conn).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use queue_core::connection::{ServerUrl, transaction};
+use queue_core::handler::{Context, Handler, HandlerError, RawHandler, RunOutcome, settlement_for};
+use queue_core::message::Settlement;
+use queue_core::store::claim::walk;
+use queue_core::store::row_set::RowSet;
+use queue_core::store::{floor, scheduled};
+use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use queue_core::{AsyncMysqlConnection, Delivery, Topic};
+use tokio_util::sync::CancellationToken;
+
+/// How many messages one claim takes.
+const CLAIM: u32 = 100;
+
+/// How many due messages one move makes ready.
+const PROMOTE: u32 = 1000;
+
+/// The pause before a claim that found nothing is tried again, while something is ready.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What became of the messages of a topic that was drained.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use = "a drain that nobody looks at proves nothing"]
+pub struct Drained {
+    /// Handled.
+    pub acked: usize,
+    /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
+    /// again.
+    pub retried: usize,
+    /// Dead-lettered.
+    pub dead: usize,
+    /// Not worth handling.
+    pub discarded: usize,
+    /// Given back untouched.
+    pub released: usize,
+    /// Why messages were retried, dead-lettered or discarded, in order.
+    pub reasons: Vec<String>,
+}
+
+impl Drained {
+    fn count(&mut self, settlement: &Settlement) {
+        let (counter, reason) = match settlement {
+            Settlement::Ack => (&mut self.acked, None),
+            Settlement::Retry { error, .. } => (&mut self.retried, Some(error)),
+            Settlement::DeadLetter { error, .. } => (&mut self.dead, Some(error)),
+            Settlement::Discard { reason } => (&mut self.discarded, Some(reason)),
+            Settlement::Release => (&mut self.released, None),
+        };
+        *counter += 1;
+        self.reasons.extend(reason.cloned());
+    }
+}
+
+/// One run of a handler.
+pub(crate) trait Run: AsyncFn(&Context) -> RunOutcome {}
+
+impl<F: AsyncFn(&Context) -> RunOutcome> Run for F {}
+
+/// Decodes the body and runs the handler on it.
+pub(crate) async fn run<H: Handler>(handler: &H, context: &Context) -> RunOutcome {
+    match context.delivery.json() {
+        Ok(payload) => guarded(handler.handle(context, payload)).await,
+        Err(error) => RunOutcome::Undecodable(error.to_string()),
+    }
+}
+
+/// Runs the handler on the bytes.
+pub(crate) async fn run_raw<H: RawHandler>(handler: &H, context: &Context) -> RunOutcome {
+    guarded(handler.handle(context)).await
+}
+
+async fn guarded(run: impl Future<Output = Result<(), HandlerError>>) -> RunOutcome {
+    match AssertUnwindSafe(run).catch_unwind().await {
+        Ok(result) => RunOutcome::Returned(result),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            RunOutcome::Panicked(text.unwrap_or_else(|| "with no text".to_owned()))
+        }
+    }
+}
+
+/// Handles everything in `topic` until nothing is ready.
+pub(crate) async fn drain(
+    url: &ServerUrl,
+    conn: &mut AsyncMysqlConnection,
+    topic: &Topic,
+    run: impl Run,
+) -> Drained {
+    assert!(!topic.state.claim_paused, "the claims of the topic '{}' are paused", topic.name);
+    let options = WorkerOptions::new(url.clone(), "queue-test");
+    let worker = Worker::start(options).await.expect("a worker starts");
+    let mut report = Drained::default();
+    // Kept until the end: released at once, they would be claimed again for ever.
+    let mut released = Vec::new();
+    loop {
+        promote(conn).await;
+        let deliveries = claim(&worker, topic).await;
+        if deliveries.is_empty() {
+            let walk = walk(conn, topic.id).await.expect("the topic can be read");
+            if walk.ready.is_empty() && !walk.suspect {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        for delivery in deliveries {
+            let (delivery, settlement) = handle(topic, delivery, &run).await;
+            report.count(&settlement);
+            let settled = Settled::new(&delivery, settlement, topic.settings.on_done);
+            match settled.settlement {
+                Settlement::Release => released.push(settled),
+                _ => settle(&worker, vec![settled]).await,
+            }
+        }
+    }
+    settle(&worker, released).await;
+    worker.stop().await.expect("the worker stops");
+    report
+}
+
+async fn claim(worker: &Worker, topic: &Topic) -> Vec<Delivery> {
+    let claimed = worker.claim(topic.id, CLAIM).await.expect("messages can be claimed");
+    if claimed.deliveries.is_empty() && claimed.suspect_waits {
+        let claimed = worker.claim_suspect(topic.id).await.expect("a suspect can be claimed");
+        return claimed.deliveries;
+    }
+    claimed.deliveries
+}
+
+async fn handle(topic: &Topic, delivery: Delivery, run: &impl Run) -> (Arc<Delivery>, Settlement) {
+    let delivery = Arc::new(delivery);
+    let context = Context {
+        topic: topic.name.clone(),
+        delivery: Arc::clone(&delivery),
+        cancelled: CancellationToken::new(),
+        deadline: None,
+    };
+    let outcome = run(&context).await;
+    let settlement = settlement_for(outcome, &delivery, &topic.settings);
+    (delivery, settlement)
+}
+
+async fn settle(worker: &Worker, batch: Vec<Settled>) {
+    let outcomes = worker.settle(batch).await.expect("deliveries can be settled");
+    let settled = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Settled);
+    assert!(settled, "a delivery of this drain was taken away meanwhile: {outcomes:?}");
+}
+
+/// Makes ready what is due, as the janitor does.
+async fn promote(conn: &mut AsyncMysqlConnection) {
+    let moved = transaction(conn, "promote", async |conn| {
+        let due = scheduled::lock_due(conn, PROMOTE).await?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let rows: RowSet = due.iter().map(|due| due.row).collect();
+        let first = scheduled::promote(conn, &rows).await?;
+        let mut places: Vec<_> = due.iter().map(|due| (due.topic, due.priority)).collect();
+        places.sort_unstable();
+        places.dedup();
+        for (topic, priority) in places {
+            floor::publish(conn, topic, priority, first).await?;
+        }
+        Ok(())
+    });
+    moved.await.expect("due messages can be made ready");
+}

@@ -1,0 +1,186 @@
+use std::time::Duration;
+
+use queue_core::connection::ServerUrl;
+use queue_core::handler::{Handler, RawHandler};
+use queue_core::store::inspect::{self, Depth, Peeked};
+use queue_core::topic::TopicSettings;
+use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, store};
+
+use crate::{Drained, TestDatabase, clock, drain};
+
+/// How many messages an assertion looks at. A test that enqueues more counts by
+/// [`TestQueue::depth`].
+const LOOK_AT: u32 = 10_000;
+
+/// A queue of its own for one test, on a [`TestDatabase`].
+#[derive(Debug)]
+pub struct TestQueue {
+    database: TestDatabase,
+}
+
+impl TestQueue {
+    /// Makes the queue. Works on every kind of tokio runtime.
+    ///
+    /// # Panics
+    /// As [`TestDatabase::new`].
+    pub async fn new() -> Self {
+        Self { database: TestDatabase::new().await }
+    }
+
+    /// Its database.
+    #[must_use]
+    pub fn database(&self) -> &TestDatabase {
+        &self.database
+    }
+
+    /// Its URL: hand it to the code under test.
+    #[must_use]
+    pub fn url(&self) -> &ServerUrl {
+        self.database.url()
+    }
+
+    /// A connection to it.
+    ///
+    /// # Panics
+    /// As [`TestDatabase::connect`].
+    pub async fn connect(&self) -> AsyncMysqlConnection {
+        self.database.connect().await
+    }
+
+    /// A new topic with the default settings.
+    ///
+    /// # Panics
+    /// As [`TestDatabase::topic`].
+    pub async fn topic(&self, name: &str) -> Topic {
+        self.database.topic(name).await
+    }
+
+    /// A new topic with these settings.
+    ///
+    /// # Panics
+    /// As [`TestDatabase::topic_with`].
+    pub async fn topic_with(&self, name: &str, settings: &TopicSettings) -> Topic {
+        self.database.topic_with(name, settings).await
+    }
+
+    /// Enqueues a message, where the test stands in for the producer.
+    ///
+    /// # Panics
+    /// If the message is refused.
+    pub async fn enqueue(&self, topic: &str, message: &NewMessage) {
+        let mut conn = self.connect().await;
+        let topic = self.find(&mut conn, topic).await;
+        enqueue(&mut conn, &topic.name, message).await.expect("the message is enqueued");
+    }
+
+    /// The messages of a topic that are ready or claimed, in order of handling.
+    ///
+    /// # Panics
+    /// If there is no such topic.
+    pub async fn messages(&self, topic: &str) -> Vec<Peeked> {
+        let mut conn = self.connect().await;
+        let topic = self.find(&mut conn, topic).await;
+        inspect::peek(&mut conn, topic.id, LOOK_AT).await.expect("messages can be read")
+    }
+
+    /// How many messages a topic holds, by state.
+    ///
+    /// # Panics
+    /// If there is no such topic.
+    pub async fn depth(&self, topic: &str) -> Depth {
+        let mut conn = self.connect().await;
+        let topic = self.find(&mut conn, topic).await;
+        inspect::depth(&mut conn, topic.id).await.expect("the depth can be read")
+    }
+
+    /// Asserts what is in a topic, ready or claimed: how many messages (`2`), or that one of them
+    /// is as a predicate says (`|m: &Peeked| m.body == b"hello"`). Messages that wait for their
+    /// time do not count.
+    ///
+    /// # Panics
+    /// If it is not so, with what is there instead; if there is no such topic.
+    #[track_caller]
+    pub fn assert_enqueued(
+        &self,
+        topic: &str,
+        expected: impl Expected,
+    ) -> impl Future<Output = ()> {
+        // The caller's place is taken here, because an async fn does not have it.
+        let caller = std::panic::Location::caller();
+        async move {
+            let messages = self.messages(topic).await;
+            let met = expected.met_by(&messages);
+            assert!(met.is_ok(), "{caller}: {topic} {}", met.err().unwrap_or_default());
+        }
+    }
+
+    /// Claims, decodes, handles and settles every message of a topic, one after the other in
+    /// order, through the same code as a consumer: a panic of the handler counts as a failure, a
+    /// body that cannot be decoded is dead-lettered. Messages that become due are handled too,
+    /// those the handler releases are handled once and go back at the end.
+    ///
+    /// # Panics
+    /// If there is no such topic, its claims are paused, or the server fails.
+    pub async fn drain<H: Handler>(&self, topic: &str, handler: &H) -> Drained {
+        self.drain_by(topic, async |context| drain::run(handler, context).await).await
+    }
+
+    /// As [`drain`](Self::drain), through a handler that takes bytes.
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain).
+    pub async fn drain_raw<H: RawHandler>(&self, topic: &str, handler: &H) -> Drained {
+        self.drain_by(topic, async |context| drain::run_raw(handler, context).await).await
+    }
+
+    async fn drain_by(&self, topic: &str, run: impl drain::Run) -> Drained {
+        let mut conn = self.connect().await;
+        let topic = self.find(&mut conn, topic).await;
+        drain::drain(self.url(), &mut conn, &topic, run).await
+    }
+
+    /// Lets time pass: what waits for its time (retries, finished messages that are kept) waits
+    /// `by` less.
+    ///
+    /// # Panics
+    /// If the server fails.
+    pub async fn advance(&self, by: Duration) {
+        let mut conn = self.connect().await;
+        clock::advance(&mut conn, by).await.expect("the times can be moved");
+    }
+
+    async fn find(&self, conn: &mut AsyncMysqlConnection, topic: &str) -> Topic {
+        let name = TopicName::new(topic).expect("a topic name");
+        let found = store::topic::find(conn, &name).await.expect("topics can be read");
+        found
+            .unwrap_or_else(|| panic!("there is no topic '{topic}'; make it with TestQueue::topic"))
+    }
+}
+
+/// What [`TestQueue::assert_enqueued`] can be asked: a number of messages, or a predicate that one
+/// of them must meet.
+pub trait Expected {
+    /// Whether the messages are so; if not, what is wrong with them.
+    ///
+    /// # Errors
+    /// The end of the sentence that begins with the topic's name.
+    fn met_by(&self, messages: &[Peeked]) -> Result<(), String>;
+}
+
+impl Expected for usize {
+    fn met_by(&self, messages: &[Peeked]) -> Result<(), String> {
+        if messages.len() == *self {
+            return Ok(());
+        }
+        Err(format!("holds {} messages, {self} expected: {messages:#?}", messages.len()))
+    }
+}
+
+impl<F: Fn(&Peeked) -> bool> Expected for F {
+    fn met_by(&self, messages: &[Peeked]) -> Result<(), String> {
+        if messages.iter().any(self) {
+            return Ok(());
+        }
+        Err(format!("holds no message as expected, only {messages:#?}"))
+    }
+}

@@ -1,0 +1,98 @@
+//! The self-test.
+
+use queue_core::Error;
+use queue_core::doctor::{Report, Verdict, examine, require};
+use queue_test::TestDatabase;
+
+use crate::scene::Scene;
+
+fn verdict(report: &Report, name: &str) -> Verdict {
+    let check = report.checks.iter().find(|check| check.name == name);
+    check.unwrap_or_else(|| panic!("no check {name} in {report:#?}")).verdict
+}
+
+#[tokio::test]
+async fn this_server_passes() {
+    let mut scene = Scene::new().await;
+    let report = examine(scene.db.url()).await.unwrap();
+    assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new());
+    for name in [
+        "version",
+        "writable",
+        "binlog",
+        "durability",
+        "packet",
+        "one writer",
+        "no multiplexing proxy",
+        "schema",
+        "name locks",
+        "skip locked",
+        "process list",
+    ] {
+        assert_eq!(verdict(&report, name), Verdict::Ok, "{name}: {report:#?}");
+    }
+    let product = if scene.is_mariadb().await { "MariaDB" } else { "MySQL" };
+    let version = scene.text("SELECT VERSION()").await;
+    assert!(report.server.starts_with(product) && report.server.contains(&version));
+    require(scene.db.url()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_trial_of_skip_locked_leaves_nothing_behind() {
+    let mut scene = Scene::new().await;
+    for _ in 0..3 {
+        examine(scene.db.url()).await.unwrap();
+    }
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_duty").await, 0);
+    assert!(scene.transactions().await.is_empty());
+}
+
+/// A fleet that starts at the same moment: every process of it runs the self-test.
+#[tokio::test]
+async fn many_self_tests_at_once_do_not_disturb_each_other() {
+    let scene = Scene::new().await;
+    let reports = futures_util::future::join_all((0..12).map(|_| examine(scene.db.url()))).await;
+    for report in reports {
+        let report = report.unwrap();
+        assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_database_without_the_tables_fails_with_what_to_do() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let report = examine(bare.url()).await.unwrap();
+    assert_eq!(verdict(&report, "schema"), Verdict::Failure);
+    let refused = require(bare.url()).await.unwrap_err();
+    assert!(matches!(refused, Error::Schema { .. }), "{refused}");
+    assert!(refused.to_string().contains("queuectl migrate"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_missing_table_is_named() {
+    let mut scene = Scene::new().await;
+    scene.sql("DROP TABLE queue_lane; DROP PROCEDURE queue_enqueue").await;
+    let refused = require(scene.db.url()).await.unwrap_err().to_string();
+    assert!(refused.contains("queue_lane") && refused.contains("queue_enqueue"), "{refused}");
+    assert!(!refused.contains("queue_worker"), "{refused}");
+}
+
+#[tokio::test]
+async fn an_account_without_process_is_told_what_it_costs() {
+    let scene = Scene::new().await;
+    let url =
+        scene.db.account(&["SELECT, INSERT, UPDATE, DELETE ON {}.*", "EXECUTE ON {}.*"]).await;
+    let report = examine(&url).await.unwrap();
+    assert_eq!(verdict(&report, "process list"), Verdict::Warning);
+    assert_eq!(report.failures().count(), 0, "{report:#?}");
+    require(&url).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_an_error_and_no_report() {
+    let url = "mysql://queue:secret@127.0.0.1:1/queue".parse().unwrap();
+    let error = examine(&url).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}

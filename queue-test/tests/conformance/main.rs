@@ -1,0 +1,38 @@
+//! The conformance suite: what the queue promises, shown on a real server. It runs on MariaDB and
+//! on MySQL alike (`QUEUE_URL` says where), against the public interface of `queue_core` only.
+//!
+//! A test that shows one of the known broken histories, or a defect of the documents the project
+//! grew from, names it in its doc comment: `H1`, `S1`.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "tests: what cannot be set up has failed, and their numbers are small"
+)]
+
+mod claim;
+mod doctor;
+mod enqueue;
+mod faults;
+mod histories;
+mod inspect;
+mod lanes;
+mod locks;
+mod marks;
+mod moves;
+mod plans;
+mod rescue;
+mod scene;
+mod schema;
+mod seeds;
+mod sessions;
+mod settle;
+mod sql_contract;
+mod storm;
+mod topics;
+mod wire;
+mod worker;

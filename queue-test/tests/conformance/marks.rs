@@ -1,0 +1,218 @@
+//! H24: a row below the low-water mark of a worker is found again, whatever brought it there.
+
+use std::time::Duration;
+
+use diesel_async::SimpleAsyncConnection;
+use queue_core::connection::transaction;
+use queue_core::message::Settlement;
+use queue_core::rescue::Why;
+use queue_core::store::{floor, worker};
+use queue_core::topic::TopicState;
+use queue_core::worker::{ClaimStrategy, Worker};
+use queue_core::{NewMessage, Priority, enqueue, store};
+
+use crate::rescue::{claims_of, crash, take};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle, until};
+
+/// A worker whose mark lies beyond the ten rows of the topic, all of them claimed by another.
+async fn beyond(strategy: ClaimStrategy) -> (Scene, Worker, Worker) {
+    let mut scene = Scene::new().await;
+    scene.enqueue(10).await;
+    let holder = scene.worker_by(strategy).await;
+    claim_n(&holder, scene.topic.id, 10).await;
+    enqueue(&mut scene.conn, &scene.topic.name, &NewMessage::new("tail")).await.unwrap();
+    let watcher = scene.worker_by(strategy).await;
+    assert_eq!(bodies(&claim_n(&watcher, scene.topic.id, 1).await), ["tail"]);
+    assert!(watcher.claim(scene.topic.id, 10).await.unwrap().deliveries.is_empty());
+    (scene, holder, watcher)
+}
+
+/// H24.
+#[tokio::test]
+async fn a_released_row_below_the_mark_is_found() {
+    for strategy in STRATEGIES {
+        let (mut scene, holder, watcher) = beyond(strategy).await;
+        let claims = claims_of(&mut scene.conn, holder.id()).await;
+        let got = claim_row(&mut scene, &holder, claims[0].lo.0 + 3).await;
+        settle(&holder, vec![got]).await;
+        let found = claim_n(&watcher, scene.topic.id, 1).await;
+        assert_eq!(bodies(&found), ["3"], "{strategy:?}");
+    }
+}
+
+/// A release of one row that the worker holds.
+async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> queue_core::worker::Settled {
+    let claims = claims_of(&mut scene.conn, holder.id()).await;
+    queue_core::worker::Settled {
+        topic: scene.topic.id,
+        priority: Priority::default(),
+        row: queue_core::message::RowId(row),
+        claim_no: claims[0].fence.claim_no,
+        settlement: Settlement::Release,
+        on_done: scene.topic.settings.on_done,
+    }
+}
+
+#[tokio::test]
+async fn rescued_rows_below_the_mark_are_found() {
+    for strategy in STRATEGIES {
+        let (mut scene, holder, watcher) = beyond(strategy).await;
+        let claims = crash(&mut scene.conn, holder).await;
+        take(&mut scene.conn, &claims[0], Why::Crashed { rows_held: 10 }).await;
+        let found = claim_n(&watcher, scene.topic.id, 10).await;
+        assert_eq!(bodies(&found), numbers(0..10), "{strategy:?}");
+    }
+}
+
+#[tokio::test]
+async fn rows_a_stopping_worker_gives_back_are_found() {
+    for strategy in STRATEGIES {
+        let (scene, holder, watcher) = beyond(strategy).await;
+        holder.stop().await.unwrap();
+        let found = claim_n(&watcher, scene.topic.id, 10).await;
+        assert_eq!(bodies(&found), numbers(0..10), "{strategy:?}");
+    }
+}
+
+#[tokio::test]
+async fn promoted_rows_are_found_though_others_with_higher_ids_were_claimed_meanwhile() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        scene.enqueue(2).await;
+        let worker = scene.worker_by(strategy).await;
+        let got = claim_n(&worker, scene.topic.id, 2).await;
+        settle(&worker, all(&got, &retry(Duration::ZERO))).await;
+        // The promoted rows have their ids, and their transaction is open still.
+        let mut promoter = scene.db.connect().await;
+        promoter.batch_execute("BEGIN").await.unwrap();
+        let due = store::scheduled::lock_due(&mut promoter, 10).await.unwrap();
+        let rows = due.iter().map(|due| due.row).collect();
+        let first = store::scheduled::promote(&mut promoter, &rows).await.unwrap();
+        let later = NewMessage::new("later");
+        enqueue(&mut scene.conn, &scene.topic.name, &later).await.unwrap();
+        assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["later"]);
+        let priority = Priority::default();
+        floor::publish(&mut promoter, scene.topic.id, priority, first).await.unwrap();
+        promoter.batch_execute("COMMIT").await.unwrap();
+        let found = claim_n(&worker, scene.topic.id, 2).await;
+        assert_eq!(bodies(&found), numbers(0..2), "{strategy:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_commits_late_is_found_though_nobody_publishes_it() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        let worker = scene.worker_by(strategy).await;
+        let mut late = scene.db.connect().await;
+        late.batch_execute("BEGIN").await.unwrap();
+        enqueue(&mut late, &scene.topic.name, &NewMessage::new("late")).await.unwrap();
+        scene.enqueue(20).await;
+        assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 20).await), numbers(0..20));
+        late.batch_execute("COMMIT").await.unwrap();
+        let found = claim_n(&worker, scene.topic.id, 1).await;
+        assert_eq!(bodies(&found), ["late"], "{strategy:?}");
+    }
+}
+
+/// A late row is found while the claims of a busy topic never come back empty.
+#[tokio::test]
+async fn a_row_that_commits_late_is_found_under_load() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        let worker = scene.worker_by(strategy).await;
+        let mut late = scene.db.connect().await;
+        late.batch_execute("BEGIN").await.unwrap();
+        enqueue(&mut late, &scene.topic.name, &NewMessage::new("late")).await.unwrap();
+        scene.enqueue(10).await;
+        claim_n(&worker, scene.topic.id, 10).await;
+        late.batch_execute("COMMIT").await.unwrap();
+        until("the late row is found", async || {
+            // There is always something to claim beyond the mark.
+            scene.enqueue(2).await;
+            let got = claim_n(&worker, scene.topic.id, 1).await;
+            settle(&worker, all(&got, &Settlement::Ack)).await;
+            got[0].body == b"late"
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_mark_of_one_priority_hides_no_row_of_another() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        let worker = scene.worker_by(strategy).await;
+        let mut late = Vec::new();
+        for priority in Priority::all() {
+            let mut conn = scene.db.connect().await;
+            conn.batch_execute("BEGIN").await.unwrap();
+            let message = NewMessage::new(priority.to_string()).with_priority(priority);
+            enqueue(&mut conn, &scene.topic.name, &message).await.unwrap();
+            late.push(conn);
+            let message = NewMessage::new("early").with_priority(priority);
+            enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
+        }
+        // Marks are up in all ten priorities; the late rows lie just below each.
+        for _ in 0..10 {
+            claim_n(&worker, scene.topic.id, 1).await;
+        }
+        for (priority, mut conn) in late.into_iter().enumerate().rev() {
+            conn.batch_execute("COMMIT").await.unwrap();
+            let found = claim_n(&worker, scene.topic.id, 1).await;
+            assert_eq!(bodies(&found), [priority.to_string()], "{strategy:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_floor_is_published_with_its_transaction_and_counts_up() {
+    let mut scene = Scene::new().await;
+    let (topic, priority) = (scene.topic.id, Priority::default());
+    for (row, seq) in [(50, 1), (70, 2), (40, 3)] {
+        let row = queue_core::message::RowId(row);
+        let published = transaction(&mut scene.conn, "publish", async |conn| {
+            floor::publish(conn, topic, priority, row).await
+        });
+        published.await.unwrap();
+        let pulse = floor::pulse(&mut scene.conn).await.unwrap();
+        let [floor] = pulse.floors.as_slice() else { panic!("{pulse:?}") };
+        assert_eq!((floor.topic, floor.priority), (topic, priority));
+        assert_eq!((floor.row, floor.seq), (row, seq));
+    }
+    scene.sql("BEGIN").await;
+    let row = queue_core::message::RowId(1);
+    floor::publish(&mut scene.conn, topic, priority, row).await.unwrap();
+    scene.sql("ROLLBACK").await;
+    assert_eq!(floor::pulse(&mut scene.conn).await.unwrap().floors[0].seq, 3);
+}
+
+#[tokio::test]
+async fn a_worker_hears_of_floors_pauses_and_sweepers_with_its_pulse() {
+    let mut scene = Scene::new().await;
+    let worker = scene.worker().await;
+    let life = worker.life();
+    until("nobody sweeps", async || life.borrow().pulse.unswept).await;
+    let mut sweeper = scene.db.connect().await;
+    assert!(store::duty::take_sweeper_lock(&mut sweeper).await.unwrap());
+    // Asking again does not stack the lock, and nobody else gets it.
+    assert!(store::duty::take_sweeper_lock(&mut sweeper).await.unwrap());
+    assert!(!store::duty::take_sweeper_lock(&mut scene.conn).await.unwrap());
+    until("somebody sweeps", async || !life.borrow().pulse.unswept).await;
+    drop(sweeper);
+    until("nobody sweeps again", async || life.borrow().pulse.unswept).await;
+
+    let paused = TopicState { claim_paused: true, enqueue_paused: false };
+    store::topic::set_state(&mut scene.conn, &scene.topic.name, paused).await.unwrap();
+    floor::publish(&mut scene.conn, scene.topic.id, Priority::LAST, queue_core::message::RowId(9))
+        .await
+        .unwrap();
+    until("the worker hears of the pause and the floor", async || {
+        let pulse = life.borrow().pulse.clone();
+        pulse.paused == [scene.topic.id] && pulse.floors.len() == 1
+    })
+    .await;
+    assert_eq!(life.borrow().pulse.floors[0].priority, Priority::LAST);
+    let row = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap();
+    assert_eq!(row.state, "alive");
+}

@@ -1,0 +1,218 @@
+//! H13: the plans of the statements that run all the time, on both servers, asked for the very
+//! statements with the very values that a worker, a rescue and a promotion sent.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
+use queue_core::connection::{SessionKind, connect, transaction};
+use queue_core::message::{ClaimNo, DeadCause, Settlement, WorkerId};
+use queue_core::rescue::{Why, take_back};
+use queue_core::store::claim::Fence;
+use queue_core::store::row_set::RowSet;
+use queue_core::store::{floor, lane, prune, rescue, scheduled};
+use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::worker::{ClaimStrategy, Settled};
+use queue_core::{NewMessage, enqueue};
+
+use crate::rescue::claims_of;
+use crate::scene::{STRATEGIES, Scene, all, claim_n, claim_one_suspect, retry, settle};
+use crate::wire::{Recorder, Run};
+
+const ROWS: usize = 20_000;
+
+/// The tables that grow, by the aliases the statements give them, and the keys they are read by.
+const KEYS: &[(&str, &[&str])] = &[
+    ("queue_message", &["PRIMARY"]),
+    ("m", &["PRIMARY"]),
+    ("queue_claim", &["PRIMARY"]),
+    ("c", &["PRIMARY"]),
+    ("queue_scheduled", &["PRIMARY", "queue_scheduled_id"]),
+    ("s", &["queue_scheduled_id"]),
+    ("queue_archive", &["queue_archive_keep_until"]),
+    ("queue_lane", &["PRIMARY", "queue_lane_used_at"]),
+];
+
+/// One row of a plan.
+#[derive(Debug)]
+struct Step {
+    kind: String,
+    table: String,
+    access: String,
+    key: String,
+    extra: String,
+}
+
+async fn plan(conn: &mut Conn, run: &Run) -> Vec<Step> {
+    let explain = format!("EXPLAIN FORMAT=TRADITIONAL {}", run.sql);
+    let values =
+        if run.values.is_empty() { Params::Empty } else { Params::Positional(run.values.clone()) };
+    let rows: Vec<Row> =
+        conn.exec(explain, values).await.unwrap_or_else(|error| panic!("{}: {error}", run.sql));
+    let text = |row: &Row, name: &str| {
+        row.get_opt::<String, _>(name).and_then(Result::ok).unwrap_or_default()
+    };
+    rows.iter()
+        .map(|row| Step {
+            kind: text(row, "select_type"),
+            table: text(row, "table"),
+            access: text(row, "type"),
+            key: text(row, "key"),
+            extra: text(row, "Extra"),
+        })
+        .collect()
+}
+
+/// What is wrong with a plan.
+fn faults(run: &Run, steps: &[Step]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for step in steps {
+        let Some((_, keys)) = KEYS.iter().find(|(table, _)| *table == step.table) else { continue };
+        // The table that an INSERT … SELECT writes to is not read.
+        let written = step.kind == "INSERT";
+        let by_key =
+            keys.contains(&step.key.as_str()) && !matches!(step.access.as_str(), "ALL" | "index");
+        if !by_key && !written {
+            faults.push(format!("reads {} by {} ({})", step.table, step.key, step.access));
+        }
+        if sorts(step) && !may_sort(&run.sql) {
+            faults.push(format!("sorts {}: {}", step.table, step.extra));
+        }
+    }
+    faults.into_iter().map(|fault| format!("{fault}\n    {}\n    {steps:?}", run.sql)).collect()
+}
+
+fn sorts(step: &Step) -> bool {
+    step.extra.contains("filesort") || step.extra.contains("temporary")
+}
+
+/// A promotion puts the batch it has locked, at most 512 rows, in order of their due time; a rescue
+/// that isolates rows changes the key it finds them by, so their keys are noted first. Nothing else
+/// sorts or stores anything aside.
+fn may_sort(sql: &str) -> bool {
+    let promotes = sql.starts_with("INSERT INTO queue_message") && sql.contains("queue_scheduled");
+    promotes
+        || (sql.starts_with("UPDATE queue_message") && sql.contains("priority = ?, suspicions"))
+}
+
+/// Does everything that is done all the time, through the recorder.
+async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimStrategy) {
+    let worker = scene.worker_with(|options| {
+        options.url = recorder.url().clone();
+        options.strategy = strategy;
+    });
+    let worker = worker.await;
+    let topic = scene.topic.id;
+    let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: String::new() };
+    let discard = Settlement::Discard { reason: String::new() };
+    for end in [Settlement::Ack, retry(Duration::ZERO), dead, discard, Settlement::Release] {
+        let got = claim_n(&worker, topic, 30).await;
+        // One row, a range, and a list.
+        settle(&worker, all(&got[..1], &end)).await;
+        settle(&worker, all(&got[1..10], &end)).await;
+        settle(&worker, all(got[10..].iter().step_by(2), &end)).await;
+        // Partly taken back, so that the rest is locked first.
+        let taken = format!("UPDATE queue_message SET worker_id = 0 WHERE id = {}", got[13].row);
+        scene.sql(&taken).await;
+        worker.settle(all(got[11..].iter().step_by(2), &end)).await.unwrap();
+    }
+    let keep = OnDone::Keep(Duration::ZERO);
+    let got = claim_n(&worker, topic, 5).await;
+    let kept = got.iter().map(|d| Settled::new(d, Settlement::Ack, keep));
+    settle(&worker, kept.collect()).await;
+    scene
+        .sql("UPDATE queue_message SET priority = 105 ORDER BY topic_id, priority, id LIMIT 3")
+        .await;
+    claim_one_suspect(&worker, topic).await;
+    claim_n(&worker, topic, 20).await;
+    sweep(scene, recorder, worker.id()).await;
+}
+
+/// Does what a janitor and a producer do all the time, through the recorder.
+async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
+    let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
+    let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
+    rescue::zombie_claims(&mut conn, start, 100).await.unwrap();
+    rescue::overdue_claims(&mut conn, start, 100).await.unwrap();
+    for claim in claims_of(&mut conn, worker).await {
+        for why in [Why::Crashed { rows_held: 1 }, Why::Crashed { rows_held: 9 }, Why::NotNeeded] {
+            let taken = transaction(&mut conn, "rescue", async |c| take_back(c, &claim, why).await);
+            taken.await.unwrap();
+        }
+    }
+    for limit in [1, 10, 1000] {
+        let due = transaction(&mut conn, "promote", async |conn| {
+            let due = scheduled::lock_due(conn, limit).await?;
+            let rows: RowSet = due.iter().map(|due| due.row).take(512).collect();
+            if !rows.is_empty() {
+                scheduled::promote(conn, &rows).await?;
+            }
+            Ok(due)
+        });
+        due.await.unwrap();
+    }
+    floor::pulse(&mut conn).await.unwrap();
+    prune::archive(&mut conn, 10).await.unwrap();
+    prune::lanes(&mut conn, Duration::from_secs(3600), 10).await.unwrap();
+    let lane = lane::LaneId(uuid::Uuid::new_v4());
+    lane::open(&mut conn, lane).await.unwrap();
+    lane::advance(&mut conn, lane, 1).await.unwrap();
+    lane::settled_seq(&mut conn, lane).await.unwrap();
+    lane::close(&mut conn, lane).await.unwrap();
+    enqueue(&mut conn, &scene.topic.name, &NewMessage::new("m")).await.unwrap();
+}
+
+/// Fills the other tables, so that reading all of them would show.
+async fn fill(scene: &mut Scene) {
+    scene.enqueue(ROWS).await;
+    let columns = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
+         enqueued_at, body";
+    let values = "topic_id, priority, msg_id, 1, 1, 0, 0, enqueued_at, body";
+    for insert in [
+        format!(
+            "INSERT INTO queue_scheduled ({columns}, due_at) SELECT {values}, \
+             UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND FROM queue_message"
+        ),
+        format!(
+            "INSERT INTO queue_archive ({columns}, outcome, settled_at, keep_until) SELECT {values}, \
+             'done', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR FROM queue_message"
+        ),
+        "INSERT INTO queue_claim SELECT 900000 + id % 50, id, topic_id, 5, id, id, 1, 1, \
+         UTC_TIMESTAMP(6) FROM queue_message LIMIT 2000"
+            .to_owned(),
+        "INSERT INTO queue_lane SELECT msg_id, 1, UTC_TIMESTAMP(6) FROM queue_message".to_owned(),
+        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim, queue_lane"
+            .to_owned(),
+    ] {
+        scene.sql(&insert).await;
+    }
+}
+
+/// H13.
+#[tokio::test]
+async fn every_statement_that_runs_all_the_time_reads_by_its_key_and_sorts_nothing() {
+    let settings =
+        TopicSettings { max_run_time: Some(Duration::from_secs(60)), ..Default::default() };
+    let mut scene = Scene::with(&settings).await;
+    fill(&mut scene).await;
+    let recorder = Recorder::start(scene.db.url()).await;
+    for strategy in STRATEGIES {
+        do_everything(&mut scene, &recorder, strategy).await;
+    }
+    let opts = Opts::from_url(scene.db.url().expose()).unwrap();
+    let mut conn = Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap();
+    let (mut wrong, mut explained) = (Vec::new(), 0);
+    for run in recorder.distinct() {
+        let word = run.sql.split_whitespace().next().unwrap_or_default().to_uppercase();
+        let reads = run.sql.contains("queue_")
+            && (word != "INSERT" || run.sql.contains("SELECT"))
+            && ["SELECT", "(SELECT", "UPDATE", "DELETE", "INSERT"].contains(&word.as_str());
+        if reads {
+            let steps = plan(&mut conn, &run).await;
+            wrong.extend(faults(&run, &steps));
+            explained += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(explained > 40, "only {explained} statements were recorded");
+}

@@ -1,0 +1,276 @@
+//! What the tests of every noun stand on: a database with one topic, workers, and the database's
+//! own answers to questions in SQL.
+
+use std::time::{Duration, Instant};
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use queue_core::message::Settlement;
+use queue_core::topic::{OnDone, TopicId, TopicSettings};
+use queue_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
+use queue_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
+use queue_test::TestDatabase;
+
+/// Both ways to claim; what must hold for one must hold for the other.
+pub(crate) const STRATEGIES: [ClaimStrategy; 2] =
+    [ClaimStrategy::SkipLocked, ClaimStrategy::UpdateThenSelect];
+
+/// How long a condition is waited for: far longer than it takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A database with the topic `t` in it.
+pub(crate) struct Scene {
+    pub(crate) conn: AsyncMysqlConnection,
+    pub(crate) topic: Topic,
+    pub(crate) db: TestDatabase,
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        Self::with(&TopicSettings::default()).await
+    }
+
+    pub(crate) async fn with(settings: &TopicSettings) -> Self {
+        let db = TestDatabase::new().await;
+        let topic = db.topic_with("t", settings).await;
+        Self { conn: db.connect().await, topic, db }
+    }
+
+    /// Enqueues `n` messages with the bodies `0`, `1`, …
+    pub(crate) async fn enqueue(&mut self, n: usize) -> Vec<NewMessage> {
+        let messages: Vec<_> = (0..n).map(|i| NewMessage::new(i.to_string())).collect();
+        enqueue_all(&mut self.conn, &self.topic.name, &messages).await.unwrap();
+        messages
+    }
+
+    pub(crate) async fn worker(&self) -> Worker {
+        self.worker_with(|_| {}).await
+    }
+
+    pub(crate) async fn worker_by(&self, strategy: ClaimStrategy) -> Worker {
+        self.worker_with(|options| options.strategy = strategy).await
+    }
+
+    pub(crate) async fn worker_with(&self, change: impl FnOnce(&mut WorkerOptions)) -> Worker {
+        let mut options = WorkerOptions::new(self.db.url().clone(), "conformance");
+        change(&mut options);
+        Worker::start(options).await.unwrap()
+    }
+
+    pub(crate) async fn sql(&mut self, sql: &str) {
+        self.conn.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    pub(crate) async fn number(&mut self, query: &str) -> i64 {
+        number(&mut self.conn, query).await
+    }
+
+    pub(crate) async fn text(&mut self, query: &str) -> String {
+        text(&mut self.conn, query).await
+    }
+
+    /// How many rows the hot table has, how many of them are claimed, and how many claims there
+    /// are.
+    pub(crate) async fn hot(&mut self) -> (i64, i64, i64) {
+        (
+            self.number("SELECT COUNT(*) FROM queue_message").await,
+            self.number("SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0").await,
+            self.number("SELECT COUNT(*) FROM queue_claim").await,
+        )
+    }
+
+    /// The transactions that sessions of this database have open, but for this one's.
+    pub(crate) async fn transactions(&mut self) -> Vec<Transaction> {
+        let name = self.db.name().to_owned();
+        transactions_of(&mut self.conn, &name).await
+    }
+
+    /// How many sessions of this database wait for a row lock.
+    pub(crate) async fn lock_waits(&mut self) -> usize {
+        self.transactions().await.iter().filter(|transaction| transaction.waits).count()
+    }
+
+    pub(crate) async fn is_mariadb(&mut self) -> bool {
+        self.text("SELECT VERSION()").await.contains("MariaDB")
+    }
+}
+
+/// A transaction that a session has open.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    /// Its session.
+    pub(crate) thread: u64,
+    /// Whether it waits for a lock.
+    pub(crate) waits: bool,
+    /// How many row locks it holds.
+    pub(crate) row_locks: u64,
+}
+
+/// The transactions that sessions of `database` have open.
+pub(crate) async fn transactions_of(
+    conn: &mut AsyncMysqlConnection,
+    database: &str,
+) -> Vec<Transaction> {
+    let threads = threads(conn).await;
+    let of_this = |id| threads.iter().any(|it| it.id == id && it.database == database);
+    let all = transactions(conn).await;
+    all.into_iter().filter(|transaction| of_this(transaction.thread)).collect()
+}
+
+/// Every open transaction of the server. From the monitor's text, because
+/// `information_schema.INNODB_TRX` shows an old state to whoever asks more often than every 0.1 s.
+async fn transactions(conn: &mut AsyncMysqlConnection) -> Vec<Transaction> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text, column_name = "Status")]
+        status: String,
+    }
+    let rows: Vec<Row> = diesel::sql_query("SHOW ENGINE INNODB STATUS").load(conn).await.unwrap();
+    let blocks = rows[0].status.split("---TRANSACTION ").skip(1);
+    let open = blocks.filter(|block| block.lines().next().is_some_and(|l| l.contains("ACTIVE")));
+    open.filter_map(|block| {
+        let number_before = |word: &str| -> Option<u64> {
+            let (before, _) = block.split_once(word)?;
+            before.rsplit([' ', '\n']).next()?.parse().ok()
+        };
+        // "MySQL thread id 8, OS thread handle …", or MariaDB's.
+        let (_, thread) = block.split_once(" thread id ")?;
+        Some(Transaction {
+            thread: thread.split(',').next()?.parse().ok()?,
+            waits: block.contains("LOCK WAIT"),
+            row_locks: number_before(" row lock(s)").unwrap_or(0),
+        })
+    })
+    .collect()
+}
+
+/// A session of the server.
+pub(crate) struct Thread {
+    pub(crate) id: u64,
+    pub(crate) database: String,
+    /// Whether it runs a statement.
+    pub(crate) busy: bool,
+}
+
+/// Every session of the server.
+pub(crate) async fn threads(conn: &mut AsyncMysqlConnection) -> Vec<Thread> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
+        id: u64,
+        #[diesel(sql_type = Nullable<Text>, column_name = "db")]
+        database: Option<String>,
+        #[diesel(sql_type = Text, column_name = "Command")]
+        command: String,
+    }
+    let rows: Vec<Row> = diesel::sql_query("SHOW PROCESSLIST").load(conn).await.unwrap();
+    let thread = |row: Row| Thread {
+        id: row.id,
+        database: row.database.unwrap_or_default(),
+        busy: row.command != "Sleep",
+    };
+    rows.into_iter().map(thread).collect()
+}
+
+/// The one number that `query` asks for.
+pub(crate) async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<BigInt>)]
+        n: Option<i64>,
+    }
+    let sql = format!("SELECT CAST(({query}) AS SIGNED) AS n");
+    let rows: Vec<Row> =
+        diesel::sql_query(sql).load(conn).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+    rows[0].n.unwrap_or_else(|| panic!("NULL: {query}"))
+}
+
+/// The one text that `query` asks for; empty for NULL.
+pub(crate) async fn text(conn: &mut AsyncMysqlConnection, query: &str) -> String {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<Text>)]
+        t: Option<String>,
+    }
+    let sql = format!("SELECT CAST(({query}) AS CHAR) AS t");
+    let rows: Vec<Row> =
+        diesel::sql_query(sql).load(conn).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+    rows[0].t.clone().unwrap_or_default()
+}
+
+/// The error of a statement that must fail.
+pub(crate) async fn failure(conn: &mut AsyncMysqlConnection, sql: &str) -> diesel::result::Error {
+    match conn.batch_execute(sql).await {
+        Ok(()) => panic!("{sql} did not fail"),
+        Err(error) => error,
+    }
+}
+
+/// The bodies as text, in order.
+pub(crate) fn bodies(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(|d| String::from_utf8_lossy(&d.body).into_owned()).collect()
+}
+
+/// The texts of these numbers, as [`Scene::enqueue`] makes bodies of them.
+pub(crate) fn numbers(range: impl IntoIterator<Item = usize>) -> Vec<String> {
+    range.into_iter().map(|n| n.to_string()).collect()
+}
+
+/// One settlement for all deliveries, on a topic that keeps nothing.
+pub(crate) fn all<'d>(
+    deliveries: impl IntoIterator<Item = &'d Delivery>,
+    settlement: &Settlement,
+) -> Vec<Settled> {
+    let one = |delivery| Settled::new(delivery, settlement.clone(), OnDone::Delete);
+    deliveries.into_iter().map(one).collect()
+}
+
+pub(crate) fn retry(delay: Duration) -> Settlement {
+    Settlement::Retry { delay, error: "not yet".to_owned() }
+}
+
+/// Settles and expects every delivery to be settled.
+pub(crate) async fn settle(worker: &Worker, batch: Vec<Settled>) {
+    let n = batch.len();
+    assert_eq!(worker.settle(batch).await.unwrap(), vec![SettleOutcome::Settled; n]);
+}
+
+/// Claims until `n` messages have come, however many claims that takes: a row below a mark is
+/// found at the next walk only.
+pub(crate) async fn claim_n(worker: &Worker, topic: TopicId, n: usize) -> Vec<Delivery> {
+    let start = Instant::now();
+    let mut deliveries = Vec::new();
+    // A loop of its own instead of `until`, so that the future can be spawned.
+    while deliveries.len() < n {
+        let limit = u32::try_from(n - deliveries.len()).unwrap();
+        let claimed = worker.claim(topic, limit).await.unwrap().deliveries;
+        if claimed.is_empty() {
+            assert!(start.elapsed() < DEADLINE, "{} messages instead of {n}", deliveries.len());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        deliveries.extend(claimed);
+    }
+    deliveries
+}
+
+/// Claims suspects until one has come.
+pub(crate) async fn claim_one_suspect(worker: &Worker, topic: TopicId) -> Delivery {
+    let mut deliveries = Vec::new();
+    until("a suspect is claimed", async || {
+        deliveries = worker.claim_suspect(topic).await.unwrap().deliveries;
+        !deliveries.is_empty()
+    })
+    .await;
+    assert_eq!(deliveries.len(), 1);
+    deliveries.remove(0)
+}
+
+/// Waits until `condition` holds, and fails the test if it never does.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! The schema and its migrations.
+
+use std::collections::BTreeMap;
+
+use diesel::QueryableByName;
+use diesel::sql_types::Text;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use queue_core::connection::{SessionKind, connect};
+use queue_core::{Error, Fault, migration};
+use queue_test::TestDatabase;
+
+use crate::scene::{Scene, number};
+
+/// What Diesel is told.
+const SCHEMA: &str = include_str!("../../../queue-core/src/schema.rs");
+
+/// Our bookkeeping, which no program reads through Diesel.
+const LEDGER: &str = "queue_schema_migration";
+
+/// A table's primary key, then its columns with Diesel's types, in order.
+type Table = (Vec<String>, Vec<(String, String)>);
+
+/// The `table!` blocks, read as text: Diesel's own types cannot be asked for their names.
+fn told() -> BTreeMap<String, Table> {
+    let mut tables = BTreeMap::new();
+    for block in SCHEMA.split("table! {").skip(1) {
+        let (head, rest) = block.split_once('{').unwrap();
+        let (name, key) = head.trim().split_once('(').unwrap();
+        let key = key.trim_end_matches(')').split(',').map(|it| it.trim().to_owned()).collect();
+        let (columns, _) = rest.split_once('}').unwrap();
+        let columns = columns.lines().filter_map(|line| line.trim().split_once(" -> "));
+        let columns =
+            columns.map(|(name, kind)| (name.to_owned(), kind.trim_end_matches(',').to_owned()));
+        tables.insert(name.trim().to_owned(), (key, columns.collect()));
+    }
+    tables
+}
+
+/// Diesel's type for a column of this type.
+fn diesel_type(column_type: &str, nullable: bool) -> String {
+    let bare = column_type.split(['(', ' ']).next().unwrap();
+    let name = match bare {
+        "tinyint" if column_type.starts_with("tinyint(1)") && !column_type.contains("unsigned") => {
+            "Bool"
+        }
+        "tinyint" => "TinyInt",
+        "int" => "Integer",
+        "bigint" => "BigInt",
+        "varbinary" => "Varbinary",
+        "binary" => "Binary",
+        "mediumblob" => "Mediumblob",
+        "longblob" => "Longblob",
+        "datetime" => "Datetime",
+        other => panic!("no Diesel type is known for {other}"),
+    };
+    let unsigned = column_type.contains("unsigned");
+    let name = if unsigned { format!("Unsigned<{name}>") } else { name.to_owned() };
+    if nullable { format!("Nullable<{name}>") } else { name }
+}
+
+#[tokio::test]
+async fn what_diesel_is_told_is_what_the_migrations_make() {
+    #[derive(QueryableByName)]
+    struct Column {
+        #[diesel(sql_type = Text)]
+        table_name: String,
+        #[diesel(sql_type = Text)]
+        column_name: String,
+        #[diesel(sql_type = Text)]
+        column_type: String,
+        #[diesel(sql_type = Text)]
+        nullable: String,
+        #[diesel(sql_type = Text)]
+        key_place: String,
+    }
+    let mut scene = Scene::new().await;
+    let columns = diesel::sql_query(
+        "SELECT CAST(c.TABLE_NAME AS CHAR) AS table_name, CAST(c.COLUMN_NAME AS CHAR) AS column_name, \
+         CAST(c.COLUMN_TYPE AS CHAR) AS column_type, CAST(c.IS_NULLABLE AS CHAR) AS nullable, \
+         CAST(COALESCE(k.ORDINAL_POSITION, '') AS CHAR) AS key_place \
+         FROM information_schema.COLUMNS c LEFT JOIN information_schema.KEY_COLUMN_USAGE k \
+         ON k.TABLE_SCHEMA = c.TABLE_SCHEMA AND k.TABLE_NAME = c.TABLE_NAME \
+         AND k.COLUMN_NAME = c.COLUMN_NAME AND k.CONSTRAINT_NAME = 'PRIMARY' \
+         WHERE c.TABLE_SCHEMA = DATABASE() ORDER BY c.TABLE_NAME, c.ORDINAL_POSITION",
+    );
+    let columns: Vec<Column> = columns.load(&mut scene.conn).await.unwrap();
+    let mut made: BTreeMap<String, Table> = BTreeMap::new();
+    let mut keys: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for column in columns.iter().filter(|column| column.table_name != LEDGER) {
+        let (_, made) = made.entry(column.table_name.clone()).or_default();
+        let kind = diesel_type(&column.column_type, column.nullable == "YES");
+        made.push((column.column_name.clone(), kind));
+        if !column.key_place.is_empty() {
+            let key = keys.entry(column.table_name.clone()).or_default();
+            key.insert(column.key_place.clone(), column.column_name.clone());
+        }
+    }
+    for (name, key) in keys {
+        made.get_mut(&name).unwrap().0 = key.into_values().collect();
+    }
+    assert_eq!(made, told());
+}
+
+/// S1: implicit behaviour of TIMESTAMP columns, which differs with a server variable, is not relied
+/// on: there are none, and no column writes itself.
+#[tokio::test]
+async fn no_time_is_a_timestamp_and_no_column_updates_itself() {
+    let mut scene = Scene::new().await;
+    let implicit = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+         AND (DATA_TYPE = 'timestamp' OR EXTRA LIKE '%on update%')";
+    assert_eq!(scene.number(implicit).await, 0);
+}
+
+/// S15 and the collation traps: everything a user names or sends is bytes.
+#[tokio::test]
+async fn no_column_has_a_character_set() {
+    let mut scene = Scene::new().await;
+    let text = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+         AND CHARACTER_SET_NAME IS NOT NULL";
+    assert_eq!(scene.number(text).await, 0);
+}
+
+/// S9: every id has 64 bits.
+#[tokio::test]
+async fn every_id_of_rows_workers_claims_and_connections_has_64_bits() {
+    let mut scene = Scene::new().await;
+    let narrow = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+         AND COLUMN_NAME IN ('id', 'conn_id', 'life_conn_id', 'worker_id', 'claim_no', 'lo', 'hi', \
+         'floor', 'seq') AND DATA_TYPE NOT IN ('bigint', 'binary') AND TABLE_NAME <> 'queue_topic'";
+    assert_eq!(scene.number(narrow).await, 0);
+}
+
+/// Diesel's migrations want a runtime of several threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrating_again_does_nothing() {
+    let scene = Scene::new().await;
+    assert_eq!(migration::pending(scene.db.url()).await.unwrap(), []);
+    assert_eq!(migration::run(scene.db.url()).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_tells_what_would_run_and_changes_nothing() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let pending = migration::pending(bare.url()).await.unwrap();
+    assert!(!pending.is_empty());
+    assert!(pending[0].sql.contains("CREATE TABLE queue_message"));
+    let tables = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()";
+    assert_eq!(number(&mut bare.connect().await, tables).await, 0);
+    assert_eq!(migration::run(bare.url()).await.unwrap(), pending);
+    assert_eq!(migration::pending(bare.url()).await.unwrap(), []);
+}
+
+/// The text of the dry run, fed to a shell statement by statement, would make the same schema.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_migrators_at_the_same_moment_one_migrates_and_all_succeed() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let migrators: Vec<_> = (0..4)
+        .map(|_| {
+            let url = bare.url().clone();
+            // Each on a thread of its own: a migration blocks the one it runs on.
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Runtime::new().unwrap();
+                runtime.block_on(migration::run(&url)).unwrap().len()
+            })
+        })
+        .collect();
+    let applied: Vec<_> = migrators.into_iter().map(|it| it.join().unwrap()).collect();
+    assert_eq!(applied.iter().filter(|n| **n > 0).count(), 1, "{applied:?}");
+    assert_eq!(migration::pending(bare.url()).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migrator_that_finds_another_at_work_says_so() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let mut other = bare.connect().await;
+    let wait = std::time::Duration::from_secs(1);
+    assert!(queue_core::store::migration::take_lock(&mut other, wait).await.unwrap());
+    let refused = migration::run(bare.url()).await.unwrap_err();
+    assert!(matches!(refused, Error::MigrationRunning { .. }), "{refused}");
+    // Another database's migrator has a lock of its own.
+    let neighbour = TestDatabase::empty_on(scene.db.url()).await;
+    migration::run(neighbour.url()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_may_not_create_tables_is_told_so() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let url = bare.account(&["SELECT, INSERT ON {}.*"]).await;
+    let refused = migration::run(&url).await.unwrap_err();
+    assert_eq!(refused.fault(), Fault::Denied, "{refused}");
+}
+
+/// The user's own application may have tables and migrations of its own in the same database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrating_leaves_what_else_is_in_the_database_alone() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let mut conn = bare.connect().await;
+    let own = "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY, \
+         run_on TIMESTAMP NOT NULL); INSERT INTO __diesel_schema_migrations VALUES ('1', NOW()); \
+         CREATE TABLE orders (id INT PRIMARY KEY)";
+    conn.batch_execute(own).await.unwrap();
+    migration::run(bare.url()).await.unwrap();
+    assert_eq!(number(&mut conn, "SELECT COUNT(*) FROM __diesel_schema_migrations").await, 1);
+    let strange = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() \
+         AND LEFT(TABLE_NAME, 6) <> 'queue_'";
+    assert_eq!(number(&mut conn, strange).await, 2);
+}
+
+/// A migration that stopped half-way is gone on with or refused with a clear error, never skipped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_made_schema_is_noticed() {
+    let scene = Scene::new().await;
+    let bare = TestDatabase::empty_on(scene.db.url()).await;
+    let mut conn = connect(bare.url(), SessionKind::Plain).await.unwrap();
+    conn.batch_execute("CREATE TABLE queue_topic (id INT PRIMARY KEY)").await.unwrap();
+    if let Err(refused) = migration::run(bare.url()).await {
+        assert!(refused.to_string().contains("queue_topic"), "{refused}");
+        assert_eq!(migration::pending(bare.url()).await.unwrap().len(), 1);
+    } else {
+        queue_core::doctor::require(bare.url()).await.unwrap();
+    }
+}

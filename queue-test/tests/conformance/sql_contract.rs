@@ -1,0 +1,286 @@
+//! The plain SQL contract: `CALL queue_enqueue(…)` from any language, in the caller's transaction.
+//! Through the bare driver, because error numbers are part of it.
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder, Value};
+use queue_core::connection::ServerUrl;
+use queue_core::message::MsgId;
+use queue_core::store;
+use queue_core::topic::{TopicSettings, TopicState};
+use uuid::Uuid;
+
+use crate::scene::{Scene, claim_n};
+
+async fn client(url: &ServerUrl) -> Conn {
+    let opts = Opts::from_url(url.expose()).unwrap();
+    Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap()
+}
+
+/// The number, state and text of the refusal.
+async fn refusal(conn: &mut Conn, sql: &str) -> (u16, String, String) {
+    match conn.query_drop(sql).await {
+        Err(mysql_async::Error::Server(error)) => (error.code, error.state, error.message),
+        other => panic!("{sql}: {other:?}"),
+    }
+}
+
+const OK: &str = "CALL queue_enqueue('t', 'body', NULL, NULL, NULL, NULL, NULL)";
+
+async fn last_id(conn: &mut Conn) -> Uuid {
+    let id: Option<String> = conn.query_first("SELECT @queue_msg_id").await.unwrap();
+    let id = id.unwrap();
+    assert_eq!(id, id.to_lowercase());
+    Uuid::parse_str(&id).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_left_null_takes_its_default() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    conn.query_drop(OK).await.unwrap();
+    let got = claim_n(&scene.worker().await, scene.topic.id, 1).await.remove(0);
+    assert_eq!((got.body.as_slice(), got.priority.level()), (&b"body"[..], 5));
+    assert_eq!((&got.key, &got.biz_id, got.headers.is_empty()), (&None, &None, true));
+    assert_eq!(got.msg_id, MsgId(last_id(&mut conn).await));
+}
+
+#[tokio::test]
+async fn everything_that_is_given_arrives() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    let body = vec![0, 255, 0xC3, 0x28, b'\'', b'\\'];
+    let id = Uuid::now_v7();
+    let values: Vec<Value> = vec![
+        "t".into(),
+        body.clone().into(),
+        3.into(),
+        vec![255_u8, 0].into(),
+        "biz-å".into(),
+        r#"{"trace":"å"}"#.into(),
+        id.to_string().into(),
+    ];
+    conn.exec_drop("CALL queue_enqueue(?, ?, ?, ?, ?, ?, ?)", values).await.unwrap();
+    let got = claim_n(&scene.worker().await, scene.topic.id, 1).await.remove(0);
+    assert_eq!((got.body, got.priority.level()), (body, 3));
+    assert_eq!((got.key, got.biz_id), (Some(vec![255, 0]), Some("biz-å".into())));
+    assert_eq!((got.headers.get("trace"), got.msg_id), (Some("å"), MsgId(id)));
+}
+
+#[tokio::test]
+async fn an_id_may_be_given_as_text_or_as_bytes() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    let id = Uuid::new_v4();
+    for given in [
+        format!("'{id}'"),
+        format!("'{}'", id.to_string().to_uppercase()),
+        format!("x'{}'", id.simple()),
+    ] {
+        let call = OK.replace("NULL)", &format!("{given})"));
+        conn.query_drop(&call).await.unwrap();
+        assert_eq!(last_id(&mut conn).await, id, "{given}");
+        let stored = scene.text("SELECT HEX(msg_id) FROM queue_message ORDER BY id DESC LIMIT 1");
+        assert_eq!(stored.await.to_lowercase(), id.simple().to_string());
+    }
+}
+
+#[tokio::test]
+async fn an_id_made_by_the_server_is_a_uuid_of_version_7() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    // Whatever the session believes the time of day to be.
+    for zone in ["+00:00", "+08:00", "-11:00"] {
+        conn.query_drop(format!("SET time_zone = '{zone}'")).await.unwrap();
+        let now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS UNSIGNED)";
+        let before: Option<u64> = conn.query_first(now).await.unwrap();
+        let mut ids = Vec::new();
+        for _ in 0..50 {
+            conn.query_drop(OK).await.unwrap();
+            ids.push(last_id(&mut conn).await);
+        }
+        let after: Option<u64> = conn.query_first(now).await.unwrap();
+        for id in &ids {
+            assert_eq!(id.get_version_num(), 7, "{id}");
+            assert_eq!(id.get_variant(), uuid::Variant::RFC4122, "{id}");
+            let millis =
+                u64::from_be_bytes([&[0, 0], &id.as_bytes()[..6]].concat().try_into().unwrap());
+            assert!((before.unwrap() - 1..=after.unwrap() + 1).contains(&millis), "{zone}: {id}");
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 50);
+    }
+}
+
+#[tokio::test]
+async fn every_refusal_has_its_number_and_says_what_to_do() {
+    let settings = TopicSettings { body_limit: 10, ..TopicSettings::default() };
+    let mut scene = Scene::with(&settings).await;
+    let paused = scene.db.topic("paused").await;
+    let state = TopicState { enqueue_paused: true, claim_paused: false };
+    store::topic::set_state(&mut scene.conn, &paused.name, state).await.unwrap();
+    let mut conn = client(scene.db.url()).await;
+    let call = |arguments: &str| format!("CALL queue_enqueue({arguments})");
+    for (arguments, number, part) in [
+        ("'nowhere', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "queuectl topic create"),
+        ("'T', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "'T'"),
+        ("'t ', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "'t '"),
+        ("'', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
+        ("NULL, 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
+        ("x'ff', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
+        ("REPEAT('x', 255), 'b', NULL, NULL, NULL, NULL, NULL", 31001, "xxx"),
+        ("'paused', 'b', NULL, NULL, NULL, NULL, NULL", 31002, "topic resume"),
+        ("'t', NULL, NULL, NULL, NULL, NULL, NULL", 31003, "body is NULL"),
+        ("'t', '12345678901', NULL, NULL, NULL, NULL, NULL", 31004, "11 bytes"),
+        ("'t', 'b', 10, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
+        ("'t', 'b', -1, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
+        ("'t', 'b', 256, NULL, NULL, NULL, NULL", 31005, "0 (first) to 9"),
+        ("'t', 'b', NULL, NULL, NULL, NULL, 'x'", 31006, "UUID"),
+        ("'t', 'b', NULL, NULL, NULL, NULL, ''", 31006, "UUID"),
+        ("'t', 'b', NULL, NULL, NULL, NULL, x'00112233'", 31006, "UUID"),
+        ("'t', 'b', NULL, NULL, NULL, NULL, '0123456789abcdef0123456789abcdef'", 31006, "UUID"),
+        ("'t', 'b', NULL, NULL, NULL, NULL, 'zzzzzzzz-1111-1111-1111-111111111111'", 31006, "UUID"),
+        ("'t', 'b', NULL, NULL, NULL, NULL, '111111111111111111111111111111111111'", 31006, "UUID"),
+    ] {
+        let (code, state, text) = refusal(&mut conn, &call(arguments)).await;
+        assert_eq!((code, state.as_str()), (number, "45000"), "{arguments}: {text}");
+        assert!(text.starts_with("queue: ") && text.contains(part), "{arguments}: {text}");
+    }
+    assert_eq!(scene.hot().await.0, 0);
+    // Exactly what fits is taken, and the connection is none the worse.
+    conn.query_drop(call("'t', '1234567890', 9, '', '', NULL, NULL")).await.unwrap();
+    conn.query_drop(call("'t', '', 0, NULL, NULL, NULL, NULL")).await.unwrap();
+    assert_eq!(scene.hot().await.0, 2);
+}
+
+/// A topic may be named by 64 bytes; the text of a refusal has room for 128 characters.
+#[tokio::test]
+async fn a_refusal_of_the_longest_name_still_says_what_to_do() {
+    let mut scene = Scene::new().await;
+    let long = "x".repeat(64);
+    let mut conn = client(scene.db.url()).await;
+    let call = OK.replace("'t'", &format!("'{long}'"));
+    let (code, _, text) = refusal(&mut conn, &call).await;
+    assert_eq!(code, 31001);
+    assert!(text.contains(&long) && text.contains("queuectl topic create"), "{text}");
+    let topic = scene.db.topic(&long).await;
+    let state = TopicState { enqueue_paused: true, claim_paused: false };
+    store::topic::set_state(&mut scene.conn, &topic.name, state).await.unwrap();
+    let (code, _, text) = refusal(&mut conn, &call).await;
+    assert_eq!(code, 31002);
+    assert!(text.contains("queuectl topic resume"), "{text}");
+}
+
+#[tokio::test]
+async fn what_is_too_long_for_its_column_is_refused_and_never_cut() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    // Also for callers that are not in strict mode.
+    for mode in ["STRICT_TRANS_TABLES", ""] {
+        conn.query_drop(format!("SET sql_mode = '{mode}'")).await.unwrap();
+        for arguments in [
+            "'t', 'b', NULL, REPEAT('k', 256), NULL, NULL, NULL",
+            "'t', 'b', NULL, NULL, REPEAT('k', 256), NULL, NULL",
+            "'t', 'b', NULL, NULL, NULL, NULL, '11111111-1111-1111-1111-1111111111112'",
+        ] {
+            let call = format!("CALL queue_enqueue({arguments})");
+            let refused = conn.query_drop(&call).await;
+            assert!(refused.is_err(), "in mode '{mode}': {arguments}");
+        }
+    }
+    assert_eq!(scene.hot().await.0, 0);
+}
+
+#[tokio::test]
+async fn it_belongs_to_the_callers_transaction() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    conn.query_drop("CREATE TABLE orders (id INT PRIMARY KEY)").await.unwrap();
+    for (end, left) in [("ROLLBACK", 0), ("COMMIT", 1)] {
+        conn.query_drop("BEGIN").await.unwrap();
+        conn.query_drop("INSERT INTO orders VALUES (1)").await.unwrap();
+        conn.query_drop(OK).await.unwrap();
+        assert_eq!(scene.hot().await.0, 0, "nothing is committed by the call itself");
+        conn.query_drop(end).await.unwrap();
+        assert_eq!(scene.hot().await.0, left);
+        assert_eq!(scene.number("SELECT COUNT(*) FROM orders").await, left);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_the_callers_transaction_as_it_is() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    conn.query_drop("BEGIN").await.unwrap();
+    conn.query_drop(OK).await.unwrap();
+    let (code, ..) = refusal(&mut conn, &OK.replace("'t'", "'nowhere'")).await;
+    assert_eq!(code, 31001);
+    conn.query_drop("COMMIT").await.unwrap();
+    assert_eq!(scene.hot().await.0, 1);
+}
+
+#[tokio::test]
+async fn an_account_with_the_right_to_execute_it_needs_no_other() {
+    let mut scene = Scene::new().await;
+    let url = scene.db.account(&["EXECUTE ON PROCEDURE {}.queue_enqueue"]).await;
+    let mut conn = client(&url).await;
+    conn.query_drop(OK).await.unwrap();
+    assert_eq!(scene.hot().await.0, 1);
+    let (code, ..) = refusal(&mut conn, "SELECT * FROM queue_message").await;
+    assert_eq!(code, 1142);
+    let (code, ..) = refusal(&mut conn, "DELETE FROM queue_topic").await;
+    assert_eq!(code, 1142);
+}
+
+#[tokio::test]
+async fn it_works_under_every_isolation_level_and_character_set() {
+    let mut scene = Scene::new().await;
+    let mut n = 0;
+    for level in ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        for set in ["utf8mb4", "latin1", "binary"] {
+            let mut conn = client(scene.db.url()).await;
+            let isolation = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+            conn.query_drop(isolation).await.unwrap();
+            conn.query_drop(format!("SET NAMES {set}")).await.unwrap();
+            conn.query_drop(OK).await.unwrap_or_else(|error| panic!("{level}, {set}: {error}"));
+            let (code, ..) = refusal(&mut conn, &OK.replace("'t'", "'nowhere'")).await;
+            assert_eq!(code, 31001, "{level}, {set}");
+            n += 1;
+        }
+    }
+    assert_eq!(scene.hot().await.0, n);
+}
+
+/// The unchecked way for bulk loads, as it is documented: what is left out takes its default.
+#[tokio::test]
+async fn a_bulk_insert_needs_only_topic_id_and_body() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    conn.query_drop("SET time_zone = '+08:00'").await.unwrap();
+    conn.query_drop(
+        "INSERT INTO queue_message (topic_id, msg_id, body) SELECT id, \
+         UNHEX(REPLACE(UUID(), '-', '')), 'a' FROM queue_topic WHERE name = 't' \
+         UNION ALL SELECT id, UNHEX(REPLACE(UUID(), '-', '')), 'b' FROM queue_topic WHERE name = 't'",
+    )
+    .await
+    .unwrap();
+    let got = claim_n(&scene.worker().await, scene.topic.id, 2).await;
+    let age = chrono::Utc::now() - got[0].enqueued_at;
+    assert!(age.num_minutes().abs() < 5, "{age}");
+    assert_eq!(got[0].priority.level(), 5);
+    assert_ne!(got[0].msg_id, got[1].msg_id);
+}
+
+#[tokio::test]
+async fn the_time_of_enqueueing_is_the_servers_whatever_the_callers_time_zone() {
+    let scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    for zone in ["+12:00", "-12:00"] {
+        conn.query_drop(format!("SET time_zone = '{zone}'")).await.unwrap();
+        conn.query_drop(OK).await.unwrap();
+    }
+    for got in claim_n(&scene.worker().await, scene.topic.id, 2).await {
+        let age = chrono::Utc::now() - got.enqueued_at;
+        assert!(age.num_minutes().abs() < 5, "{age}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Topics: their names, settings and pauses.
+
+use std::time::Duration;
+
+use queue_core::store::topic;
+use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, TopicState};
+use queue_core::{Error, TopicName};
+
+use crate::scene::Scene;
+
+fn name(text: &str) -> TopicName {
+    TopicName::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn names_are_compared_byte_for_byte() {
+    let mut scene = Scene::new().await;
+    for text in ["Mail", "mail", "mail.", "mail-", "m", &"x".repeat(64), "0", "a_b"] {
+        topic::create(&mut scene.conn, &name(text), &TopicSettings::default()).await.unwrap();
+    }
+    let found = topic::find(&mut scene.conn, &name("Mail")).await.unwrap().unwrap();
+    let other = topic::find(&mut scene.conn, &name("mail")).await.unwrap().unwrap();
+    assert_ne!(found.id, other.id);
+    assert_eq!(topic::find(&mut scene.conn, &name("MAIL")).await.unwrap(), None);
+    let listed: Vec<_> = topic::all(&mut scene.conn).await.unwrap();
+    assert!(listed.is_sorted_by(|a, b| a.name < b.name));
+    assert_eq!(listed.len(), 9);
+}
+
+#[tokio::test]
+async fn settings_come_back_as_they_were_set() {
+    let mut scene = Scene::new().await;
+    let settings = TopicSettings {
+        body_limit: 123,
+        max_attempts: 1,
+        max_crashes: u32::MAX,
+        retry: RetryPolicy { base: Duration::from_millis(1), cap: Duration::from_secs(86_400) },
+        max_run_time: Some(Duration::from_millis(1500)),
+        on_done: OnDone::Keep(Duration::from_secs(60)),
+    };
+    let (a, b) = (name("a"), name("b"));
+    topic::create(&mut scene.conn, &a, &settings).await.unwrap();
+    let found = topic::find(&mut scene.conn, &a).await.unwrap().unwrap();
+    assert_eq!((found.settings, found.state), (settings.clone(), TopicState::default()));
+    topic::create(&mut scene.conn, &b, &TopicSettings::default()).await.unwrap();
+    let found = topic::find(&mut scene.conn, &b).await.unwrap().unwrap();
+    assert_eq!(found.settings, TopicSettings::default());
+    topic::set(&mut scene.conn, &b, &settings).await.unwrap();
+    let found = topic::find(&mut scene.conn, &b).await.unwrap().unwrap();
+    assert_eq!(found.settings, settings);
+    // To what it is already: matched, so no error.
+    topic::set(&mut scene.conn, &b, &settings).await.unwrap();
+}
+
+#[tokio::test]
+async fn pauses_are_set_and_lifted_each_by_itself() {
+    let mut scene = Scene::new().await;
+    let t = scene.topic.name.clone();
+    for (enqueue_paused, claim_paused) in
+        [(true, false), (false, true), (true, true), (false, false)]
+    {
+        let state = TopicState { enqueue_paused, claim_paused };
+        topic::set_state(&mut scene.conn, &t, state).await.unwrap();
+        let found = topic::find(&mut scene.conn, &t).await.unwrap().unwrap();
+        assert_eq!((found.state, &found.settings), (state, &scene.topic.settings));
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_exist_cannot_be_set_and_what_exists_cannot_be_made() {
+    let mut scene = Scene::new().await;
+    let (unknown, settings) = (name("unknown"), TopicSettings::default());
+    let refused = topic::set(&mut scene.conn, &unknown, &settings).await.unwrap_err();
+    assert!(matches!(refused, Error::UnknownTopic { .. }), "{refused}");
+    let refused = topic::set_state(&mut scene.conn, &unknown, TopicState::default()).await;
+    assert!(matches!(refused, Err(Error::UnknownTopic { .. })), "{refused:?}");
+    let t = scene.topic.name.clone();
+    let refused = topic::create(&mut scene.conn, &t, &settings).await.unwrap_err();
+    assert!(matches!(refused, Error::TopicExists { .. }), "{refused}");
+    assert_eq!(topic::delete(&mut scene.conn, scene.topic.id).await.unwrap(), 1);
+    assert_eq!(topic::delete(&mut scene.conn, scene.topic.id).await.unwrap(), 0);
+    assert_eq!(topic::find(&mut scene.conn, &t).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn settings_as_large_as_they_come_are_kept_or_refused_but_never_wrapped_round() {
+    let mut scene = Scene::new().await;
+    let settings = TopicSettings {
+        retry: RetryPolicy { base: Duration::MAX, cap: Duration::MAX },
+        max_run_time: Some(Duration::MAX),
+        on_done: OnDone::Keep(Duration::MAX),
+        ..TopicSettings::default()
+    };
+    let t = scene.topic.name.clone();
+    if topic::set(&mut scene.conn, &t, &settings).await.is_ok() {
+        let found = topic::find(&mut scene.conn, &t).await.unwrap().unwrap().settings;
+        let ages = Duration::from_secs(10 * 365 * 24 * 3600);
+        assert!(found.retry.base >= ages && found.max_run_time.unwrap() >= ages, "{found:?}");
+        assert!(matches!(found.on_done, OnDone::Keep(time) if time >= ages), "{found:?}");
+    }
+}
+
+/// The server's clock, the only one that counts.
+#[tokio::test]
+async fn the_servers_time_is_utc_and_moves() {
+    let mut scene = Scene::new().await;
+    scene.sql("SET time_zone = '+08:00'").await;
+    let first = topic::server_time(&mut scene.conn).await.unwrap();
+    let second = topic::server_time(&mut scene.conn).await.unwrap();
+    assert!(second >= first);
+    let unix = scene.number("SELECT UNIX_TIMESTAMP()").await;
+    assert!((first.and_utc().timestamp() - unix).abs() <= 2);
+}

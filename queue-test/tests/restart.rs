@@ -1,0 +1,374 @@
+//! What needs a server of the test's own: crashes and restarts, the server's settings, connections
+//! running out. Each test starts one by `ops/dev-server`, of the kind that `QUEUE_URL` leads to.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use diesel::QueryableByName;
+use diesel::sql_types::BigInt;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use queue_core::connection::{ServerUrl, SessionKind, connect, transaction};
+use queue_core::doctor::{Verdict, examine, require};
+use queue_core::message::{ClaimNo, Settlement};
+use queue_core::rescue::{Why, take_back};
+use queue_core::store::{claim, process_list, worker};
+use queue_core::topic::OnDone;
+use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
+use queue_core::{
+    AsyncMysqlConnection, Delivery, Error, Fault, NewMessage, Topic, enqueue, migration,
+};
+use queue_test::TestDatabase;
+
+/// A server that goes with this value, or with the test's process if that is killed.
+struct OwnServer {
+    /// Holds the server up until its input ends.
+    holder: Child,
+    kind: &'static str,
+    name: String,
+    url: ServerUrl,
+}
+
+fn dev_server() -> Command {
+    Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server"))
+}
+
+impl OwnServer {
+    async fn start() -> Self {
+        let shared = std::env::var("QUEUE_URL").expect("QUEUE_URL says which kind of server");
+        let shared = ServerUrl::new(&shared).unwrap();
+        let version = examine(&shared).await.unwrap().server;
+        let kind = if version.contains("MariaDB") { "mariadb" } else { "mysql" };
+        let mut holder = dev_server()
+            .args(["run", "--server", kind, "--", "sh", "-c"])
+            .arg("echo $QUEUE_SERVER_NAME $QUEUE_URL; exec cat >/dev/null")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (name, url) = line.trim().split_once(' ').expect("the server starts");
+        let url = ServerUrl::new(url).unwrap();
+        Self { holder, kind, name: name.to_owned(), url }
+    }
+
+    fn command(&self, word: &str) {
+        let mut command = dev_server();
+        command.args([word, "--server", self.kind, "--name", &self.name]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{word}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Kills the server as a power cut does, and starts it again on the same data and port.
+    fn crash_and_start(&self) {
+        self.command("crash");
+        self.command("start");
+    }
+
+    async fn root(&self) -> AsyncMysqlConnection {
+        connect(&self.url, SessionKind::Plain).await.unwrap()
+    }
+
+    async fn set(&self, variable: &str, value: &str) {
+        let set = format!("SET GLOBAL {variable} = {value}");
+        self.root().await.batch_execute(&set).await.unwrap();
+    }
+
+    /// Turns writes off and on, as a failover does to the former writer.
+    async fn set_read_only(&self, on: bool) {
+        let value = if on { "ON" } else { "OFF" };
+        if self.kind == "mysql" && on {
+            self.set("super_read_only", value).await;
+        } else {
+            self.set("read_only", value).await;
+        }
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let ended = self.holder.wait();
+        assert!(ended.is_ok() || std::thread::panicking(), "{ended:?}");
+    }
+}
+
+async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        n: i64,
+    }
+    let query = format!("SELECT CAST(({query}) AS SIGNED) AS n");
+    let rows: Vec<Row> = diesel::sql_query(query).load(conn).await.unwrap();
+    rows[0].n
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn start_worker(url: &ServerUrl) -> Worker {
+    let mut options = WorkerOptions::new(url.clone(), "restart");
+    options.beat = Duration::from_millis(300);
+    Worker::start(options).await.unwrap()
+}
+
+async fn enqueue_n(db: &TestDatabase, topic: &Topic, n: usize) {
+    let mut conn = db.connect().await;
+    for i in 0..n {
+        enqueue(&mut conn, &topic.name, &NewMessage::new(i.to_string())).await.unwrap();
+    }
+}
+
+fn acks(deliveries: &[Delivery]) -> Vec<Settled> {
+    let ack = |delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete);
+    deliveries.iter().map(ack).collect()
+}
+
+/// H21: after a restart the server counts connections from the beginning, and a new connection gets
+/// the number of a dead one. It must not adopt that one's claims, and they must be rescued though
+/// the number is alive.
+#[tokio::test]
+async fn after_a_restart_nobody_adopts_the_claims_of_a_dead_connection_with_his_number() {
+    let server = OwnServer::start().await;
+    let db = TestDatabase::on(&server.url).await;
+    let topic = db.topic("t").await;
+    enqueue_n(&db, &topic, 2).await;
+    let dead = start_worker(db.url()).await;
+    assert_eq!(dead.claim(topic.id, 2).await.unwrap().deliveries.len(), 2);
+    let seen = worker::find(&mut db.connect().await, dead.id()).await.unwrap().unwrap();
+    server.command("crash");
+    drop(dead);
+    server.command("start");
+    // Connections until one has the dead one's number; they stay, so that no number comes twice.
+    let mut namesakes = Vec::new();
+    until("a connection gets the dead one's number", async || {
+        namesakes.push(db.connect().await);
+        let conn = namesakes.last_mut().unwrap();
+        u64::try_from(number(conn, "SELECT CONNECTION_ID()").await).unwrap() >= seen.conn.0
+    })
+    .await;
+    let mut conn = namesakes.pop().unwrap();
+    let same = "SELECT COUNT(*) FROM queue_message WHERE conn_id = CONNECTION_ID()";
+    assert_eq!(number(&mut conn, same).await, 2, "the trap is set");
+    assert!(process_list::show(&mut conn).await.unwrap().contains(&seen.conn));
+    let other = start_worker(db.url()).await;
+    assert!(other.claim(topic.id, 9).await.unwrap().deliveries.is_empty());
+    assert!(claim::of_worker(&mut conn, other.id(), ClaimNo(0)).await.unwrap().is_empty());
+    // The dead one: its lock is free, and its beat stands still.
+    let row = worker::find(&mut conn, seen.id).await.unwrap().unwrap();
+    assert_eq!((row.locked, row.state.as_str()), (false, "alive"));
+    assert_eq!(worker::declare_dead(&mut conn, &row, "restart").await.unwrap(), 1);
+    let claims = claim::of_worker(&mut conn, seen.id, ClaimNo(0)).await.unwrap();
+    let why = Why::Crashed { rows_held: 2 };
+    let taken = transaction(&mut conn, "rescue", async |c| take_back(c, &claims[0], why).await);
+    assert_eq!(taken.await.unwrap().freed, 2);
+    until("the other one has both", async || {
+        other.claim(topic.id, 9).await.unwrap().deliveries.len() == 2
+    })
+    .await;
+}
+
+/// A live worker comes back by itself, keeps what it holds, and settles it: nothing that was
+/// acknowledged is lost and nothing runs twice.
+#[tokio::test]
+async fn a_worker_outlives_the_crash_of_its_server_with_all_it_holds() {
+    let server = OwnServer::start().await;
+    let db = TestDatabase::on(&server.url).await;
+    let topic = db.topic("t").await;
+    enqueue_n(&db, &topic, 20).await;
+    let worker = start_worker(db.url()).await;
+    let held = worker.claim(topic.id, 5).await.unwrap().deliveries;
+    assert_eq!(held.len(), 5);
+    let before = worker::incarnation(&mut db.connect().await).await.unwrap();
+    server.command("crash");
+    // A settle waits for the server to come back.
+    let settling = {
+        let (worker, batch) = (worker.clone(), acks(&held));
+        tokio::spawn(async move { worker.settle(batch).await.unwrap() })
+    };
+    server.command("start");
+    assert_eq!(settling.await.unwrap(), [SettleOutcome::Settled; 5]);
+    let mut life = worker.life();
+    let alive = life.wait_for(|life| life.phase == Phase::Alive);
+    tokio::time::timeout(Duration::from_secs(30), alive).await.unwrap().unwrap();
+    let mut conn = db.connect().await;
+    assert_eq!(number(&mut conn, "SELECT COUNT(*) FROM queue_message").await, 15);
+    until("its row tells of the new server", async || {
+        let row = worker::find(&mut conn, worker.id()).await.unwrap().unwrap();
+        row.locked && row.state == "alive"
+    })
+    .await;
+    let after = worker::incarnation(&mut conn).await.unwrap();
+    assert_eq!(before.server_uid, after.server_uid);
+    assert!(after.started_at > before.started_at);
+    let mut got = 0;
+    until("the rest is claimed", async || {
+        let claimed = worker.claim(topic.id, 20).await.unwrap().deliveries;
+        assert!(claimed.iter().all(|delivery| delivery.delivery_no.0 == 1));
+        got += claimed.len();
+        got == 15
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_server_is_told_apart_and_worked_with_again_once_it_takes_writes() {
+    let server = OwnServer::start().await;
+    let db = TestDatabase::on(&server.url).await;
+    let topic = db.topic("t").await;
+    enqueue_n(&db, &topic, 1).await;
+    // Not an account that may write all the same.
+    let url = db.account(&["SELECT, INSERT, UPDATE, DELETE ON {}.*", "PROCESS ON *.*"]).await;
+    let worker = start_worker(&url).await;
+    let bare = TestDatabase::empty_on(&server.url).await;
+    server.set_read_only(true).await;
+    let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+    let refused = enqueue(&mut conn, &topic.name, &NewMessage::new("m")).await.unwrap_err();
+    assert_eq!(refused.fault(), Fault::ReadOnly, "{refused}");
+    let refused = worker.claim(topic.id, 1).await.unwrap_err();
+    assert_eq!(refused.fault(), Fault::ReadOnly, "{refused}");
+    let refused = migration::run(bare.url()).await.unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused}");
+    let report = examine(&url).await.unwrap();
+    let writable = report.checks.iter().find(|check| check.name == "writable").unwrap();
+    assert_eq!(writable.verdict, Verdict::Failure);
+    let refused = require(&url).await.unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused}");
+    assert!(refused.to_string().contains("is this a replica?"), "{refused}");
+    server.set_read_only(false).await;
+    until("the worker claims again", async || {
+        worker.claim(topic.id, 1).await.is_ok_and(|claimed| claimed.deliveries.len() == 1)
+    })
+    .await;
+    migration::run(bare.url()).await.unwrap();
+}
+
+/// H5: no connection is left to come back by, for longer than the others' patience. The worker
+/// finds its row dead, says so, and claims and settles nothing more.
+#[tokio::test]
+async fn a_worker_that_could_not_reconnect_in_time_finds_itself_dead() {
+    let server = OwnServer::start().await;
+    let db = TestDatabase::on(&server.url).await;
+    let topic = db.topic("t").await;
+    enqueue_n(&db, &topic, 1).await;
+    // An account without the reserve that an administrator has.
+    let url = db.account(&["SELECT, INSERT, UPDATE, DELETE ON {}.*"]).await;
+    let worker = start_worker(&url).await;
+    let held = worker.claim(topic.id, 1).await.unwrap().deliveries;
+    let mut root = server.root().await;
+    let row = worker::find(&mut db.connect().await, worker.id()).await.unwrap().unwrap();
+    let mut in_use = Vec::new();
+    let in_all = process_list::show(&mut root).await.unwrap().len();
+    root.batch_execute(&format!("SET GLOBAL max_connections = {}", in_all + 5)).await.unwrap();
+    let refused = loop {
+        match connect(&url, SessionKind::Plain).await {
+            Ok(conn) => in_use.push(conn),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.fault(), Fault::Busy, "{refused}");
+    assert!(refused.to_string().contains("raise max_connections"), "{refused}");
+    // Each kill makes room for one connection, which is taken at once.
+    for conn in [row.life_conn, row.conn] {
+        root.batch_execute(&format!("KILL {conn}")).await.unwrap();
+        until("its place is taken", async || match connect(&url, SessionKind::Plain).await {
+            Ok(conn) => {
+                in_use.push(conn);
+                false
+            }
+            Err(_) => true,
+        })
+        .await;
+    }
+    root.batch_execute(&format!("USE {}", db.name())).await.unwrap();
+    until("its death is decided", async || {
+        let seen = worker::find(&mut root, worker.id()).await.unwrap().unwrap();
+        !seen.locked && worker::declare_dead(&mut root, &seen, "missing").await.unwrap() == 1
+    })
+    .await;
+    in_use.clear();
+    let mut life = worker.life();
+    let dead = life.wait_for(|life| matches!(life.phase, Phase::Dead { .. }));
+    tokio::time::timeout(Duration::from_secs(30), dead).await.unwrap().unwrap();
+    let refused = worker.settle(acks(&held)).await.unwrap_err();
+    assert!(matches!(refused, Error::WorkerDead { .. }), "{refused}");
+    let refused = worker.claim(topic.id, 1).await.unwrap_err();
+    assert!(matches!(refused, Error::WorkerDead { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn the_self_test_finds_settings_that_the_queue_should_not_run_with() {
+    let server = OwnServer::start().await;
+    let db = TestDatabase::on(&server.url).await;
+    let verdict = async |name: &str| {
+        let report = examine(db.url()).await.unwrap();
+        report.checks.iter().find(|check| check.name == name).unwrap().verdict
+    };
+    server.set("innodb_flush_log_at_trx_commit", "0").await;
+    assert_eq!(verdict("durability").await, Verdict::Warning);
+    server.set("max_allowed_packet", "1048576").await;
+    assert_eq!(verdict("packet").await, Verdict::Warning);
+    // And a message that does not fit is refused before it is sent.
+    let topic = db.topic("t").await;
+    let large = NewMessage::new(vec![0; 2 * 1024 * 1024]);
+    let refused = enqueue(&mut db.connect().await, &topic.name, &large).await.unwrap_err();
+    assert!(matches!(refused, Error::PacketTooLarge { .. }), "{refused}");
+    let logs = number(&mut server.root().await, "SELECT @@log_bin").await == 1;
+    if server.root().await.batch_execute("SET GLOBAL binlog_format = 'STATEMENT'").await.is_ok() {
+        let expected = if logs { Verdict::Failure } else { Verdict::Ok };
+        assert_eq!(verdict("binlog").await, expected);
+        assert_eq!(require(db.url()).await.is_err(), logs);
+    }
+}
+
+/// Every message whose enqueueing was answered is there after a crash, in order and once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
+    let server = OwnServer::start().await;
+    let db = TestDatabase::on(&server.url).await;
+    let topic = db.topic("t").await;
+    let producers = (0..4).map(async |_| {
+        let mut conn = db.connect().await;
+        let mut acknowledged = Vec::new();
+        loop {
+            let message = NewMessage::new("m");
+            match enqueue(&mut conn, &topic.name, &message).await {
+                Ok(id) => acknowledged.push(id),
+                Err(_) => return acknowledged,
+            }
+        }
+    });
+    let crash = async {
+        let mut conn = db.connect().await;
+        until("a few hundred are there", async || {
+            number(&mut conn, "SELECT COUNT(*) FROM queue_message").await > 500
+        })
+        .await;
+        tokio::task::block_in_place(|| server.crash_and_start());
+    };
+    let (acknowledged, ()) = tokio::join!(futures_util::future::join_all(producers), crash);
+    let acknowledged = acknowledged.concat();
+    assert!(acknowledged.len() > 400);
+    let worker = start_worker(db.url()).await;
+    let mut got = Vec::new();
+    loop {
+        let claimed = worker.claim(topic.id, 1000).await.unwrap().deliveries;
+        if claimed.is_empty() {
+            break;
+        }
+        worker.settle(acks(&claimed)).await.unwrap();
+        got.extend(claimed.into_iter().map(|delivery| delivery.msg_id));
+    }
+    let distinct: std::collections::HashSet<_> = got.iter().collect();
+    assert_eq!(distinct.len(), got.len());
+    assert!(acknowledged.iter().all(|id| distinct.contains(id)), "an acknowledged one is lost");
+}
