@@ -147,7 +147,7 @@ async fn handle(topic: &Topic, delivery: Delivery, run: &impl Run) -> (Arc<Deliv
 async fn settle(worker: &Worker, batch: Vec<Settled>) {
     let outcomes = worker.settle(batch).await.expect("deliveries can be settled");
     let settled = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Settled);
-    assert!(settled, "a delivery of this drain was taken away meanwhile: {outcomes:?}");
+    assert!(settled, "a delivery of this drain was taken away or locked meanwhile: {outcomes:?}");
 }
 
 /// Makes ready what is due, as the janitor does.

@@ -268,7 +268,10 @@ async fn a_worker_that_could_not_reconnect_in_time_finds_itself_dead() {
     let row = worker::find(&mut db.connect().await, worker.id()).await.unwrap().unwrap();
     let mut in_use = Vec::new();
     let in_all = process_list::show(&mut root).await.unwrap().len();
-    root.batch_execute(&format!("SET GLOBAL max_connections = {}", in_all + 5)).await.unwrap();
+    let limit = async |root: &mut AsyncMysqlConnection, n: usize| {
+        root.batch_execute(&format!("SET GLOBAL max_connections = {n}")).await.unwrap();
+    };
+    limit(&mut root, in_all + 20).await;
     let refused = loop {
         match connect(&url, SessionKind::Plain).await {
             Ok(conn) => in_use.push(conn),
@@ -277,18 +280,9 @@ async fn a_worker_that_could_not_reconnect_in_time_finds_itself_dead() {
     };
     assert_eq!(refused.fault(), Fault::Busy, "{refused}");
     assert!(refused.to_string().contains("raise max_connections"), "{refused}");
-    // Each kill makes room for one connection, which is taken at once.
-    for conn in [row.life_conn, row.conn] {
-        root.batch_execute(&format!("KILL {conn}")).await.unwrap();
-        until("its place is taken", async || match connect(&url, SessionKind::Plain).await {
-            Ok(conn) => {
-                in_use.push(conn);
-                false
-            }
-            Err(_) => true,
-        })
-        .await;
-    }
+    // Fewer than there are, so that a kill makes no room.
+    limit(&mut root, in_all + 10).await;
+    root.batch_execute(&format!("KILL {}; KILL {}", row.life_conn, row.conn)).await.unwrap();
     root.batch_execute(&format!("USE {}", db.name())).await.unwrap();
     until("its death is decided", async || {
         let seen = worker::find(&mut root, worker.id()).await.unwrap().unwrap();
@@ -322,6 +316,16 @@ async fn the_self_test_finds_settings_that_the_queue_should_not_run_with() {
     let large = NewMessage::new(vec![0; 2 * 1024 * 1024]);
     let refused = enqueue(&mut db.connect().await, &topic.name, &large).await.unwrap_err();
     assert!(matches!(refused, Error::PacketTooLarge { .. }), "{refused}");
+    // Nor does a server without room for prepared statements pass for a broken one.
+    let mut root = server.root().await;
+    root.batch_execute("SET GLOBAL max_prepared_stmt_count = 0").await.unwrap();
+    let refused = connect(db.url(), SessionKind::Plain).await.map(|_| ());
+    let refused = match refused {
+        Ok(()) => enqueue(&mut db.connect().await, &topic.name, &NewMessage::new("m")).await.err(),
+        Err(refused) => Some(refused),
+    };
+    assert_eq!(refused.as_ref().map(Error::fault), Some(Fault::Busy), "{refused:?}");
+    root.batch_execute("SET GLOBAL max_prepared_stmt_count = 16382").await.unwrap();
     let logs = number(&mut server.root().await, "SELECT @@log_bin").await == 1;
     if server.root().await.batch_execute("SET GLOBAL binlog_format = 'STATEMENT'").await.is_ok() {
         let expected = if logs { Verdict::Failure } else { Verdict::Ok };

@@ -320,3 +320,31 @@ async fn a_claim_does_not_wait_for_the_claim_of_the_rows_after_it() {
     b.batch_execute("COMMIT").await.unwrap();
     assert_eq!(scene.hot().await, (6, 6, 2));
 }
+
+#[tokio::test]
+async fn a_claim_of_nothing_claims_nothing() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        scene.enqueue(2).await;
+        let worker = scene.worker_by(strategy).await;
+        assert!(worker.claim(scene.topic.id, 0).await.unwrap().deliveries.is_empty());
+        assert_eq!(scene.hot().await, (2, 0, 0));
+    }
+}
+
+/// Rescue reads a claim's whole key range, so that must not reach over the backlog.
+#[tokio::test]
+async fn rows_far_apart_are_claimed_apart() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        scene.enqueue(2).await;
+        scene.sql("ALTER TABLE queue_message AUTO_INCREMENT = 1000000").await;
+        scene.enqueue(2).await;
+        let worker = scene.worker_by(strategy).await;
+        let got = claim_n(&worker, scene.topic.id, 4).await;
+        assert_eq!(bodies(&got), ["0", "1", "0", "1"], "{strategy:?}");
+        for claim in claims_of(&mut scene.conn, worker.id()).await {
+            assert!(claim.hi.0 - claim.lo.0 < 100_000, "{claim:?}");
+        }
+    }
+}

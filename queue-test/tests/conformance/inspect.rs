@@ -56,7 +56,7 @@ async fn the_depth_of_one_topic_is_not_that_of_another() {
 }
 
 /// Rows read by the storage engine in this session so far.
-async fn rows_read(conn: &mut AsyncMysqlConnection) -> i64 {
+pub(crate) async fn rows_read(conn: &mut AsyncMysqlConnection) -> i64 {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Text, column_name = "Variable_name")]

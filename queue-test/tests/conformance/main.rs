@@ -15,6 +15,7 @@
 )]
 
 mod claim;
+mod connect;
 mod doctor;
 mod enqueue;
 mod faults;

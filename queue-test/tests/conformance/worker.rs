@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::ServerUrl;
-use queue_core::message::Settlement;
+use queue_core::message::{ClaimNo, Settlement, WorkerId};
+use queue_core::rescue::Why;
+use queue_core::store::claim::Fence;
+use queue_core::store::rescue::zombie_claims;
 use queue_core::store::worker::{self, Role, WorkerRow, lock_name};
 use queue_core::worker::{Phase, SettleOutcome, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Error, Fault};
@@ -76,6 +79,27 @@ async fn a_worker_that_stops_gives_everything_back_uncharged_and_signs_off() {
         threads.iter().all(|thread| thread.id != row.conn.0 && thread.id != row.life_conn.0)
     })
     .await;
+}
+
+/// A row that a stranger's transaction has locked is left to the sweep, and its claim with it.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_stranger() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(3).await;
+    let worker = scene.worker().await;
+    claim_n(&worker, scene.topic.id, 3).await;
+    let mut stranger = scene.db.connect().await;
+    let lock = "BEGIN; SELECT id FROM queue_message WHERE body = '1' FOR UPDATE";
+    stranger.batch_execute(lock).await.unwrap();
+    worker.stop().await.unwrap();
+    assert_eq!(row(&mut scene.conn, &worker).await.state, "stopped");
+    assert_eq!(scene.hot().await, (3, 1, 1));
+    stranger.batch_execute("ROLLBACK").await.unwrap();
+    let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
+    let zombies = zombie_claims(&mut scene.conn, start, 10).await.unwrap();
+    assert!(!zombies[0].crashed);
+    take(&mut scene.conn, &zombies[0].claim, Why::NotNeeded).await;
+    assert_eq!(scene.hot().await, (3, 0, 0));
 }
 
 #[tokio::test]
@@ -208,7 +232,7 @@ async fn a_worker_that_was_declared_dead_finds_out_and_claims_nothing_more() {
     })
     .await;
     let claims = claims_of(&mut scene.conn, worker.id()).await;
-    let why = queue_core::rescue::Why::Crashed { rows_held: 1 };
+    let why = Why::Crashed { rows_held: 1 };
     take(&mut scene.conn, &claims[0], why).await;
     let mut life = worker.life();
     let dead = life.wait_for(|life| matches!(life.phase, Phase::Dead { .. }));
@@ -251,7 +275,7 @@ async fn a_dead_worker_that_reconnects_stays_dead_and_settles_nothing() {
     let seen = row(&mut scene.conn, &worker).await;
     assert_eq!(worker::declare_dead(&mut scene.conn, &seen, "test").await.unwrap(), 1);
     let claims = claims_of(&mut scene.conn, worker.id()).await;
-    let why = queue_core::rescue::Why::Crashed { rows_held: 2 };
+    let why = Why::Crashed { rows_held: 2 };
     take(&mut scene.conn, &claims[0], why).await;
     scene.sql(&format!("KILL {}", seen.conn)).await;
     match worker.settle(all(&got, &Settlement::Ack)).await {

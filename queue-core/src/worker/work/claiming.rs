@@ -16,7 +16,7 @@ use crate::worker::{ClaimStrategy, Phase};
 
 impl Work {
     pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
-        if !self.may_claim(topic)? {
+        if !self.may_claim(topic)? || limit == 0 {
             return Ok(Claimed::default());
         }
         if self.cursor(topic).may_walk(Instant::now()) && !self.walk(topic).await? {
