@@ -7,12 +7,15 @@
 //! connection down with it.
 
 mod connect;
+mod hosts;
 mod pool;
 mod session;
 mod transaction;
 mod url;
 
-pub use self::connect::{SessionKind, connect};
+pub use self::connect::{SessionKind, Wanted, connect, connect_to_any};
+pub(crate) use self::connect::{connect_host, connect_to};
+pub(crate) use self::hosts::HostNo;
 pub use self::pool::Pool;
 pub use self::session::Session;
 pub use self::transaction::transaction;

@@ -1,12 +1,14 @@
 //! The self-test: does this server give the guarantees the protocol stands on? `queuectl doctor`
 //! shows all of it; every process runs it at its start and refuses to go on after a failure.
 
+mod cluster;
+
 use std::time::Duration;
 
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::connection::{ServerUrl, SessionKind, connect};
+use crate::connection::{ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to};
 use crate::error::{Error, Result};
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::process_list;
@@ -85,15 +87,18 @@ pub async fn examine(url: &ServerUrl) -> Result<Report> {
 }
 
 async fn ask_all(url: &ServerUrl) -> Result<Report> {
-    let mut conn = connect(url, SessionKind::Plain).await?;
+    let (mut conn, host) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
+    let (mut other, standing) = connect_host(url, host, SessionKind::Plain).await?;
     let variables = ask::variables(&mut conn).await?;
-    let mut checks = vec![version(&variables), writable(&variables), binlog(&variables)];
-    checks.extend([durability(&variables), packet(&variables), one_writer(&variables)]);
+    let mut checks = vec![version(&variables), cluster::writable(&standing), binlog(&variables)];
+    checks.extend([durability(&variables), packet(&variables)]);
+    checks.push(cluster::one_writer(&variables, &standing));
+    checks.push(cluster::replica(&mut conn, &standing).await?);
+    checks.extend(cluster::hosts(url, host, &standing).await);
     checks.push(direct(&mut conn).await?);
     let schema = schema(&mut conn, url).await?;
     let has_schema = schema.verdict == Verdict::Ok;
     checks.push(schema);
-    let mut other = connect(url, SessionKind::Plain).await?;
     checks.push(name_locks(&mut conn, &mut other).await?);
     if has_schema && checks.iter().all(|check| check.verdict != Verdict::Failure) {
         checks.push(skip_locked(&mut conn, &mut other).await?);
@@ -114,7 +119,11 @@ pub async fn require(url: &ServerUrl) -> Result<Report> {
     let first = report.failures().next().cloned();
     match first {
         None => Ok(report),
-        Some(check) if check.name == "writable" => Err(Error::ReadOnly { server: url.server() }),
+        Some(check) if check.name == "writable" => {
+            // Every host has been asked; the error says of each why it will not do.
+            connect(url, SessionKind::Plain).await?;
+            Err(Error::ReadOnly { server: url.server(), reason: check.detail })
+        }
         Some(check) if check.name == "schema" => {
             Err(Error::Schema { database: url.database().to_owned(), detail: check.detail })
         }
@@ -152,17 +161,6 @@ fn version(variables: &Variables) -> Check {
         )
     };
     check("version", ok, Verdict::Failure, detail)
-}
-
-fn writable(variables: &Variables) -> Check {
-    let on = ["read_only", "super_read_only", "innodb_read_only"]
-        .into_iter()
-        .find(|name| variables.is_on(name));
-    let detail = match on {
-        None => "writes are taken".to_owned(),
-        Some(name) => format!("{name} is on: connect to the writer, or SET GLOBAL {name} = OFF."),
-    };
-    check("writable", on.is_none(), Verdict::Failure, detail)
 }
 
 fn binlog(variables: &Variables) -> Check {
@@ -207,16 +205,6 @@ fn packet(variables: &Variables) -> Check {
         )
     };
     check("packet", ok, Verdict::Warning, detail)
-}
-
-fn one_writer(variables: &Variables) -> Check {
-    let galera = variables.is_on("wsrep_on");
-    let detail = if galera {
-        "Galera: connection ids and name locks are per node, so send all queue traffic to one node; liveness is decided by beats alone."
-    } else {
-        "no multi-writer cluster found"
-    };
-    check("one writer", !galera, Verdict::Warning, detail.to_owned())
 }
 
 async fn direct(conn: &mut diesel_async::AsyncMysqlConnection) -> Result<Check> {

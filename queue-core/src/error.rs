@@ -35,11 +35,22 @@ pub enum Error {
     },
     /// The server refuses writes.
     #[error(
-        "The server {server} is read-only: connect to the writer (is this a replica?) or SET GLOBAL read_only = OFF."
+        "The server {server} takes no writes ({reason}): connect to the writer (is this a replica?) or turn its writes on."
     )]
     ReadOnly {
         /// Host and port.
         server: String,
+        /// What it says of itself.
+        reason: String,
+    },
+    /// None of the servers of the URL takes writes.
+    #[error(
+        "None of the servers takes writes: {}. Check that the writer runs and is one of them.",
+        list_refusals(refusals)
+    )]
+    NoWriter {
+        /// Why each was refused, in the order in which they were tried.
+        refusals: Vec<Error>,
     },
     /// A topic's name has a character that names may not have, or is too long.
     #[error("'{name}' is not a topic name: use 1 to 64 of the characters A-Z a-z 0-9 . _ -")]
@@ -213,6 +224,7 @@ impl Error {
             Self::Database { fault, .. } | Self::Connect { fault, .. } => *fault,
             Self::Deadline { .. } | Self::UnknownOutcome { .. } => Fault::Gone,
             Self::ReadOnly { .. } => Fault::ReadOnly,
+            Self::NoWriter { refusals } => common_fault(refusals),
             Self::PacketTooLarge { .. } | Self::BodyTooLarge { .. } => Fault::TooLarge,
             Self::Schema { .. } => Fault::Schema,
             _ => Fault::Other,
@@ -225,9 +237,41 @@ impl Error {
         self.fault().is_transient()
     }
 
+    /// Why there is no writer, from what each host said.
+    pub(crate) fn no_writer(mut refusals: Vec<Self>) -> Self {
+        match refusals.pop() {
+            Some(only) if refusals.is_empty() => only,
+            last => {
+                refusals.extend(last);
+                Self::NoWriter { refusals }
+            }
+        }
+    }
+
     /// Names the operation that `source` failed in.
     pub(crate) fn database(operation: &'static str, source: &diesel::result::Error) -> Self {
         let message = source.to_string();
         Self::Database { operation, fault: Fault::of(source), message }
     }
+}
+
+fn list_refusals(refusals: &[Error]) -> String {
+    let short = |error: &Error| match error {
+        Error::Connect { server, reason, .. } | Error::ReadOnly { server, reason } => {
+            format!("{server}: {reason}")
+        }
+        other => other.to_string(),
+    };
+    refusals.iter().map(short).collect::<Vec<_>>().join("; ")
+}
+
+/// What is the matter with all of them; while one may come back, or become the writer, it is worth
+/// trying again.
+fn common_fault(refusals: &[Error]) -> Fault {
+    let faults = || refusals.iter().map(Error::fault);
+    let transient = [Fault::Gone, Fault::Busy, Fault::ReadOnly].into_iter();
+    transient
+        .chain(faults())
+        .find(|fault| faults().any(|found| found == *fault))
+        .unwrap_or(Fault::Other)
 }

@@ -10,7 +10,7 @@ use diesel_async::AsyncMysqlConnection;
 use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use crate::connection::{ServerUrl, SessionKind, connect};
+use crate::connection::{ServerUrl, SessionKind, connect, connect_to_any};
 use crate::error::{Error, Fault, Result};
 use crate::store;
 
@@ -43,7 +43,7 @@ impl fmt::Display for Pending {
 /// # Errors
 /// [`Error::Connect`]; a database failure.
 pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
-    let mut conn = connect(url, SessionKind::Plain).await?;
+    let mut conn = connect_to_any(url, SessionKind::Plain).await?;
     let applied = store::migration::applied(&mut conn).await?;
     Ok(missing(&applied)?.into_iter().map(|(_, pending)| pending).collect())
 }
@@ -56,11 +56,6 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
 /// failure.
 pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut conn = connect(url, SessionKind::Plain).await?;
-    let variables = store::doctor::variables(&mut conn).await?;
-    if ["read_only", "super_read_only", "innodb_read_only"].iter().any(|name| variables.is_on(name))
-    {
-        return Err(Error::ReadOnly { server: url.server() });
-    }
     if !store::migration::take_lock(&mut conn, LOCK_WAIT).await? {
         return Err(Error::MigrationRunning { database: url.database().to_owned() });
     }
@@ -108,7 +103,7 @@ fn apply(
         ran.map(|()| wrapper.into_inner())
     });
     ran.map_err(|message| match Fault::of_text(&message) {
-        Fault::ReadOnly => Error::ReadOnly { server: url.server() },
+        Fault::ReadOnly => Error::ReadOnly { server: url.server(), reason: message },
         fault => Error::Database { operation: "migrate", fault, message },
     })
 }

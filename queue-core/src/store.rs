@@ -19,6 +19,7 @@ pub mod rescue;
 pub mod row_set;
 pub mod scheduled;
 pub mod settle;
+pub(crate) mod standing;
 mod statement;
 pub mod topic;
 pub mod worker;

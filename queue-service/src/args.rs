@@ -34,9 +34,10 @@ const CREDENTIAL: &str = "queue-url";
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// File that holds the server's URL: `mysql://user:password@host:3306/database`. Without it, in
-    /// this order: the environment variable `QUEUE_URL`, the systemd credential `queue-url`, and
-    /// `url` or `url_file` in the configuration.
+    /// File that holds the server's URL: `mysql://user:password@host:3306/database`; of a cluster
+    /// all hosts, as in `db1:3306,db2:3306`. Without it, in this order: the environment variable
+    /// `QUEUE_URL`, the systemd credential `queue-url`, and `url` or `url_file` in the
+    /// configuration.
     #[arg(long, env = "QUEUE_URL_FILE", value_name = "FILE", global = true)]
     pub url_file: Option<PathBuf>,
     /// Configuration in TOML: `url` or `url_file`, and a table of settings for each process.
@@ -151,5 +152,7 @@ mod tests {
         assert!(!shown(&args).contains("geheim"));
         std::fs::write(&file, "mysql://u:geheim@127.0.0.1/q\n").expect("written");
         assert_eq!(args.url().expect("usable").database(), "q");
+        std::fs::write(&file, "mysql://u:geheim@127.0.0.1:1,[::1]:2/q\n").expect("written");
+        assert_eq!(args.url().expect("usable").servers(), ["127.0.0.1:1", "[::1]:2"]);
     }
 }

@@ -4,7 +4,6 @@ use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
-use url::Url;
 use uuid::Uuid;
 
 use crate::{aside, server};
@@ -88,10 +87,7 @@ impl TestDatabase {
     /// If the URL leads through a socket and has no host.
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str) -> ServerUrl {
-        let mut url = Url::parse(self.url.expose()).expect("a URL in use");
-        url.set_username(user).expect("a server's URL has a host");
-        url.set_password(Some(password)).expect("a server's URL has a host");
-        ServerUrl::new(url.as_str()).expect("another account leaves it a URL")
+        self.url.with_account(user, password).expect("another account leaves it a URL")
     }
 
     /// Its URL for a new account that has only these grants, each of the form

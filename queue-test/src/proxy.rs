@@ -10,7 +10,6 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use url::Url;
 
 /// How long a trap is waited for: far longer than any statement of a test takes.
 const SPRING_DEADLINE: Duration = Duration::from_secs(60);
@@ -66,7 +65,8 @@ enum Fault {
 }
 
 impl FaultProxy {
-    /// Starts a proxy in front of the server of `target`; everything passes.
+    /// Starts a proxy in front of the server of `target`, the first if it names several;
+    /// everything passes.
     ///
     /// # Panics
     /// If loopback has no port left.
@@ -75,7 +75,7 @@ impl FaultProxy {
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has a port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
-            target: target.server(),
+            target: target.servers().swap_remove(0),
             way: watch::Sender::new(Way::Pass),
             trap: Mutex::default(),
             sprung: watch::Sender::new(false),
@@ -98,10 +98,8 @@ impl FaultProxy {
     /// If `url` leads through a socket instead of to a host.
     #[must_use]
     pub fn url(&self, url: &ServerUrl) -> ServerUrl {
-        let mut through = Url::parse(url.expose()).expect("a server's URL is a URL");
-        through.set_ip_host(self.address.ip()).expect("a server's URL has a host");
-        through.set_port(Some(self.address.port())).expect("a server's URL has a host");
-        ServerUrl::new(through.as_str()).expect("another host leaves it a URL")
+        let through = url.with_hosts([self.address.to_string().as_str()]);
+        through.expect("another host leaves it a URL")
     }
 
     /// Trap: the statement reaches the server and is executed, but its reply is swallowed and both

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::connection::{ServerUrl, SessionKind, connect, transaction};
+use queue_core::connection::{
+    ServerUrl, Session, SessionKind, connect, connect_to_any, transaction,
+};
 use queue_core::doctor::{Verdict, examine, require};
-use queue_core::message::{ClaimNo, Settlement};
+use queue_core::message::{ClaimNo, Settlement, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::{claim, process_list, worker};
 use queue_core::topic::OnDone;
@@ -21,6 +23,7 @@ use queue_core::{
     AsyncMysqlConnection, Delivery, Error, Fault, NewMessage, Topic, enqueue, migration,
 };
 use queue_test::TestDatabase;
+use uuid::Uuid;
 
 /// A server that goes with this value, or with the test's process if that is killed.
 struct OwnServer {
@@ -69,7 +72,7 @@ impl OwnServer {
     }
 
     async fn root(&self) -> AsyncMysqlConnection {
-        connect(&self.url, SessionKind::Plain).await.unwrap()
+        connect_to_any(&self.url, SessionKind::Plain).await.unwrap()
     }
 
     async fn set(&self, variable: &str, value: &str) {
@@ -231,7 +234,9 @@ async fn a_read_only_server_is_told_apart_and_worked_with_again_once_it_takes_wr
     let worker = start_worker(&url).await;
     let bare = TestDatabase::empty_on(&server.url).await;
     server.set_read_only(true).await;
-    let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+    let refused = connect(&url, SessionKind::Plain).await.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused}");
+    let mut conn = connect_to_any(&url, SessionKind::Plain).await.unwrap();
     let refused = enqueue(&mut conn, &topic.name, &NewMessage::new("m")).await.unwrap_err();
     assert_eq!(refused.fault(), Fault::ReadOnly, "{refused}");
     let refused = worker.claim(topic.id, 1).await.unwrap_err();
@@ -250,6 +255,44 @@ async fn a_read_only_server_is_told_apart_and_worked_with_again_once_it_takes_wr
     })
     .await;
     migration::run(bare.url()).await.unwrap();
+}
+
+/// A replica does not become a second writer because the account may write to it all the same.
+#[tokio::test]
+async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
+    let former = OwnServer::start().await;
+    let shared = ServerUrl::new(&std::env::var("QUEUE_URL").unwrap()).unwrap();
+    let both = former.url.with_hosts([&*former.url.server(), &*shared.server()]).unwrap();
+    let port = async |conn: &mut AsyncMysqlConnection| Ok(number(conn, "SELECT @@port").await);
+    let patience = Duration::from_secs(10);
+    let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();
+    let first = session.call("ask", port).await.unwrap();
+    let db = TestDatabase::on(&former.url).await;
+    let account = db.account(&["SELECT, UPDATE ON {}.*"]).await;
+    let mut stopped = Session::open(&account, SessionKind::Plain, patience).await.unwrap();
+    former.set_read_only(true).await;
+    let write =
+        async |conn: &mut AsyncMysqlConnection| worker::beat(conn, WorkerId(1), Uuid::nil()).await;
+    let refused = stopped.call("beat", write).await.unwrap_err();
+    assert_eq!((refused.fault(), stopped.is_lost()), (Fault::ReadOnly, true), "{refused}");
+    let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();
+    assert_ne!(session.call("ask", port).await.unwrap(), first);
+    // With no other left the sentence names both.
+    let none = both.with_hosts([&*former.url.server(), "127.0.0.1:1"]).unwrap();
+    let refused = connect(&none, SessionKind::Plain).await.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::NoWriter { .. }) && refused.is_transient(), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("read_only is") && text.contains("127.0.0.1:1: "), "{text}");
+    let report = examine(&both).await.unwrap();
+    let hosts = report.checks.iter().find(|check| check.name == "hosts").unwrap();
+    assert_eq!(hosts.verdict, Verdict::Ok, "{hosts:?}");
+    assert!(hosts.detail.contains("takes none"), "{hosts:?}");
+    former.set_read_only(false).await;
+    // Both take writes now and know nothing of each other.
+    let report = examine(&both).await.unwrap();
+    let hosts = report.checks.iter().find(|check| check.name == "hosts").unwrap();
+    assert_eq!(hosts.verdict, Verdict::Warning, "{hosts:?}");
+    assert!(hosts.detail.contains("Several take writes"), "{hosts:?}");
 }
 
 /// H5: no connection is left to come back by, for longer than the others' patience. The worker

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::connection::{ServerUrl, Session, SessionKind};
+use queue_core::connection::{ServerUrl, Session, SessionKind, Wanted};
 use queue_service::args::ServerArgs;
 
 use crate::output::Output;
@@ -25,7 +25,8 @@ impl Invocation {
         self.server.url()
     }
 
+    /// Leads to a replica if there is no writer: to look at the queue is all the more wanted then.
     pub(crate) async fn session(&self) -> anyhow::Result<Session> {
-        Ok(Session::open(&self.url()?, SessionKind::Plain, DEADLINE).await?)
+        Ok(Session::open_to(&self.url()?, SessionKind::Plain, Wanted::Any, DEADLINE).await?)
     }
 }

@@ -1,14 +1,20 @@
+use std::fmt::Display;
 use std::time::Duration;
 
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
+use diesel_async::AsyncMysqlConnection;
 use mysql_async::{Conn, DriverError as RefusedByDriver, Error as DriverError};
 
+use super::hosts::HostNo;
 use crate::connection::ServerUrl;
 use crate::error::{Error, Fault, Result};
+use crate::store::standing::{self, Standing};
 
 /// How long a connection may take to be made: TCP, TLS and login. A server that answers at all
 /// does so in milliseconds; an address that swallows packets never does.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The same for each of several hosts: the others should be reached within a lease.
+const DEADLINE_OF_SEVERAL: Duration = Duration::from_secs(2);
 
 /// What a connection is for, which decides how soon the server drops it when it falls silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,33 +26,100 @@ pub enum SessionKind {
     Plain,
 }
 
-/// Opens a connection set up as the protocol needs it: READ COMMITTED, strict mode, UTC, English
-/// errors, short lock waits.
+/// Which servers will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// One that takes writes.
+    Writer,
+    /// One that takes writes if there is one, else any that answers: for reading.
+    Any,
+}
+
+/// Opens a connection to the server that takes writes, set up as the protocol needs it: READ
+/// COMMITTED, strict mode, UTC, English errors, short lock waits.
+///
+/// The hosts of the URL are tried one after the other from the one that served last. One that says
+/// `read_only` is refused also for an account that may write to it all the same: a replica that
+/// takes the queue's writes is no replica any more.
 ///
 /// # Errors
-/// [`Error::Connect`] with the reason and the fix, never the password.
+/// [`Error::Connect`] with the reason and the fix, never the password; [`Error::ReadOnly`];
+/// [`Error::NoWriter`] if none of several hosts will do.
 pub async fn connect(url: &ServerUrl, kind: SessionKind) -> Result<AsyncMysqlConnection> {
+    connect_to(url, kind, Wanted::Writer).await.map(|(conn, _)| conn)
+}
+
+/// As [`connect()`], to a server that will do.
+///
+/// # Errors
+/// As [`connect()`].
+pub async fn connect_to_any(url: &ServerUrl, kind: SessionKind) -> Result<AsyncMysqlConnection> {
+    connect_to(url, kind, Wanted::Any).await.map(|(conn, _)| conn)
+}
+
+/// As [`connect()`]; also which host it is.
+pub(crate) async fn connect_to(
+    url: &ServerUrl,
+    kind: SessionKind,
+    wanted: Wanted,
+) -> Result<(AsyncMysqlConnection, HostNo)> {
+    let (mut refusals, mut reader) = (Vec::new(), None);
+    for host in url.hosts().to_try() {
+        match connect_host(url, host, kind).await {
+            Ok((conn, Standing { refusal: None, galera })) => {
+                url.hosts().serves(host, galera);
+                return Ok((conn, host));
+            }
+            Ok((conn, Standing { refusal: Some(reason), .. })) => {
+                reader = reader.or(Some((conn, host)));
+                refusals.push(Error::ReadOnly { server: url.hosts().name(host), reason });
+            }
+            Err(error) => refusals.push(error),
+        }
+    }
+    match reader {
+        Some(reader) if wanted == Wanted::Any => Ok(reader),
+        _ => Err(Error::no_writer(refusals)),
+    }
+}
+
+/// Opens a connection to one host, whether it takes writes or not.
+pub(crate) async fn connect_host(
+    url: &ServerUrl,
+    host: HostNo,
+    kind: SessionKind,
+) -> Result<(AsyncMysqlConnection, Standing)> {
+    let server = || url.hosts().name(host);
     // The whole set-up is one future that owns the connection: past the deadline both are gone.
     let opening = async {
-        let conn = Conn::new(url.opts()).await.map_err(|error| refused(url, &error))?;
-        let setup = |error: &dyn std::fmt::Display| {
-            let reason = error.to_string();
-            Error::Connect { server: url.server(), fault: Fault::of_text(&reason), reason }
+        let opened = async {
+            let mut conn = Conn::new(url.opts(host)).await?;
+            let standing = standing::set_up(&mut conn, &session_setup(kind)).await?;
+            Ok((conn, standing))
         };
-        let mut conn = AsyncMysqlConnection::try_from(conn).await.map_err(|error| setup(&error))?;
-        conn.batch_execute(&session_setup(kind)).await.map_err(|error| setup(&error))?;
-        Ok(conn)
+        let (conn, standing) = opened.await.map_err(|error| refused(server(), &error))?;
+        let failed = |error: &dyn Display| {
+            let reason = error.to_string();
+            Error::Connect { server: server(), fault: Fault::of_text(&reason), reason }
+        };
+        let conn = AsyncMysqlConnection::try_from(conn).await.map_err(|error| failed(&error))?;
+        Ok((conn, standing))
     };
-    match tokio::time::timeout(CONNECT_DEADLINE, opening).await {
+    let several = url.hosts().is_list();
+    let deadline = if several { DEADLINE_OF_SEVERAL } else { CONNECT_DEADLINE };
+    match tokio::time::timeout(deadline, opening).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Connect {
-            server: url.server(),
-            fault: Fault::Gone,
-            reason: format!(
-                "no answer within {} s; check the host, the port and the firewall",
-                CONNECT_DEADLINE.as_secs()
-            ),
-        }),
+        Err(_) => {
+            url.hosts().distrust(host);
+            Err(Error::Connect {
+                server: server(),
+                fault: Fault::Gone,
+                reason: format!(
+                    "no answer within {} s; check the host, the port and the firewall",
+                    deadline.as_secs()
+                ),
+            })
+        }
     }
 }
 
@@ -67,8 +140,7 @@ fn session_setup(kind: SessionKind) -> String {
     set
 }
 
-fn refused(url: &ServerUrl, error: &DriverError) -> Error {
-    let server = url.server();
+fn refused(server: String, error: &DriverError) -> Error {
     let (fault, reason) = match error {
         DriverError::Server(error) => {
             let fix = match error.code {

@@ -1,15 +1,14 @@
 use std::time::Duration;
 
 use deadpool::Runtime;
-use deadpool::managed::{Hook, HookError};
-use diesel_async::AsyncMysqlConnection;
-use diesel_async::pooled_connection::deadpool::{Object, Pool as Deadpool, PoolError};
-use diesel_async::pooled_connection::{
-    AsyncDieselConnectionManager, ManagerConfig, PoolError as SetupError, RecyclingMethod,
+use deadpool::managed::{
+    Hook, HookError, Manager, Metrics, Object, Pool as Deadpool, PoolError, RecycleResult,
 };
-use futures_util::FutureExt;
+use diesel_async::AsyncMysqlConnection;
 
-use crate::connection::{ServerUrl, SessionKind, connect, transaction};
+use super::connect::connect_to;
+use super::hosts::HostNo;
+use crate::connection::{ServerUrl, SessionKind, Wanted, transaction};
 use crate::error::{Error, Fault, Result};
 
 /// How long a caller waits for a free connection.
@@ -22,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(15);
 /// A pool of connections for work that is bound to no connection id: enqueueing, administration.
 #[derive(Clone)]
 pub struct Pool {
-    pool: Deadpool<AsyncMysqlConnection>,
+    pool: Deadpool<Opener>,
     url: ServerUrl,
     deadline: Duration,
 }
@@ -40,22 +39,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Connect`] if the pool cannot be built.
     pub fn new(url: ServerUrl, size: usize, deadline: Duration) -> Result<Self> {
-        let mut config = ManagerConfig::default();
-        // A connection comes back only after a call that ran to its end, so the check on checkout
-        // (a round trip) finds nothing that `call` does not.
-        config.recycling_method = RecyclingMethod::Fast;
-        let target = url.clone();
-        config.custom_setup = Box::new(move |_| {
-            let target = target.clone();
-            async move {
-                connect(&target, SessionKind::Leased(IDLE * 2))
-                    .await
-                    .map_err(|error| diesel::ConnectionError::BadConnection(error.to_string()))
-            }
-            .boxed()
-        });
-        let manager = AsyncDieselConnectionManager::new_with_config(url.server(), config);
-        let pool = Deadpool::builder(manager)
+        let pool = Deadpool::builder(Opener(url.clone()))
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_DEADLINE))
@@ -88,14 +72,17 @@ impl Pool {
     ) -> Result<T> {
         let mut conn = Doubtful(Some(self.pool.get().await.map_err(|error| self.refused(error))?));
         let Some(object) = conn.0.as_mut() else { unreachable!("just put there") };
-        match tokio::time::timeout(self.deadline, work(object)).await {
+        match tokio::time::timeout(self.deadline, work(&mut object.conn)).await {
             Ok(result) => {
                 if !matches!(&result, Err(error) if error.fault().ends_connection()) {
                     conn.trust();
                 }
                 result
             }
-            Err(_) => Err(Error::Deadline { operation, deadline: self.deadline }),
+            Err(_) => {
+                self.url.hosts().distrust(object.host);
+                Err(Error::Deadline { operation, deadline: self.deadline })
+            }
         }
     }
 
@@ -118,17 +105,9 @@ impl Pool {
         }
     }
 
-    fn refused(&self, error: PoolError) -> Error {
+    fn refused(&self, error: PoolError<Error>) -> Error {
         let (reason, fault) = match error {
-            PoolError::Backend(SetupError::ConnectionError(
-                diesel::ConnectionError::BadConnection(text),
-            )) => {
-                let fault = Fault::of_text(&text);
-                let plain =
-                    text.strip_prefix(&format!("Cannot connect to {}: ", self.url.server()));
-                let plain = plain.unwrap_or(&text).trim_end_matches('.').to_owned();
-                (plain, if fault == Fault::Other { Fault::Gone } else { fault })
-            }
+            PoolError::Backend(error) => return error,
             PoolError::Timeout(_) => {
                 ("every connection of the pool is in use".to_owned(), Fault::Busy)
             }
@@ -138,8 +117,34 @@ impl Pool {
     }
 }
 
+/// Opens the pool's connections.
+struct Opener(ServerUrl);
+
+/// A pooled connection, and to which host it leads.
+struct Pooled {
+    conn: AsyncMysqlConnection,
+    host: HostNo,
+}
+
+impl Manager for Opener {
+    type Type = Pooled;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Pooled> {
+        let kind = SessionKind::Leased(IDLE * 2);
+        let (conn, host) = connect_to(&self.0, kind, Wanted::Writer).await?;
+        Ok(Pooled { conn, host })
+    }
+
+    /// A connection comes back only after a call that ran to its end, so a check on checkout (a
+    /// round trip) would find nothing that `call` does not.
+    async fn recycle(&self, _: &mut Pooled, _: &Metrics) -> RecycleResult<Error> {
+        Ok(())
+    }
+}
+
 /// A pooled connection that goes back to the pool only when trusted again; otherwise it is closed.
-struct Doubtful(Option<Object<AsyncMysqlConnection>>);
+struct Doubtful(Option<Object<Opener>>);
 
 impl Doubtful {
     fn trust(mut self) {

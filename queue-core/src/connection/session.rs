@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use diesel_async::AsyncMysqlConnection;
 
-use crate::connection::{ServerUrl, SessionKind, connect, transaction};
+use super::connect::connect_to;
+use super::hosts::HostNo;
+use crate::connection::{ServerUrl, SessionKind, Wanted, transaction};
 use crate::error::{Error, Fault, Result};
 
 /// One connection held for a purpose, with a deadline on every call.
@@ -13,6 +15,8 @@ use crate::error::{Error, Fault, Result};
 #[derive(Debug)]
 pub struct Session {
     conn: Option<Connection>,
+    url: ServerUrl,
+    host: HostNo,
     deadline: Duration,
 }
 
@@ -25,13 +29,26 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Session {
-    /// Opens a session whose calls each take at most `deadline`.
+    /// Opens a session to the server that takes writes; its calls each take at most `deadline`.
     ///
     /// # Errors
-    /// [`Error::Connect`].
+    /// As [`connect()`](super::connect()).
     pub async fn open(url: &ServerUrl, kind: SessionKind, deadline: Duration) -> Result<Self> {
-        let conn = connect(url, kind).await?;
-        Ok(Self { conn: Some(Connection(conn)), deadline })
+        Self::open_to(url, kind, Wanted::Writer, deadline).await
+    }
+
+    /// Opens a session to a server that will do.
+    ///
+    /// # Errors
+    /// As [`connect()`](super::connect()).
+    pub async fn open_to(
+        url: &ServerUrl,
+        kind: SessionKind,
+        wanted: Wanted,
+        deadline: Duration,
+    ) -> Result<Self> {
+        let (conn, host) = connect_to(url, kind, wanted).await?;
+        Ok(Self { conn: Some(Connection(conn)), url: url.clone(), host, deadline })
     }
 
     /// Whether its connection is gone.
@@ -59,7 +76,10 @@ impl Session {
                 }
                 result
             }
-            Err(_) => Err(Error::Deadline { operation, deadline: self.deadline }),
+            Err(_) => {
+                self.url.hosts().distrust(self.host);
+                Err(Error::Deadline { operation, deadline: self.deadline })
+            }
         }
     }
 

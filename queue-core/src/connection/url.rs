@@ -1,10 +1,15 @@
+mod authority;
+
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 use secrecy::{ExposeSecret, SecretString};
 
+use self::authority::Cut;
+use super::hosts::{HostNo, Hosts};
 use crate::error::{Error, Result};
 
 /// How the connection to the server is protected.
@@ -21,11 +26,13 @@ pub enum Tls {
 /// Where the server is, as which account, and into which database:
 /// `mysql://user:password@host:3306/database?tls=…&socket=…`.
 ///
-/// The password never shows in `Debug`, logs or errors.
+/// Of a cluster it names every server, `mysql://user:password@db1:3306,db2:3306,db3/database`, and
+/// each connection goes to the one that takes writes. Clones share what has been learned of the
+/// hosts. The password never shows in `Debug`, logs or errors.
 #[derive(Clone)]
 pub struct ServerUrl {
     url: SecretString,
-    opts: Opts,
+    hosts: Arc<Hosts>,
     tls: Tls,
     database: String,
 }
@@ -36,28 +43,32 @@ impl ServerUrl {
     /// # Errors
     /// [`Error::InvalidUrl`] if it is not of the form above or names no database.
     pub fn new(url: &str) -> Result<Self> {
-        let invalid = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
-        let mut parsed = ::url::Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
-        if !matches!(parsed.scheme(), "mysql" | "mariadb") {
-            return Err(invalid("the scheme is not mysql"));
+        let cut = Cut::new(url).ok_or_else(|| invalid("it has no ://"))?;
+        let mut hosts: Vec<One> = Vec::new();
+        for host in cut.hosts() {
+            let one = One::new(&cut.with(host))?;
+            if hosts.iter().any(|other| other.place() == one.place()) {
+                return Err(invalid(&format!("it names {host} twice")));
+            }
+            hosts.push(one);
         }
-        if parsed.scheme() == "mariadb" {
-            parsed = ::url::Url::parse(&url.replacen("mariadb", "mysql", 1))
-                .map_err(|error| invalid(&error.to_string()))?;
+        if hosts.len() > 1 && hosts.iter().any(|host| host.opts.socket().is_some()) {
+            return Err(invalid("a socket leads to one server, and it names several"));
         }
-        let tls_asked = take_parameter(&mut parsed, "tls");
-        let opts = Opts::from_url(parsed.as_str()).map_err(|error| invalid(&error.to_string()))?;
-        let database = opts.db_name().filter(|name| !name.is_empty());
+        let near = hosts.iter().all(One::is_near);
+        let Some(first) = hosts.first() else { return Err(invalid("it names no host")) };
+        let database = first.opts.db_name().filter(|name| !name.is_empty());
         let database = database.ok_or_else(|| invalid("it names no database"))?.to_owned();
-        let near = opts.socket().is_some() || is_loopback(opts.ip_or_hostname());
-        let tls = match tls_asked.as_deref() {
+        let tls = match first.tls.as_deref() {
             None if near => Tls::Disabled,
             None | Some("verified") => Tls::Verified,
             Some("unverified") => Tls::Unverified,
             Some("disable") => Tls::Disabled,
             Some(_) => return Err(invalid("tls is one of verified, unverified, disable")),
         };
-        Ok(Self { url: SecretString::from(url.to_owned()), opts, tls, database })
+        let hosts = hosts.into_iter().map(|host| host.opts).collect();
+        let (url, hosts) = (SecretString::from(url.to_owned()), Arc::new(Hosts::new(hosts)));
+        Ok(Self { url, hosts, tls, database })
     }
 
     /// The database of the URL.
@@ -72,13 +83,17 @@ impl ServerUrl {
         self.tls
     }
 
-    /// Host and port, or socket: what errors and logs may show.
+    /// Host and port, or socket, of each server, with commas between: what errors and logs may
+    /// show.
     #[must_use]
     pub fn server(&self) -> String {
-        match self.opts.socket() {
-            Some(socket) => format!("the socket {socket}"),
-            None => format!("{}:{}", self.opts.ip_or_hostname(), self.opts.tcp_port()),
-        }
+        self.servers().join(", ")
+    }
+
+    /// Host and port, or socket, of each server in the order of the URL.
+    #[must_use]
+    pub fn servers(&self) -> Vec<String> {
+        self.hosts.iter().map(|(host, _)| self.hosts.name(host)).collect()
     }
 
     /// The URL itself, password included, for handing it to a child of the same trust.
@@ -87,18 +102,50 @@ impl ServerUrl {
         self.url.expose_secret()
     }
 
-    /// The same server and account, another database.
+    /// The same servers and account, another database.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] if the name cannot stand in a URL.
     pub fn with_database(&self, database: &str) -> Result<Self> {
-        let invalid = |error: ::url::ParseError| Error::InvalidUrl { reason: error.to_string() };
-        let mut parsed = ::url::Url::parse(self.expose()).map_err(invalid)?;
-        parsed.set_path(database);
-        Self::new(parsed.as_str())
+        self.changed(|url| {
+            url.set_path(database);
+            Ok(())
+        })
     }
 
-    pub(super) fn opts(&self) -> OptsBuilder {
+    /// The same servers and database as another account.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] if the URL has no place for an account.
+    pub fn with_account(&self, user: &str, password: &str) -> Result<Self> {
+        self.changed(|url| url.set_username(user).and_then(|()| url.set_password(Some(password))))
+    }
+
+    /// The same account and database on other hosts, each with its port if it has one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] if they cannot stand in a URL.
+    pub fn with_hosts<'h>(&self, hosts: impl IntoIterator<Item = &'h str>) -> Result<Self> {
+        let hosts: Vec<&str> = hosts.into_iter().collect();
+        let cut = Cut::new(self.expose()).ok_or_else(|| invalid("it has no ://"))?;
+        Self::new(&cut.with(&hosts.join(",")))
+    }
+
+    /// Changes the URL around its hosts, which `url::Url` cannot hold together.
+    fn changed(&self, change: impl FnOnce(&mut ::url::Url) -> Result<(), ()>) -> Result<Self> {
+        let cut = Cut::new(self.expose()).ok_or_else(|| invalid("it has no ://"))?;
+        let first = cut.with(cut.hosts().next().unwrap_or_default());
+        let mut url = ::url::Url::parse(&first).map_err(|error| invalid(&error.to_string()))?;
+        change(&mut url).map_err(|()| invalid("it has no host"))?;
+        let changed = Cut::new(url.as_str()).map(|new| new.with(cut.list()));
+        Self::new(&changed.ok_or_else(|| invalid("it has no ://"))?)
+    }
+
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    pub(super) fn opts(&self, host: HostNo) -> OptsBuilder {
         let ssl = match self.tls {
             Tls::Disabled => None,
             Tls::Verified => Some(SslOpts::default()),
@@ -108,7 +155,7 @@ impl ServerUrl {
                     .with_danger_skip_domain_validation(true),
             ),
         };
-        OptsBuilder::from_opts(self.opts.clone())
+        OptsBuilder::from_opts(self.hosts.opts(host).clone())
             // Left on, the driver would reconnect through the socket behind our back: another
             // connection id, another account, past any proxy.
             .prefer_socket(false)
@@ -123,6 +170,40 @@ impl ServerUrl {
 
 /// The kernel probes a silent peer after this time, so that a vanished server is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// The URL as it would be with one of its hosts only.
+struct One {
+    opts: Opts,
+    tls: Option<String>,
+}
+
+impl One {
+    fn new(url: &str) -> Result<Self> {
+        let unreadable = |error: ::url::ParseError| invalid(&error.to_string());
+        let mut parsed = ::url::Url::parse(url).map_err(unreadable)?;
+        if !matches!(parsed.scheme(), "mysql" | "mariadb") {
+            return Err(invalid("the scheme is not mysql"));
+        }
+        if parsed.scheme() == "mariadb" {
+            parsed = ::url::Url::parse(&url.replacen("mariadb", "mysql", 1)).map_err(unreadable)?;
+        }
+        let tls = take_parameter(&mut parsed, "tls");
+        let opts = Opts::from_url(parsed.as_str()).map_err(|error| invalid(&error.to_string()))?;
+        Ok(Self { opts, tls })
+    }
+
+    fn place(&self) -> (&str, u16) {
+        (self.opts.ip_or_hostname(), self.opts.tcp_port())
+    }
+
+    fn is_near(&self) -> bool {
+        self.opts.socket().is_some() || is_loopback(self.opts.ip_or_hostname())
+    }
+}
+
+fn invalid(reason: &str) -> Error {
+    Error::InvalidUrl { reason: reason.to_owned() }
+}
 
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
@@ -179,5 +260,44 @@ mod tests {
         let error = ServerUrl::new("mysql://u:geheim@127.0.0.1").map(|_| ());
         assert!(!format!("{error:?}").contains("geheim"));
         assert!(format!("{error:?}").contains("names no database"));
+    }
+
+    #[test]
+    fn several_hosts_are_one_url_with_the_same_account_and_database() {
+        let url = ServerUrl::new("mysql://u:p@db1:3307,db2,[::1]:33/q?tls=unverified");
+        let url = url.expect("a list");
+        assert_eq!(url.servers(), ["db1:3307", "db2:3306", "[::1]:33"]);
+        assert_eq!(url.server(), "db1:3307, db2:3306, [::1]:33");
+        assert_eq!((url.database(), url.tls()), ("q", Tls::Unverified));
+        assert_eq!(format!("{url:?}"), "ServerUrl(db1:3307, db2:3306, [::1]:33/q, tls Unverified)");
+        let other = url.with_database("r").expect("a name");
+        assert_eq!(other.expose(), "mysql://u:p@db1:3307,db2,[::1]:33/r?tls=unverified");
+        let other = other.with_account("v", "w@").expect("an account");
+        assert_eq!(other.expose(), "mysql://v:w%40@db1:3307,db2,[::1]:33/r?tls=unverified");
+        let other = other.with_hosts(["127.0.0.1:5"]).expect("a host");
+        assert_eq!(other.expose(), "mysql://v:w%40@127.0.0.1:5/r?tls=unverified");
+    }
+
+    #[test]
+    fn tls_is_off_by_default_only_if_every_host_is_near() {
+        let tls = |hosts: &str| ServerUrl::new(&format!("mysql://u:p@{hosts}/q")).map(|u| u.tls());
+        assert_eq!(tls("127.0.0.1:1,[::1]:2,localhost").ok(), Some(Tls::Disabled));
+        assert_eq!(tls("127.0.0.1:1,db.example").ok(), Some(Tls::Verified));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_meant_is_refused() {
+        for (url, reason) in [
+            ("mysql://u:p@a,,b/q", "host"),
+            ("mysql://u:p@a,b,/q", "host"),
+            ("mysql://u:p@a:3306,a/q", "names a twice"),
+            ("mysql://u:p@a,b:x/q", "port"),
+            ("mysql://u:p@localhost,a/q?socket=%2Fs", "socket"),
+            ("mysql://u:p@a,b", "names no database"),
+            ("postgres://u:p@a,b/q", "scheme"),
+        ] {
+            let refused = ServerUrl::new(url).map(|_| ()).expect_err(url).to_string();
+            assert!(refused.contains(reason), "{url}: {refused}");
+        }
     }
 }

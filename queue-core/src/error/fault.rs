@@ -10,13 +10,13 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// 1213, and 1020 of MariaDB 11.8: the transaction was rolled back; retry it whole.
+    /// 1213, 1020 of MariaDB 11.8, 3101 of a group: the transaction was rolled back; retry it.
     Deadlock,
     /// 1205 or 3572: only the statement was rolled back; roll back and retry the transaction.
     LockWait,
     /// The connection broke or was killed.
     Gone,
-    /// 1290, 1792, 1836: the server takes no writes.
+    /// 1290, 1792, 1836, 3100 of a group, 1047 of Galera: the server takes no writes.
     ReadOnly,
     /// 1062: a row with this unique key exists.
     Duplicate,
@@ -40,6 +40,7 @@ pub enum Fault {
 const TEXTS: &[(&str, Fault)] = &[
     ("Deadlock found when trying to get lock", Fault::Deadlock),
     ("Record has changed since last read", Fault::Deadlock),
+    ("Plugin instructed the server to rollback", Fault::Deadlock),
     ("Lock wait timeout exceeded", Fault::LockWait),
     ("lock(s) could not be acquired immediately", Fault::LockWait),
     ("read-only option", Fault::ReadOnly),
@@ -49,6 +50,8 @@ const TEXTS: &[(&str, Fault)] = &[
     ("read only mode", Fault::ReadOnly),
     ("READ ONLY transaction", Fault::ReadOnly),
     ("Running in read-only", Fault::ReadOnly),
+    ("WSREP has not yet prepared node", Fault::ReadOnly),
+    ("running replication hook", Fault::ReadOnly),
     ("Duplicate entry", Fault::Duplicate),
     ("bigger than 'max_allowed_packet'", Fault::TooLarge),
     ("larger than max_allowed_packet", Fault::TooLarge),
@@ -150,6 +153,9 @@ mod tests {
                 "The MySQL server is running with the --super-read-only option so it cannot execute this statement",
                 Fault::ReadOnly,
             ),
+            ("WSREP has not yet prepared node for application use", Fault::ReadOnly),
+            ("Error on observer while running replication hook 'before_commit'.", Fault::ReadOnly),
+            ("Plugin instructed the server to rollback the current transaction.", Fault::Deadlock),
             ("Table 'q.queue_topic' doesn't exist", Fault::Schema),
             ("Driver error: `Connection to the server is closed.'", Fault::Gone),
             ("something new", Fault::Other),

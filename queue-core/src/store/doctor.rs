@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Text, Unsigned};
+use diesel::mysql::Mysql;
+use diesel::row::NamedRow;
+use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
 
 use super::{Statement, execute, load};
@@ -50,7 +52,9 @@ pub async fn variables(conn: &mut AsyncMysqlConnection) -> Result<Variables> {
         "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'read_only', \
          'super_read_only', 'innodb_read_only', 'binlog_format', 'log_bin', 'sync_binlog', \
          'innodb_flush_log_at_trx_commit', 'max_allowed_packet', 'wsrep_on', \
-         'transaction_isolation', 'tx_isolation', 'max_connections', 'autocommit')",
+         'transaction_isolation', 'tx_isolation', 'max_connections', 'autocommit', \
+         'group_replication_group_name', 'group_replication_single_primary_mode', \
+         'group_replication_consistency')",
     );
     let rows: Vec<Row> = load(conn, "read the server's variables", statement).await?;
     Ok(Variables(rows.into_iter().map(|row| (row.name, row.value)).collect()))
@@ -96,6 +100,35 @@ pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, 
     Ok((id(&bare), id(&inner)))
 }
 
+/// No index: host and port of the server that this one copies, or `None`.
+///
+/// # Errors
+/// A database failure; `Denied` without the privilege to know.
+pub async fn replica_of(conn: &mut AsyncMysqlConnection) -> Result<Option<String>> {
+    let statement = Statement::new("SHOW REPLICA STATUS");
+    let sources: Vec<Source> = load(conn, "read the replication", statement).await?;
+    // A group's own channels have no host.
+    let source = sources.into_iter().find(|source| !source.host.is_empty());
+    Ok(source.map(|source| format!("{}:{}", source.host, source.port)))
+}
+
+struct Source {
+    host: String,
+    port: i64,
+}
+
+impl QueryableByName<Mysql> for Source {
+    /// MySQL names the columns anew, MariaDB does not.
+    fn build<'r>(row: &impl NamedRow<'r, Mysql>) -> diesel::deserialize::Result<Self> {
+        type Host = Option<String>;
+        let host = NamedRow::get::<Nullable<Text>, Host>(row, "Source_Host")
+            .or_else(|_| NamedRow::get::<Nullable<Text>, Host>(row, "Master_Host"))?;
+        let port = NamedRow::get::<BigInt, i64>(row, "Source_Port")
+            .or_else(|_| NamedRow::get::<BigInt, i64>(row, "Master_Port"))?;
+        Ok(Self { host: host.unwrap_or_default(), port })
+    }
+}
+
 /// A scratch lock name for trying that name locks exclude each other between sessions.
 ///
 /// # Errors
@@ -103,7 +136,7 @@ pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, 
 pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
-        #[diesel(sql_type = diesel::sql_types::Nullable<BigInt>)]
+        #[diesel(sql_type = Nullable<BigInt>)]
         got: Option<i64>,
     }
     let statement = Statement::new("SELECT GET_LOCK(?, 0) AS got").bytes(name.as_bytes().to_vec());

@@ -20,6 +20,7 @@ mod doctor;
 mod enqueue;
 mod faults;
 mod histories;
+mod hosts;
 mod inspect;
 mod lanes;
 mod locks;

@@ -1,0 +1,125 @@
+//! The hosts of a URL, and what this process has learned of them.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mysql_async::Opts;
+
+/// How long a host that gave no answer is tried after all others. Long enough that its silence is
+/// not waited for at every reconnect, short enough that a host repaired is soon in use again.
+const DISTRUST: Duration = Duration::from_secs(30);
+
+/// A host's place in the URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HostNo(usize);
+
+/// The hosts in the order of the URL; shared by the clones of a URL, and so by a process.
+pub(crate) struct Hosts {
+    list: Vec<Opts>,
+    learned: Mutex<Learned>,
+}
+
+struct Learned {
+    /// The host that served last.
+    served: usize,
+    /// Every host takes writes (Galera): one writer comes of everybody taking the first that is up.
+    all_write: bool,
+    /// Until when each host is distrusted.
+    distrusted: Vec<Option<Instant>>,
+}
+
+impl Hosts {
+    pub(super) fn new(list: Vec<Opts>) -> Self {
+        let distrusted = vec![None; list.len()];
+        let learned = Mutex::new(Learned { served: 0, all_write: false, distrusted });
+        Self { list, learned }
+    }
+
+    pub(crate) fn is_list(&self) -> bool {
+        self.list.len() > 1
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (HostNo, &Opts)> {
+        self.list.iter().enumerate().map(|(no, opts)| (HostNo(no), opts))
+    }
+
+    pub(super) fn opts(&self, host: HostNo) -> &Opts {
+        &self.list[host.0]
+    }
+
+    /// Host and port, or socket: what errors and logs may show.
+    pub(crate) fn name(&self, host: HostNo) -> String {
+        let opts = self.opts(host);
+        match opts.socket() {
+            Some(socket) => format!("the socket {socket}"),
+            None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
+        }
+    }
+
+    /// Every host, in the order in which they are to be tried now: from the one that served last,
+    /// those without an answer of late at the end.
+    pub(super) fn to_try(&self) -> Vec<HostNo> {
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, now) = (self.list.len(), Instant::now());
+        let first = if learned.all_write { 0 } else { learned.served };
+        let order = (0..count).map(|step| (first + step) % count);
+        let is_trusted = |no: &usize| learned.distrusted[*no].is_none_or(|until| until <= now);
+        let (mut order, last): (Vec<_>, Vec<_>) = order.partition(is_trusted);
+        order.extend(last);
+        order.into_iter().map(HostNo).collect()
+    }
+
+    /// This host serves; `all_write` if the others would as well.
+    pub(super) fn serves(&self, host: HostNo, all_write: bool) {
+        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        learned.served = host.0;
+        learned.all_write = all_write;
+    }
+
+    /// This host gave no answer in time: it may be dark, or cut off from its cluster and taking
+    /// commits that never end.
+    pub(super) fn distrust(&self, host: HostNo) {
+        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        learned.distrusted[host.0] = Some(Instant::now() + DISTRUST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Hosts {
+        let opts = |host| Opts::from_url(&format!("mysql://u:p@{host}/q")).expect("a URL");
+        Hosts::new(["a", "b", "c"].into_iter().map(opts).collect())
+    }
+
+    fn order(hosts: &Hosts) -> Vec<usize> {
+        hosts.to_try().into_iter().map(|host| host.0).collect()
+    }
+
+    #[test]
+    fn the_host_that_served_last_is_tried_first() {
+        let hosts = hosts();
+        assert_eq!(order(&hosts), [0, 1, 2]);
+        hosts.serves(HostNo(1), false);
+        assert_eq!(order(&hosts), [1, 2, 0]);
+    }
+
+    #[test]
+    fn where_all_take_writes_the_first_is_the_writer() {
+        let hosts = hosts();
+        hosts.serves(HostNo(2), true);
+        assert_eq!(order(&hosts), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_host_without_an_answer_is_tried_last_and_still_tried() {
+        let hosts = hosts();
+        hosts.serves(HostNo(1), false);
+        hosts.distrust(HostNo(1));
+        assert_eq!(order(&hosts), [2, 0, 1]);
+        hosts.distrust(HostNo(2));
+        hosts.distrust(HostNo(0));
+        assert_eq!(order(&hosts), [1, 2, 0]);
+    }
+}

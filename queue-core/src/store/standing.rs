@@ -1,0 +1,98 @@
+//! How a server stands to its cluster: whether it takes writes.
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error, Row};
+
+/// How a server stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// What keeps it from taking writes, or nothing.
+    pub(crate) refusal: Option<String>,
+    /// Whether it is a node of Galera, where every node takes writes.
+    pub(crate) galera: bool,
+}
+
+/// No index: whether the server takes writes, asked in words that every server takes: what is
+/// particular to a product stands in comments that only it reads. A MariaDB without Galera may not
+/// know `@@wsrep_on`.
+const STANDING: &str = "SELECT CAST(@@global.read_only AS CHAR) AS read_only, \
+     CAST(@@global.innodb_read_only AS CHAR) AS innodb_read_only \
+     /*!80000 , CAST(@@global.super_read_only AS CHAR) AS super_read_only */ \
+     /*M!100600 , (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES \
+     WHERE VARIABLE_NAME = 'WSREP_ON') AS wsrep_on */";
+
+/// No index: whether a node of Galera is in the cluster, once it has applied all that the cluster
+/// had committed before: what a former writer acknowledged must be seen here (a lane's row, say).
+const NODE: &str = "SET SESSION wsrep_sync_wait = 1; \
+     SELECT (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
+     WHERE VARIABLE_NAME = 'WSREP_READY') AS wsrep_ready, \
+     (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
+     WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATUS') AS wsrep_cluster_status; \
+     SET SESSION wsrep_sync_wait = DEFAULT";
+
+/// Runs the statements that set a session up, and asks in the same round trip how the server
+/// stands; a node of Galera costs one more.
+pub(crate) async fn set_up(conn: &mut Conn, setup: &str) -> Result<Standing, Error> {
+    let row = answer(conn, &format!("{setup}; {STANDING}")).await?;
+    let galera = row.iter().any(|(name, value)| name == "wsrep_on" && is_on(value));
+    let on = row.iter().find(|(name, value)| name != "wsrep_on" && is_on(value));
+    let mut refusal = on.map(|(name, value)| format!("{name} is {value}"));
+    if galera && refusal.is_none() {
+        refusal = cut_off(&answer(conn, NODE).await?);
+    }
+    Ok(Standing { refusal, galera })
+}
+
+/// Newer servers have values beside ON and OFF, all of which refuse writes.
+fn is_on(value: &str) -> bool {
+    !matches!(value, "OFF" | "0" | "NO" | "")
+}
+
+fn cut_off(row: &[(String, String)]) -> Option<String> {
+    let wanted = |name: &str| if name == "wsrep_ready" { "ON" } else { "Primary" };
+    let wrong = row.iter().find(|(name, value)| !value.eq_ignore_ascii_case(wanted(name)));
+    wrong.map(|(name, value)| format!("{name} is {value}: this node is cut off from its cluster"))
+}
+
+/// The one row that these statements answer with.
+async fn answer(conn: &mut Conn, statements: &str) -> Result<Vec<(String, String)>, Error> {
+    let mut results = conn.query_iter(statements).await?;
+    let mut found = Vec::new();
+    while !results.is_empty() {
+        for row in results.collect::<Row>().await? {
+            found = cells(row);
+        }
+    }
+    Ok(found)
+}
+
+fn cells(mut row: Row) -> Vec<(String, String)> {
+    let columns = row.columns();
+    let value = |(at, column): (usize, &mysql_async::Column)| {
+        let value: Option<String> = row.take_opt(at).and_then(std::result::Result::ok).flatten();
+        (column.name_str().into_owned(), value.unwrap_or_default())
+    };
+    columns.iter().enumerate().map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_outside_the_primary_component_is_cut_off() {
+        let row = |ready: &str, status: &str| {
+            let cell = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            [cell("wsrep_ready", ready), cell("wsrep_cluster_status", status)]
+        };
+        assert_eq!(cut_off(&row("ON", "Primary")), None);
+        assert!(cut_off(&row("OFF", "Primary")).is_some_and(|why| why.contains("wsrep_ready")));
+        assert!(cut_off(&row("ON", "non-Primary")).is_some_and(|why| why.contains("cut off")));
+    }
+
+    #[test]
+    fn every_value_but_off_refuses_writes() {
+        let on = ["ON", "1", "NO_LOCK", "NO_LOCK_NO_ADMIN"];
+        assert!(on.into_iter().all(is_on) && !["OFF", "0", "", "NO"].into_iter().any(is_on));
+    }
+}

@@ -1,0 +1,109 @@
+//! Several hosts in one URL: the dead and the dark ones are passed over, and a worker finds its way
+//! from one to the next with all it holds.
+
+use queue_core::connection::{ServerUrl, Session, SessionKind, connect};
+use queue_core::doctor::{Verdict, examine, require};
+use queue_core::message::Settlement;
+use queue_core::store::topic;
+use queue_core::topic::OnDone;
+use queue_core::worker::{Phase, SettleOutcome, Settled};
+use queue_core::{Error, Fault};
+use queue_test::proxy::FaultProxy;
+use std::time::Duration;
+
+use crate::scene::{Scene, claim_n, until};
+
+/// Where nobody listens.
+const DEAD: &str = "127.0.0.1:1";
+
+/// The scene's database by way of these proxies, one after the other.
+fn by_way_of(scene: &Scene, proxies: &[&FaultProxy]) -> ServerUrl {
+    let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    scene.db.url().with_hosts(hosts.iter().map(String::as_str)).unwrap()
+}
+
+#[tokio::test]
+async fn hosts_that_are_dead_or_dark_are_passed_over() {
+    let scene = Scene::new().await;
+    let dark = FaultProxy::start(scene.db.url()).await;
+    dark.blackhole();
+    let dark = dark.address().to_string();
+    let server = scene.db.url().server();
+    let url = scene.db.url().with_hosts([DEAD, dark.as_str(), server.as_str()]).unwrap();
+    let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+    assert_eq!(topic::all(&mut conn).await.unwrap().len(), 1);
+    let report = require(&url).await.unwrap();
+    let hosts = report.checks.iter().find(|check| check.name == "hosts").unwrap();
+    assert_eq!(hosts.verdict, Verdict::Warning, "{hosts:?}");
+    assert!(hosts.detail.contains(&format!("{DEAD} cannot be reached")), "{hosts:?}");
+    assert!(hosts.detail.contains(&format!("{server} takes writes")), "{hosts:?}");
+}
+
+#[tokio::test]
+async fn without_any_host_one_sentence_says_what_is_the_matter_with_each() {
+    let scene = Scene::new().await;
+    let proxy = FaultProxy::start(scene.db.url()).await;
+    proxy.refuse();
+    let proxy = proxy.address().to_string();
+    let url = scene.db.url().with_hosts([DEAD, proxy.as_str()]).unwrap();
+    let refused = connect(&url, SessionKind::Plain).await.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::NoWriter { .. }), "{refused}");
+    assert_eq!(refused.fault(), Fault::Gone);
+    let text = refused.to_string();
+    assert!(text.contains(&format!("{DEAD}: ")) && text.contains(&format!("{proxy}: ")), "{text}");
+    assert!(!text.contains("queue:queue"), "{text}");
+    let refused = examine(&url).await.unwrap_err();
+    assert!(matches!(refused, Error::NoWriter { .. }), "{refused}");
+}
+
+/// An account that one server does not know may be known by the others; if by none, trying again is
+/// of no use.
+#[tokio::test]
+async fn an_account_that_no_host_knows_is_refused_for_good() {
+    let scene = Scene::new().await;
+    let (a, b) = (FaultProxy::start(scene.db.url()).await, FaultProxy::start(scene.db.url()).await);
+    let url = by_way_of(&scene, &[&a, &b]).with_account("nobody", "geheim").unwrap();
+    let refused = connect(&url, SessionKind::Plain).await.map(|_| ()).unwrap_err();
+    assert_eq!(refused.fault(), Fault::Denied, "{refused}");
+    assert!(!refused.is_transient() && !refused.to_string().contains("geheim"), "{refused}");
+}
+
+/// A primary cut off from its group takes connections and statements, and no commit of it ends.
+#[tokio::test]
+async fn a_host_whose_answers_fail_to_come_is_left_for_the_next() {
+    let scene = Scene::new().await;
+    let (a, b) = (FaultProxy::start(scene.db.url()).await, FaultProxy::start(scene.db.url()).await);
+    let url = by_way_of(&scene, &[&a, &b]);
+    let soon = Duration::from_millis(300);
+    let mut session = Session::open(&url, SessionKind::Plain, soon).await.unwrap();
+    a.blackhole();
+    let silent = session.call("ask", async |conn| topic::all(conn).await).await.unwrap_err();
+    assert!(matches!(silent, Error::Deadline { .. }) && session.is_lost(), "{silent}");
+    // It would answer again, but it is not the first to be asked.
+    a.pass();
+    let mut session = Session::open(&url, SessionKind::Plain, soon).await.unwrap();
+    a.refuse();
+    session.call("ask", async |conn| topic::all(conn).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_takes_its_claims_along_from_one_host_to_the_next() {
+    let mut scene = Scene::new().await;
+    let (a, b) = (FaultProxy::start(scene.db.url()).await, FaultProxy::start(scene.db.url()).await);
+    let url = by_way_of(&scene, &[&a, &b]);
+    scene.enqueue(3).await;
+    let worker = scene.worker_with(|options| options.url = url).await;
+    let topic = scene.topic.id;
+    for (gone, back) in [(&a, &b), (&b, &a)] {
+        let held = claim_n(&worker, topic, 1).await;
+        back.pass();
+        gone.refuse();
+        let ack = |delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete);
+        let settled = worker.settle(held.iter().map(ack).collect()).await.unwrap();
+        assert_eq!(settled, [SettleOutcome::Settled]);
+        until("it is alive again", async || worker.life().borrow().phase == Phase::Alive).await;
+    }
+    let last = claim_n(&worker, topic, 1).await;
+    assert_eq!(last[0].delivery_no.0, 1);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_worker").await, 1);
+}
