@@ -6,13 +6,17 @@
 //! when the call ran to its end; a call that is cancelled or misses its deadline takes the
 //! connection down with it.
 
+mod any;
 mod connect;
+mod link;
 mod pool;
 mod session;
 mod transaction;
 mod url;
 
+pub use self::any::Connection;
 pub use self::connect::{SessionKind, connect};
+pub use self::link::Link;
 pub use self::pool::Pool;
 pub use self::session::Session;
 pub use self::transaction::transaction;

@@ -1,9 +1,10 @@
+use std::future::Future;
 use std::time::Duration;
 
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
+use diesel_async::AsyncMysqlConnection;
 use mysql_async::{Conn, DriverError as RefusedByDriver, Error as DriverError};
 
-use crate::connection::ServerUrl;
+use crate::connection::{Connection, ServerUrl};
 use crate::error::{Error, Fault, Result};
 
 /// How long a connection may take to be made: TCP, TLS and login. A server that answers at all
@@ -26,18 +27,26 @@ pub enum SessionKind {
 /// # Errors
 /// [`Error::Connect`] with the reason and the fix, never the password.
 pub async fn connect(url: &ServerUrl, kind: SessionKind) -> Result<AsyncMysqlConnection> {
-    // The whole set-up is one future that owns the connection: past the deadline both are gone.
     let opening = async {
         let conn = Conn::new(url.opts()).await.map_err(|error| refused(url, &error))?;
-        let setup = |error: &dyn std::fmt::Display| {
-            let reason = error.to_string();
-            Error::Connect { server: url.server(), fault: Fault::of_text(&reason), reason }
-        };
-        let mut conn = AsyncMysqlConnection::try_from(conn).await.map_err(|error| setup(&error))?;
-        conn.batch_execute(&session_setup(kind)).await.map_err(|error| setup(&error))?;
-        Ok(conn)
+        AsyncMysqlConnection::try_from(conn).await.map_err(|error| not_set_up(url, &error))
     };
-    match tokio::time::timeout(CONNECT_DEADLINE, opening).await {
+    set_up(url, kind, opening).await
+}
+
+/// Awaits `opening` and sets up what it opened.
+pub(super) async fn set_up<C: Connection>(
+    url: &ServerUrl,
+    kind: SessionKind,
+    opening: impl Future<Output = Result<C>>,
+) -> Result<C> {
+    // The whole set-up is one future that owns the connection: past the deadline both are gone.
+    let setting_up = async {
+        let mut conn = opening.await?;
+        let set = conn.batch(&session_setup(kind)).await;
+        set.map(|()| conn).map_err(|error| not_set_up(url, &error))
+    };
+    match tokio::time::timeout(CONNECT_DEADLINE, setting_up).await {
         Ok(result) => result,
         Err(_) => Err(Error::Connect {
             server: url.server(),
@@ -48,6 +57,11 @@ pub async fn connect(url: &ServerUrl, kind: SessionKind) -> Result<AsyncMysqlCon
             ),
         }),
     }
+}
+
+fn not_set_up(url: &ServerUrl, error: &dyn std::fmt::Display) -> Error {
+    let reason = error.to_string();
+    Error::Connect { server: url.server(), fault: Fault::of_text(&reason), reason }
 }
 
 /// One round trip for all session variables; both servers know every one of them.

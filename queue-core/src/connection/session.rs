@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use diesel_async::AsyncMysqlConnection;
-
-use crate::connection::{ServerUrl, SessionKind, connect, transaction};
+use crate::connection::{Link, ServerUrl, SessionKind, transaction};
 use crate::error::{Error, Fault, Result};
 
 /// One connection held for a purpose, with a deadline on every call.
@@ -12,16 +10,8 @@ use crate::error::{Error, Fault, Result};
 /// decides how to go on. It never reconnects by itself: a new connection has a new id.
 #[derive(Debug)]
 pub struct Session {
-    conn: Option<Connection>,
+    conn: Option<Link>,
     deadline: Duration,
-}
-
-struct Connection(AsyncMysqlConnection);
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Connection")
-    }
 }
 
 impl Session {
@@ -30,8 +20,8 @@ impl Session {
     /// # Errors
     /// [`Error::Connect`].
     pub async fn open(url: &ServerUrl, kind: SessionKind, deadline: Duration) -> Result<Self> {
-        let conn = connect(url, kind).await?;
-        Ok(Self { conn: Some(Connection(conn)), deadline })
+        let conn = Link::open(url, kind).await?;
+        Ok(Self { conn: Some(conn), deadline })
     }
 
     /// Whether its connection is gone.
@@ -48,14 +38,14 @@ impl Session {
     pub async fn call<T>(
         &mut self,
         operation: &'static str,
-        work: impl AsyncFnOnce(&mut AsyncMysqlConnection) -> Result<T>,
+        work: impl AsyncFnOnce(&mut Link) -> Result<T>,
     ) -> Result<T> {
-        let Some(Connection(mut conn)) = self.conn.take() else { return Err(lost(operation)) };
+        let Some(mut conn) = self.conn.take() else { return Err(lost(operation)) };
         // The connection is owned here: if this future is dropped, it goes with it.
         match tokio::time::timeout(self.deadline, work(&mut conn)).await {
             Ok(result) => {
                 if !matches!(&result, Err(error) if error.fault().ends_connection()) {
-                    self.conn = Some(Connection(conn));
+                    self.conn = Some(conn);
                 }
                 result
             }
@@ -72,7 +62,7 @@ impl Session {
     pub async fn transaction<T>(
         &mut self,
         operation: &'static str,
-        work: impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+        work: impl AsyncFnMut(&mut Link) -> Result<T>,
     ) -> Result<T> {
         let result =
             self.call(operation, async |conn| transaction(conn, operation, work).await).await;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Text, Unsigned};
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::ConnId;
 
@@ -38,7 +38,7 @@ impl Variables {
 ///
 /// # Errors
 /// A database failure.
-pub async fn variables(conn: &mut AsyncMysqlConnection) -> Result<Variables> {
+pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Text, column_name = "Variable_name")]
@@ -60,7 +60,7 @@ pub async fn variables(conn: &mut AsyncMysqlConnection) -> Result<Variables> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn objects(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
+pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Text)]
@@ -81,7 +81,7 @@ pub async fn objects(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, ConnId)> {
+pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnId)> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -100,7 +100,7 @@ pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, 
 ///
 /// # Errors
 /// A database failure.
-pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<bool> {
+pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = diesel::sql_types::Nullable<BigInt>)]
@@ -115,7 +115,7 @@ pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<boo
 ///
 /// # Errors
 /// A database failure.
-pub async fn insert_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     // Under their own names at once: processes that start together all try this.
     for name in names {
         let statement = Statement::new(
@@ -132,10 +132,7 @@ pub async fn insert_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock_scratch(
-    conn: &mut AsyncMysqlConnection,
-    names: [&str; 2],
-) -> Result<Option<Vec<u8>>> {
+pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<Option<Vec<u8>>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Binary)]
@@ -155,7 +152,7 @@ pub async fn lock_scratch(
 ///
 /// # Errors
 /// A database failure.
-pub async fn remove_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     let statement = Statement::new("DELETE FROM queue_duty WHERE name IN (?, ?)")
         .bytes(names[0].as_bytes().to_vec())
         .bytes(names[1].as_bytes().to_vec());
@@ -167,8 +164,8 @@ pub async fn remove_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -
 ///
 /// # Errors
 /// A database failure.
-pub async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
-    let begun = conn.batch_execute("BEGIN").await;
+pub async fn begin(conn: &mut impl Connection) -> Result<()> {
+    let begun = conn.batch("BEGIN").await;
     begun.map_err(|error| Error::database("begin a trial", &error))
 }
 
@@ -176,7 +173,7 @@ pub async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn roll_back(conn: &mut AsyncMysqlConnection) -> Result<()> {
-    let ended = conn.batch_execute("ROLLBACK").await;
+pub async fn roll_back(conn: &mut impl Connection) -> Result<()> {
+    let ended = conn.batch("ROLLBACK").await;
     ended.map_err(|error| Error::database("end a trial", &error))
 }
