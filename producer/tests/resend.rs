@@ -17,8 +17,13 @@ use setup::{Told, errors, lanes, messages, stored, stored_ids};
 use tokio::sync::mpsc;
 
 /// Every statement of a batch's transaction, as it begins on the wire.
-const STATEMENTS: [&str; 5] =
-    ["BEGIN", "SELECT `queue_topic`", "UPDATE queue_lane", "INSERT INTO queue_message", "COMMIT"];
+const STATEMENTS: [&str; 5] = [
+    "BEGIN",
+    "SELECT id, name, enqueue_paused",
+    "UPDATE queue_lane",
+    "INSERT INTO queue_message",
+    "COMMIT",
+];
 
 /// A topic, a proxy in front of its server, and a producer that sends through the proxy.
 struct Broken {

@@ -30,8 +30,9 @@ impl Link {
     ) -> Result<(Self, HostNo)> {
         #[cfg(feature = "simulation")]
         if let Some(opening) = simulation::connect(url) {
-            let conn = super::connect::set_up_stand_in(url, kind, opening).await?;
-            return Ok((Self::Model(conn), HostNo::FIRST));
+            let opening = async { Ok(Self::Model(opening.await?)) };
+            let link = super::connect::set_up_stand_in(url, kind, opening).await?;
+            return Ok((link, HostNo::FIRST));
         }
         let (conn, host) = connect_to(url, kind, wanted).await?;
         Ok((Self::Server(conn), host))
