@@ -5,6 +5,7 @@ mod fleet;
 mod hook;
 mod member;
 mod server;
+mod sessions;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +20,9 @@ use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 
-pub(crate) use self::fleet::{Fleet, Load};
+pub(crate) use self::fleet::{Fleet, Load, SenderLoad};
 pub(crate) use self::hook::Hook;
-pub(crate) use self::member::Role;
+pub(crate) use self::member::{Member, Role};
 pub(crate) use self::server::{Server, ServerKind};
 use crate::check::Leftovers;
 use crate::record::{Enqueued, Event, Record};

@@ -1,14 +1,21 @@
 //! The faults: each a function that strikes, waits as long as the fault lasts, and heals.
 
+mod burst;
+mod connection;
 mod network;
 mod process;
 mod server;
+
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rand::rngs::SmallRng;
 
 use crate::arena::Arena;
 use crate::record::Event;
+
+/// Longer than the lease (10 s), the grace and a sweep.
+const BEYOND_LEASE: Duration = Duration::from_secs(13);
 
 /// How a fault is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +115,90 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         Storm,
         process::poison,
         "a message takes down every consumer that handles it"
+    ),
+    fault!(
+        "kill-connection",
+        "F6",
+        Storm,
+        connection::kill_connection,
+        "KILL of a connection, whatever it does, or of dozens"
+    ),
+    fault!(
+        "drop-reply",
+        "F6 F10",
+        Storm,
+        connection::drop_reply,
+        "a statement, mostly COMMIT, is executed, its reply vanishes, its connection is cut"
+    ),
+    fault!(
+        "cut-before",
+        "F6 F10",
+        Storm,
+        connection::cut_before,
+        "a connection is cut before a statement, mostly COMMIT, arrives"
+    ),
+    fault!(
+        "strand",
+        "F10",
+        Storm,
+        connection::strand,
+        "a COMMIT or a part of a claim arrives seconds later, after its process has reconnected"
+    ),
+    fault!(
+        "cut-in-claim",
+        "F8",
+        Storm,
+        connection::cut_in_claim,
+        "a consumer's packets vanish in a transaction that holds row locks"
+    ),
+    fault!(
+        "cut-life",
+        "F24",
+        Storm,
+        connection::cut_life,
+        "the packets of one of a worker's two sessions vanish beyond its lease"
+    ),
+    fault!(
+        "half-open",
+        "F7",
+        Storm,
+        connection::half_open,
+        "connections close at one end, and the other end does not learn it"
+    ),
+    fault!(
+        "reset-network",
+        "F6",
+        Storm,
+        network::reset_network,
+        "every connection of a process, or of all, is cut; new ones pass"
+    ),
+    fault!(
+        "refuse-network",
+        "F9",
+        Storm,
+        network::refuse_network,
+        "no new connection is accepted for seconds"
+    ),
+    fault!(
+        "slow-network",
+        "F11",
+        Storm,
+        network::slow_network,
+        "50-800 ms more each way for a process, or for all"
+    ),
+    fault!(
+        "reuse-ids",
+        "F5",
+        Storm,
+        server::reuse_ids,
+        "the server restarts, and strangers get the connection ids of frozen consumers"
+    ),
+    fault!(
+        "crash-under-burst",
+        "F4",
+        OnDemand,
+        burst::crash_under_burst,
+        "kill -9 of the server while 50,000 messages a second arrive"
     ),
 ];
 

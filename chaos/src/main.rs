@@ -109,7 +109,7 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
         faults: Fault::named(&args.faults)?,
         load: args.load,
     };
-    let server = Server { ops: args.ops, kind: args.server, name: args.server_name };
+    let server = Server::new(args.ops, args.server, args.server_name);
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
     let arena = Arena::prepare(server, args.url, folder.path()).await?;
     let drained = run::run(&arena, &plan).await;

@@ -95,6 +95,8 @@ pub(crate) enum Hit {
     Killed,
     /// SIGSTOP, or its packets vanish: it holds its connections and does nothing.
     Frozen,
+    /// A connection of it was cut, went dark or was held up, or a statement of it was lost.
+    Broken,
 }
 
 /// Words of the file for the values of an enum, in both directions.
@@ -118,7 +120,7 @@ macro_rules! words {
 words!(Enqueued { Stored = "stored", NotStored = "not-stored", InDoubt = "in-doubt" });
 words!(Ended { Done = "done", Retry = "retry", Release = "release", Interrupted = "interrupted" });
 words!(Answer { Settled = "settled", Fenced = "fenced", Unknown = "unknown" });
-words!(Hit { Killed = "killed", Frozen = "frozen" });
+words!(Hit { Killed = "killed", Frozen = "frozen", Broken = "broken" });
 
 impl Event {
     fn line(&self, at: Moment) -> String {

@@ -1,29 +1,31 @@
 //! A proxy between a client and the server that breaks connections at a chosen statement.
 
+mod link;
+mod trap;
+
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::connection::ServerUrl;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use self::link::{Fate, Link, connection};
+use self::trap::{Fault, Trap};
+
 /// How long a trap is waited for: far longer than any statement of a test takes.
 const SPRING_DEADLINE: Duration = Duration::from_secs(60);
-
-/// The commands whose text a trap can match: `COM_QUERY` and `COM_STMT_PREPARE`.
-const TEXT_COMMANDS: [u8; 2] = [0x03, 0x16];
 
 /// A TCP proxy on a free port of 127.0.0.1 that forwards the traffic of MySQL clients to a server
 /// and breaks it on demand.
 ///
 /// A *trap* waits for the next statement whose text begins with given words, springs once, and
-/// lets everything else pass; arming another replaces it. It sees `COM_QUERY`, which carries BEGIN
-/// and COMMIT, and the preparing of a statement, which each connection does once for a text. The
-/// proxy must read the bytes, so the connection has to be plain, which is the default on loopback.
+/// lets everything else pass; arming another replaces it. It sees statements sent as text, as BEGIN
+/// and COMMIT are, and the execution of prepared ones. The proxy must read the bytes, so the
+/// connection has to be plain, which is the default on loopback.
 /// It ends, and cuts its connections, when it is dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
@@ -36,6 +38,10 @@ pub struct FaultProxy {
 struct Shared {
     target: String,
     way: watch::Sender<Way>,
+    /// How long bytes are under way, in each direction.
+    delay: watch::Sender<Duration>,
+    /// The open connections, by the port that the server sees them come from.
+    links: Mutex<HashMap<u16, Arc<Link>>>,
     trap: Mutex<Option<Trap>>,
     sprung: watch::Sender<bool>,
     released: watch::Sender<bool>,
@@ -51,17 +57,13 @@ enum Way {
     Refuse,
 }
 
-#[derive(Debug, Clone)]
-struct Trap {
-    text: Vec<u8>,
-    fault: Fault,
-}
-
+/// One of the two sockets that a connection through the proxy has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    DropReply,
-    CutBefore,
-    Strand,
+pub enum Side {
+    /// The one between the client and the proxy.
+    Client,
+    /// The one between the proxy and the server.
+    Server,
 }
 
 impl FaultProxy {
@@ -77,6 +79,8 @@ impl FaultProxy {
         let shared = Arc::new(Shared {
             target: target.servers().swap_remove(0),
             way: watch::Sender::new(Way::Pass),
+            delay: watch::Sender::new(Duration::ZERO),
+            links: Mutex::default(),
             trap: Mutex::default(),
             sprung: watch::Sender::new(false),
             released: watch::Sender::new(false),
@@ -120,6 +124,12 @@ impl FaultProxy {
         self.arm(statement, Fault::Strand);
     }
 
+    /// Trap: from this statement on the connection's bytes vanish in both directions, with both
+    /// sides open: a transaction it is in keeps its locks until the server gives the session up.
+    pub fn darken_at(&self, statement: &str) {
+        self.arm(statement, Fault::Darken);
+    }
+
     /// Lets a stranded statement arrive at the server.
     pub fn release(&self) {
         self.shared.released.send_replace(true);
@@ -160,16 +170,44 @@ impl FaultProxy {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Everything passes again, and no trap is armed.
+    /// From now on bytes take this long in each direction; zero: they pass at once.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.delay.send_replace(delay);
+    }
+
+    /// The open connections, by the port of 127.0.0.1 that the server sees each come from, as in
+    /// the host column of its process list.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.shared.links().keys().copied().collect()
+    }
+
+    /// From now on the bytes of one connection vanish in both directions while it stays open.
+    pub fn darken(&self, port: u16) {
+        self.shared.decide(port, Fate::Dark);
+    }
+
+    /// Closes one side of one connection; the other stays open and silent until its own end closes
+    /// it.
+    pub fn cut(&self, port: u16, side: Side) {
+        self.shared.decide(port, Fate::Cut(side));
+    }
+
+    /// Everything passes again, and no trap is armed. A delay stays.
     pub fn pass(&self) {
-        self.shared.disarm();
+        self.disarm();
         self.shared.way.send_replace(Way::Pass);
+    }
+
+    /// No trap is armed any more.
+    pub fn disarm(&self) {
+        *self.shared.trap() = None;
     }
 
     fn arm(&self, text: &str, fault: Fault) {
         self.shared.sprung.send_replace(false);
         let trap = Trap { text: text.as_bytes().to_vec(), fault };
-        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
+        *self.shared.trap() = Some(trap);
     }
 }
 
@@ -181,25 +219,52 @@ impl Drop for FaultProxy {
 }
 
 impl Shared {
-    fn disarm(&self) {
-        *self.trap.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
+        self.trap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault for this packet of a client, if it is the one that the trap waits for.
-    fn spring(&self, payload: &[u8]) -> Option<Fault> {
-        let (command, text) = payload.split_first()?;
-        let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
-        let Trap { text: wanted, fault } = trap.as_ref()?;
-        let hit = TEXT_COMMANDS.contains(command) && text.starts_with(wanted);
-        let fault = *fault;
-        hit.then(|| {
-            *trap = None;
-            fault
-        })
+    fn links(&self) -> MutexGuard<'_, HashMap<u16, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fault for this statement, if it is the one that the trap waits for.
+    fn spring(&self, text: &[u8]) -> Option<Fault> {
+        let mut trap = self.trap();
+        let fault = trap.as_ref().filter(|trap| text.starts_with(&trap.text))?.fault;
+        *trap = None;
+        Some(fault)
     }
 
     fn is_dark(&self) -> bool {
         *self.way.borrow() == Way::Blackhole
+    }
+
+    /// A connection that has gone already has no use for it.
+    fn decide(&self, port: u16, fate: Fate) {
+        if let Some(link) = self.links().get(&port) {
+            link.fate.send_replace(fate);
+        }
+    }
+}
+
+/// A connection in the proxy's list, until it is dropped.
+struct Listed<'a> {
+    shared: &'a Shared,
+    port: u16,
+    link: Arc<Link>,
+}
+
+impl<'a> Listed<'a> {
+    fn new(shared: &'a Shared, port: u16, link: Link) -> Self {
+        let link = Arc::new(link);
+        shared.links().insert(port, Arc::clone(&link));
+        Self { shared, port, link }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.shared.links().remove(&self.port);
     }
 }
 
@@ -215,132 +280,4 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             }
         });
     }
-}
-
-async fn connection(client: TcpStream, shared: &Shared) {
-    let way = *shared.way.borrow();
-    match way {
-        Way::Pass => {}
-        Way::Blackhole => std::future::pending().await,
-        Way::Refuse => {
-            // A reset instead of a polite end; without it the cut is still one.
-            drop(client.set_zero_linger());
-            return;
-        }
-    }
-    let Ok(server) = TcpStream::connect(&shared.target).await else { return };
-    for socket in [&client, &server] {
-        if socket.set_nodelay(true).is_err() {
-            return;
-        }
-    }
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    let fate = watch::Sender::new(Fate::Open);
-    let stranded = tokio::select! {
-        stranded = forward_statements(from_client, to_server, &fate, shared) => stranded,
-        () = forward_replies(from_server, to_client, &fate, shared) => None,
-    };
-    // The client's socket is closed by now; the server's lives on with what is stranded.
-    if let Some(stranded) = stranded {
-        stranded.arrive(shared).await;
-    }
-}
-
-/// What is to become of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Open,
-    /// The server's next answer is the last thing that happens.
-    SwallowReply,
-    /// Bytes of it were lost; neither side learns it.
-    Dark,
-}
-
-/// A statement that left its client and has not arrived.
-struct Stranded {
-    to_server: OwnedWriteHalf,
-    packet: Vec<u8>,
-}
-
-impl Stranded {
-    async fn arrive(mut self, shared: &Shared) {
-        let mut released = shared.released.subscribe();
-        if released.wait_for(|released| *released).await.is_ok()
-            && self.to_server.write_all(&self.packet).await.is_ok()
-        {
-            // The socket stays open, or the server might stop half-way.
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-/// Client to server, packet by packet, until one side ends or a trap springs.
-async fn forward_statements(
-    mut from_client: OwnedReadHalf,
-    mut to_server: OwnedWriteHalf,
-    fate: &watch::Sender<Fate>,
-    shared: &Shared,
-) -> Option<Stranded> {
-    loop {
-        let packet = read_packet(&mut from_client).await;
-        if shared.is_dark() || *fate.borrow() == Fate::Dark {
-            fate.send_replace(Fate::Dark);
-            std::future::pending::<()>().await;
-        }
-        let packet = packet?;
-        match shared.spring(&packet[HEADER..]) {
-            None => {}
-            Some(Fault::CutBefore) => {
-                shared.sprung.send_replace(true);
-                return None;
-            }
-            Some(Fault::Strand) => {
-                shared.sprung.send_replace(true);
-                return Some(Stranded { to_server, packet });
-            }
-            Some(Fault::DropReply) => {
-                fate.send_replace(Fate::SwallowReply);
-            }
-        }
-        to_server.write_all(&packet).await.ok()?;
-    }
-}
-
-/// Server to client, as the bytes come, until one side ends or a reply is swallowed.
-async fn forward_replies(
-    mut from_server: OwnedReadHalf,
-    mut to_client: OwnedWriteHalf,
-    fate: &watch::Sender<Fate>,
-    shared: &Shared,
-) {
-    let mut bytes = vec![0; 64 * 1024];
-    loop {
-        let read = from_server.read(&mut bytes).await;
-        if shared.is_dark() || *fate.borrow() == Fate::Dark {
-            fate.send_replace(Fate::Dark);
-            std::future::pending::<()>().await;
-        }
-        let Ok(n @ 1..) = read else { return };
-        if *fate.borrow() == Fate::SwallowReply {
-            shared.sprung.send_replace(true);
-            return;
-        }
-        if to_client.write_all(&bytes[..n]).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// A packet begins with three bytes of length, little end first, and its number.
-const HEADER: usize = 4;
-
-/// One packet with its header, or `None` at the end of the stream.
-async fn read_packet(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
-    let mut packet = vec![0; HEADER];
-    from.read_exact(&mut packet).await.ok()?;
-    let len = u32::from_le_bytes([packet[0], packet[1], packet[2], 0]);
-    packet.resize(HEADER + usize::try_from(len).ok()?, 0);
-    from.read_exact(&mut packet[HEADER..]).await.ok()?;
-    Some(packet)
 }

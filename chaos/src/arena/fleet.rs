@@ -189,7 +189,9 @@ impl Fleet {
 
     /// Some member of this role.
     pub(crate) fn pick(&self, role: Role, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
-        self.all(role).choose(rng).cloned().context("the fleet has no such member")
+        let mut members = self.all(role);
+        members.retain(|member| !member.is_retired());
+        members.choose(rng).cloned().context("the fleet has no such member")
     }
 
     /// Sends members away with TERM and waits until they have ended.

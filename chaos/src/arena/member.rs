@@ -124,6 +124,11 @@ impl Member {
         self.signal(Signal::TERM);
     }
 
+    /// Whether no process follows the one that fills the place.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.state().retired
+    }
+
     /// Whether a process fills the place.
     pub(crate) fn runs(&self) -> bool {
         self.state().child.is_some()

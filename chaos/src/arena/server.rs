@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::process::Command;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// The product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,9 +34,20 @@ pub(crate) struct Server {
     pub(crate) ops: PathBuf,
     pub(crate) kind: ServerKind,
     pub(crate) name: String,
+    one_at_a_time: Arc<Mutex<()>>,
 }
 
 impl Server {
+    /// The server that `ops/dev-server` of the folder `ops` calls `name`.
+    pub(crate) fn new(ops: PathBuf, kind: ServerKind, name: String) -> Self {
+        Self { ops, kind, name, one_at_a_time: Arc::default() }
+    }
+
+    /// Waits until no other fault has the server down, and keeps others from it.
+    pub(crate) async fn alone(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.one_at_a_time).lock_owned().await
+    }
+
     /// `kill -9`; its data stay.
     pub(crate) async fn crash(&self) -> anyhow::Result<()> {
         self.control("crash").await

@@ -16,6 +16,17 @@ pub(crate) struct RescueTimes {
     pub(crate) frozen: Times,
 }
 
+impl RescueTimes {
+    /// Nobody waits for a process that is only disturbed.
+    fn of(&mut self, how: Hit) -> Option<&mut Times> {
+        match how {
+            Hit::Killed => Some(&mut self.killed),
+            Hit::Frozen => Some(&mut self.frozen),
+            Hit::Broken => None,
+        }
+    }
+}
+
 /// Times, shortest first.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
@@ -37,12 +48,9 @@ pub(super) fn times(history: &History) -> RescueTimes {
     let mut times = RescueTimes::default();
     let mut alone: HashMap<Actor, (Moment, Hit)> = HashMap::new();
     for &(at, actor, how) in &history.hits {
-        if is_alone(history, at) {
+        if let (Some(times), true) = (times.of(how), is_alone(history, at)) {
+            times.hits += 1;
             alone.insert(actor, (at, how));
-            match how {
-                Hit::Killed => times.killed.hits += 1,
-                Hit::Frozen => times.frozen.hits += 1,
-            }
         }
     }
     for message in history.messages.values() {
@@ -54,10 +62,7 @@ pub(super) fn times(history: &History) -> RescueTimes {
                 });
                 // Without another delivery the settlement was committed just before the hit.
                 if let Some(next) = next.map(|next| next.at).min() {
-                    match how {
-                        Hit::Killed => times.killed.sorted.push(next.since(at)),
-                        Hit::Frozen => times.frozen.sorted.push(next.since(at)),
-                    }
+                    times.of(how).into_iter().for_each(|of| of.sorted.push(next.since(at)));
                 }
             }
         }

@@ -1,15 +1,15 @@
-//! The network between a process and its server.
+//! The network between processes and their server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 
-use crate::arena::{Arena, Role};
+use super::BEYOND_LEASE;
+use crate::arena::{Arena, Member, Role};
 use crate::record::{Event, Hit};
-
-/// Longer than the lease (10 s), the grace and a sweep.
-const BEYOND_LEASE: Duration = Duration::from_secs(13);
 
 pub(super) async fn cut_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Recorder, rng)?;
@@ -30,4 +30,50 @@ pub(super) async fn cut_all(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
     tokio::time::sleep(cut).await;
     everybody.iter().for_each(|member| member.proxy.pass());
     Ok(())
+}
+
+/// Every connection is cut, once or again and again; new ones pass.
+pub(super) async fn reset_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victims = one_or_all(arena, rng);
+    for _ in 0..rng.random_range(1..4) {
+        for victim in &victims {
+            arena.record.note(&Event::Hit { actor: victim.actor().0, how: Hit::Broken })?;
+            victim.proxy.reset();
+        }
+        tokio::time::sleep(Duration::from_millis(rng.random_range(50..1_500))).await;
+    }
+    Ok(())
+}
+
+/// New connections are refused, and now and then those there are cut too.
+pub(super) async fn refuse_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victims = one_or_all(arena, rng);
+    let cut = rng.random_ratio(2, 3);
+    for victim in &victims {
+        arena.record.note(&Event::Hit { actor: victim.actor().0, how: Hit::Broken })?;
+        victim.proxy.refuse_new();
+        if cut {
+            victim.proxy.reset();
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(rng.random_range(500..8_000))).await;
+    victims.iter().for_each(|victim| victim.proxy.pass());
+    Ok(())
+}
+
+/// Everything takes longer than it should, and nothing is lost (F11).
+pub(super) async fn slow_network(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victims = one_or_all(arena, rng);
+    for victim in &victims {
+        arena.record.note(&Event::Hit { actor: victim.actor().0, how: Hit::Broken })?;
+        victim.proxy.delay(Duration::from_millis(rng.random_range(50..=800)));
+    }
+    tokio::time::sleep(Duration::from_millis(rng.random_range(3_000..15_000))).await;
+    victims.iter().for_each(|victim| victim.proxy.delay(Duration::ZERO));
+    Ok(())
+}
+
+fn one_or_all(arena: &Arena, rng: &mut SmallRng) -> Vec<Arc<Member>> {
+    let everybody = arena.fleet.everybody();
+    if rng.random() { everybody } else { everybody.choose(rng).cloned().into_iter().collect() }
 }

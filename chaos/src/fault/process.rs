@@ -6,12 +6,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
 
+use super::BEYOND_LEASE;
 use crate::arena::{Arena, LEDGER, Role, WORK};
 use crate::record::{Event, Hit};
 use crate::task::{Ending, Task};
-
-/// Longer than the lease (10 s), the grace and a sweep.
-const BEYOND_LEASE: Duration = Duration::from_secs(13);
 
 pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Recorder, rng)?;

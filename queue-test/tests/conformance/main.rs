@@ -26,6 +26,7 @@ mod lanes;
 mod locks;
 mod marks;
 mod moves;
+mod network;
 mod plans;
 mod rescue;
 mod scene;

@@ -1,0 +1,95 @@
+//! The fleet's connections, as the server sees them.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Text, Unsigned};
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use queue_core::AsyncMysqlConnection;
+
+use super::{ACCOUNT, Arena, Member};
+
+/// A connection of the application's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// The server's number for it.
+    pub(crate) id: u64,
+    /// The port of 127.0.0.1 that it comes from: the proxy's.
+    pub(crate) port: u16,
+    /// Whether it executes a statement.
+    pub(crate) busy: bool,
+}
+
+/// The two sessions of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, QueryableByName)]
+pub(crate) struct Pair {
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    pub(crate) life: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    pub(crate) work: u64,
+}
+
+impl Arena {
+    /// Every connection of the fleet.
+    pub(crate) async fn sessions(&self) -> anyhow::Result<Vec<Listed>> {
+        #[derive(QueryableByName)]
+        struct Row {
+            #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
+            id: u64,
+            #[diesel(sql_type = Text, column_name = "User")]
+            user: String,
+            #[diesel(sql_type = Text, column_name = "Host")]
+            host: String,
+            #[diesel(sql_type = Text, column_name = "Command")]
+            command: String,
+        }
+        let mut conn = self.connect().await?;
+        let rows: Vec<Row> = diesel::sql_query("SHOW PROCESSLIST").load(&mut conn).await?;
+        let listed = |row: Row| {
+            let (_, port) = row.host.rsplit_once(':')?;
+            let port = port.parse().ok()?;
+            (row.user == ACCOUNT).then_some(Listed {
+                id: row.id,
+                port,
+                busy: row.command != "Sleep",
+            })
+        };
+        Ok(rows.into_iter().filter_map(listed).collect())
+    }
+
+    /// The connections of one member.
+    pub(crate) async fn sessions_of(&self, member: &Member) -> anyhow::Result<Vec<Listed>> {
+        let ports = member.proxy.ports();
+        let mut sessions = self.sessions().await?;
+        sessions.retain(|listed| ports.contains(&listed.port));
+        Ok(sessions)
+    }
+
+    /// The sessions of every worker that counts as alive.
+    pub(crate) async fn workers(&self) -> anyhow::Result<Vec<Pair>> {
+        let mut conn = self.connect().await?;
+        let alive = "SELECT life_conn_id AS life, conn_id AS work FROM queue_worker \
+                     WHERE state = 'alive'";
+        Ok(diesel::sql_query(alive).load(&mut conn).await?)
+    }
+
+    /// A connection of a stranger's, and its number.
+    pub(crate) async fn stranger(&self) -> anyhow::Result<(AsyncMysqlConnection, u64)> {
+        #[derive(QueryableByName)]
+        struct Row {
+            #[diesel(sql_type = Unsigned<BigInt>)]
+            id: u64,
+        }
+        let mut conn = self.connect().await?;
+        let row: Row =
+            diesel::sql_query("SELECT CONNECTION_ID() AS id").get_result(&mut conn).await?;
+        Ok((conn, row.id))
+    }
+
+    /// Has the server end a connection; one that is gone already is no matter.
+    pub(crate) async fn kill(&self, id: u64) -> anyhow::Result<()> {
+        let mut conn = self.connect().await?;
+        if let Err(error) = conn.batch_execute(&format!("KILL {id}")).await {
+            tracing::debug!(%error, "There was nothing to kill.");
+        }
+        Ok(())
+    }
+}

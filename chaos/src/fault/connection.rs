@@ -1,0 +1,166 @@
+//! Single connections and statements: killed, cut at one end, dark, a reply or a statement lost.
+
+use std::time::Duration;
+
+use queue_test::proxy::{FaultProxy, Side};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+
+use super::BEYOND_LEASE;
+use crate::arena::{Arena, Member, Role};
+use crate::record::{Event, Hit};
+
+/// How long a statement is waited for: an idle process may not say it at all.
+const SPRING: Duration = Duration::from_secs(8);
+
+const COMMIT: &str = "COMMIT";
+
+/// What a consumer says when it claims.
+const CLAIM: [&str; 3] =
+    ["SELECT priority, id, msg_id", "UPDATE queue_message", "INSERT INTO queue_claim"];
+
+/// What else processes say: a consumer settles, is declared dead, takes its name lock, beats and
+/// looks round; a producer advances its lane and inserts.
+const OTHER: [&str; 7] = [
+    "DELETE m FROM queue_message",
+    "UPDATE queue_worker",
+    "SELECT GET_LOCK",
+    "SELECT 0 AS kind",
+    "UPDATE queue_lane",
+    "INSERT INTO queue_message",
+    "BEGIN",
+];
+
+/// One KILL, or a storm of them; half of them of connections that are executing something.
+pub(super) async fn kill_connection(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let kills = if rng.random_ratio(1, 3) { rng.random_range(15..40) } else { 1 };
+    for _ in 0..kills {
+        let mut sessions = arena.sessions().await.unwrap_or_default();
+        if rng.random() && sessions.iter().any(|listed| listed.busy) {
+            sessions.retain(|listed| listed.busy);
+        }
+        if let Some(victim) = sessions.choose(rng) {
+            broken(arena, victim.port)?;
+            arena.kill(victim.id).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..200))).await;
+    }
+    Ok(())
+}
+
+/// A statement is executed, and nobody hears of it: mostly the COMMIT.
+pub(super) async fn drop_reply(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let statement = statement(rng);
+    spring(arena, rng, |proxy| proxy.drop_reply_after(statement)).await?;
+    Ok(())
+}
+
+/// A statement is not executed, and nobody hears of it: mostly the COMMIT.
+pub(super) async fn cut_before(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let statement = statement(rng);
+    spring(arena, rng, |proxy| proxy.cut_before(statement)).await?;
+    Ok(())
+}
+
+/// A COMMIT, or a part of a claim, arrives when its process has long connected anew (H6).
+pub(super) async fn strand(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let statement = if rng.random_ratio(2, 3) { COMMIT } else { CLAIM[rng.random_range(0..3)] };
+    if let Some(victim) = spring(arena, rng, |proxy| proxy.strand(statement)).await? {
+        tokio::time::sleep(Duration::from_millis(rng.random_range(50..9_000))).await;
+        victim.proxy.release();
+    }
+    Ok(())
+}
+
+/// A connection goes dark in a transaction that holds row locks.
+pub(super) async fn cut_in_claim(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let statement = ["INSERT INTO queue_claim", COMMIT][rng.random_range(0..2)];
+    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    trap(arena, &victim, |proxy| proxy.darken_at(statement)).await?;
+    Ok(())
+}
+
+/// One of a worker's two sessions goes dark beyond its lease, while the other lives.
+pub(super) async fn cut_life(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    let (Ok(sessions), Ok(workers)) = (arena.sessions_of(&victim).await, arena.workers().await)
+    else {
+        return Ok(());
+    };
+    let life = rng.random();
+    let chosen = sessions.iter().find(|listed| {
+        workers.iter().any(|pair| listed.id == if life { pair.life } else { pair.work })
+    });
+    if let Some(chosen) = chosen {
+        broken(arena, chosen.port)?;
+        victim.proxy.darken(chosen.port);
+        tokio::time::sleep(BEYOND_LEASE).await;
+    }
+    Ok(())
+}
+
+/// One end of connections closes, and the other end does not learn it.
+pub(super) async fn half_open(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = anybody(arena, rng)?;
+    let side = if rng.random() { Side::Client } else { Side::Server };
+    let mut ports = victim.proxy.ports();
+    if let (Some(&one), true) = (ports.choose(rng), rng.random()) {
+        ports = vec![one];
+    }
+    for port in ports {
+        broken(arena, port)?;
+        victim.proxy.cut(port, side);
+    }
+    tokio::time::sleep(Duration::from_millis(rng.random_range(0..5_000))).await;
+    Ok(())
+}
+
+fn statement(rng: &mut SmallRng) -> &'static str {
+    match rng.random_range(0..4) {
+        0 => CLAIM[rng.random_range(0..CLAIM.len())],
+        1 => OTHER[rng.random_range(0..OTHER.len())],
+        _ => COMMIT,
+    }
+}
+
+fn anybody(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<std::sync::Arc<Member>> {
+    let role = match rng.random_range(0..8) {
+        0 => Role::Janitor,
+        1 => Role::Consumer,
+        2..5 => Role::Sender,
+        _ => Role::Recorder,
+    };
+    arena.fleet.pick(role, rng)
+}
+
+/// Arms a trap at some process and waits for it; the process, if the trap has sprung.
+async fn spring(
+    arena: &Arena,
+    rng: &mut SmallRng,
+    arm: impl Fn(&FaultProxy),
+) -> anyhow::Result<Option<std::sync::Arc<Member>>> {
+    let victim = anybody(arena, rng)?;
+    let sprung = trap(arena, &victim, arm).await?;
+    Ok(sprung.then_some(victim))
+}
+
+async fn trap(arena: &Arena, victim: &Member, arm: impl Fn(&FaultProxy)) -> anyhow::Result<bool> {
+    arm(&victim.proxy);
+    let sprung = tokio::time::timeout(SPRING, victim.proxy.sprung()).await.is_ok();
+    if sprung {
+        arena.record.note(&Event::Hit { actor: victim.actor().0, how: Hit::Broken })?;
+    } else {
+        victim.proxy.disarm();
+    }
+    Ok(sprung)
+}
+
+/// Writes down whose connection this was.
+fn broken(arena: &Arena, port: u16) -> anyhow::Result<()> {
+    let fleet = arena.fleet.everybody();
+    if let Some(member) = fleet.iter().find(|member| member.proxy.ports().contains(&port)) {
+        arena.record.note(&Event::Hit { actor: member.actor().0, how: Hit::Broken })?;
+    }
+    Ok(())
+}
