@@ -6,6 +6,7 @@ mod hook;
 mod member;
 mod server;
 mod sessions;
+mod tool;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use anyhow::Context;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::connection::{ServerUrl, SessionKind, connect};
+use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
@@ -67,6 +68,8 @@ pub(crate) struct Arena {
     pub(crate) record: Record,
     /// As root, past every proxy.
     pub(crate) root: ServerUrl,
+    /// What gives a process a wrong clock, where it can be had.
+    pub(crate) clock_library: Option<PathBuf>,
     folder: PathBuf,
     next: AtomicU64,
     /// The harness sends one message at a time.
@@ -78,6 +81,7 @@ impl Arena {
     pub(crate) async fn prepare(
         server: Server,
         root: ServerUrl,
+        clock_library: Option<PathBuf>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let url = root.clone();
@@ -108,6 +112,7 @@ impl Arena {
             fleet,
             record,
             root,
+            clock_library,
             folder: folder.to_owned(),
             next: AtomicU64::new(0),
             sending: Mutex::new(()),
@@ -123,12 +128,36 @@ impl Arena {
     pub(crate) async fn connect(&self) -> anyhow::Result<AsyncMysqlConnection> {
         let deadline = tokio::time::Instant::now() + SERVER_PATIENCE;
         loop {
-            match connect(&self.root, SessionKind::Plain).await {
+            // Also to a server that is read-only for a time.
+            match connect_to_any(&self.root, SessionKind::Plain).await {
                 Ok(conn) => return Ok(conn),
                 Err(error) if tokio::time::Instant::now() > deadline => return Err(error.into()),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+
+    /// Runs statements as root, again and again until the server has answered all of them.
+    pub(crate) async fn execute(&self, sql: &str) -> anyhow::Result<()> {
+        let deadline = tokio::time::Instant::now() + SERVER_PATIENCE;
+        loop {
+            match self.connect().await?.batch_execute(sql).await {
+                Ok(()) => return Ok(()),
+                Err(error) if tokio::time::Instant::now() > deadline => return Err(error.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// The server as an account with these privileges on the queue's database and no others.
+    pub(crate) async fn account(&self, user: &str, grants: &str) -> anyhow::Result<ServerUrl> {
+        let database = self.root.database();
+        let sql = format!(
+            "CREATE USER IF NOT EXISTS {user}@'%' IDENTIFIED BY 'app'; \
+             GRANT {grants} ON {database}.* TO {user}@'%'"
+        );
+        self.execute(&sql).await?;
+        account_url(&self.root, user, "app")
     }
 
     /// One number as root.

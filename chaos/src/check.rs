@@ -130,8 +130,10 @@ fn breaches(
     let acknowledged = message.outcome() == Enqueued::Stored;
     let in_quiet = |at: Moment| quiet_end.is_none_or(|end| at < end);
     let exists = unsettled || dead.is_some() || !message.starts.is_empty();
+    let gone = !message.is_done() && !unsettled && dead.is_none();
+    let is_lost = acknowledged && gone && !message.purged;
     let broken = [
-        (Breach::Lost, acknowledged && !message.is_done() && !unsettled && dead.is_none()),
+        (Breach::Lost, is_lost),
         (Breach::Phantom, exists && message.outcome() == Enqueued::NotStored),
         (Breach::WrongAck, message.has_wrong_ack() || message.is_done_and(dead.is_some())),
         (Breach::SharedDelivery, message.shares_a_delivery()),

@@ -1,9 +1,15 @@
 //! The faults: each a function that strikes, waits as long as the fault lasts, and heals.
 
+mod admin;
 mod burst;
+mod clock;
 mod connection;
+mod janitor;
+mod load;
 mod network;
 mod process;
+mod resource;
+mod scrape;
 mod server;
 
 use std::time::Duration;
@@ -102,6 +108,104 @@ pub(crate) static CATALOGUE: &[Fault] = &[
     ),
     fault!("kill-janitor", "F14", Storm, process::kill_janitor, "kill -9 of a janitor"),
     fault!("freeze-janitor", "F16", Storm, process::freeze_janitor, "STOP of a janitor, then CONT"),
+    fault!(
+        "many-janitors",
+        "F14",
+        Storm,
+        janitor::many_janitors,
+        "four more janitors at once, for a while"
+    ),
+    fault!(
+        "janitor-without-process",
+        "F15",
+        Storm,
+        janitor::janitor_without_process,
+        "janitors take over that do not see the consumers' connections"
+    ),
+    fault!(
+        "read-only",
+        "F19",
+        Storm,
+        resource::read_only,
+        "the server takes no writes for up to 20 s"
+    ),
+    fault!(
+        "exhaust-connections",
+        "F36",
+        Storm,
+        resource::exhaust_connections,
+        "another account takes every connection while members of the fleet are cut"
+    ),
+    fault!(
+        "fill-disk",
+        "F12",
+        OnDemand,
+        resource::fill_disk,
+        "the disk of the server's data is full (root only)"
+    ),
+    fault!(
+        "long-transaction",
+        "F30",
+        Storm,
+        load::long_transaction,
+        "a snapshot held open, and an idle transaction that has locked the first messages"
+    ),
+    fault!(
+        "deadlock-storm",
+        "F13",
+        Storm,
+        load::deadlock_storm,
+        "eight strangers lock crossing ranges of the queue's tables"
+    ),
+    fault!(
+        "hang-handlers",
+        "F23",
+        Storm,
+        load::hang_handlers,
+        "handlers block the threads of their runtime beyond the lease"
+    ),
+    fault!(
+        "scrape-storm",
+        "F37",
+        Storm,
+        scrape::scrape_storm,
+        "a hundred clients scrape the metrics, and more never finish their request"
+    ),
+    fault!(
+        "wrong-clocks",
+        "F17",
+        Storm,
+        clock::wrong_clocks,
+        "wrong time zones and clocks of processes, other time zones of the server's sessions"
+    ),
+    fault!(
+        "step-clock",
+        "F17",
+        OnDemand,
+        clock::step_clock,
+        "the server's clock jumps by an hour, to and fro"
+    ),
+    fault!(
+        "operate",
+        "F40",
+        Storm,
+        admin::operate,
+        "queuectl looks at everything, closes a topic and opens it again"
+    ),
+    fault!(
+        "purge-topic",
+        "F40",
+        Storm,
+        admin::purge_topic,
+        "a topic is deleted with all its messages while they are handled"
+    ),
+    fault!(
+        "migrate",
+        "F31",
+        Storm,
+        admin::migrate,
+        "a migration behind an idle transaction, everybody behind the migration"
+    ),
     fault!(
         "abort-before-ack",
         "F2",

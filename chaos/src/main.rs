@@ -77,6 +77,10 @@ struct RunArgs {
     /// The server's URL, as root.
     #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
     url: ServerUrl,
+    /// A library that gives processes a wrong clock (libfaketime); without it their time zones
+    /// alone are wrong.
+    #[arg(long, env = "CHAOS_CLOCK_LIBRARY")]
+    clock_library: Option<PathBuf>,
     /// Where the records are kept after the run; without it they are only kept of a run that
     /// failed.
     #[arg(long)]
@@ -111,7 +115,7 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let server = Server::new(args.ops, args.server, args.server_name);
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
-    let arena = Arena::prepare(server, args.url, folder.path()).await?;
+    let arena = Arena::prepare(server, args.url, args.clock_library, folder.path()).await?;
     let drained = run::run(&arena, &plan).await;
     if let Err(error) = &drained {
         tracing::error!(seed = plan.seed, %error, "The run itself failed.");

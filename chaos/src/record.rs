@@ -82,6 +82,8 @@ pub(crate) enum Event {
     Strike { fault: String },
     /// The harness: the fault is over.
     Heal { fault: String },
+    /// The harness: somebody is about to delete messages `first` and the `n - 1` after it.
+    Purge { first: Tag, n: u64 },
     /// The harness: a process was killed, frozen or cut off.
     Hit { actor: u64, how: Hit },
     /// The harness: a phase begins.
@@ -140,6 +142,7 @@ impl Event {
             }
             Self::Strike { fault } => format!("{at} strike {fault}\n"),
             Self::Heal { fault } => format!("{at} heal {fault}\n"),
+            Self::Purge { first, n } => format!("{at} purge {first} {n}\n"),
             Self::Hit { actor, how } => format!("{at} hit {actor} {}\n", how.word()),
             Self::Phase { name } => format!("{at} phase {name}\n"),
         }
@@ -170,6 +173,7 @@ impl Event {
             },
             "strike" => Self::Strike { fault: next()?.to_owned() },
             "heal" => Self::Heal { fault: next()?.to_owned() },
+            "purge" => Self::Purge { first: next()?.parse()?, n: next()?.parse()? },
             "hit" => Self::Hit { actor: next()?.parse()?, how: Hit::from_word(next()?)? },
             "phase" => Self::Phase { name: next()?.to_owned() },
             other => bail!("{other:?} is no event"),
@@ -220,6 +224,7 @@ mod tests {
             Event::Settled { tag, delivery_no: 1, ack: true, answer: Answer::Fenced },
             Event::Strike { fault: "kill-consumer".to_owned() },
             Event::Heal { fault: "kill-consumer".to_owned() },
+            Event::Purge { first: tag, n: 5 },
             Event::Hit { actor: 7, how: Hit::Frozen },
             Event::Phase { name: "quiet".to_owned() },
         ];

@@ -27,6 +27,8 @@ pub(crate) enum Ending {
     PanicOnce,
     /// It takes its process down the first time, between its effect and the ack (F2).
     AbortOnce,
+    /// It succeeds, and blocks its runtime's thread meanwhile (F23).
+    Hang,
     /// It takes its process down every time (F20).
     Poison,
 }

@@ -5,7 +5,9 @@
 # The checkout is part of the container's name: two checkouts may both have a server `dev`.
 container() { echo "queue-$kind-$name-$(cksum <<<"$checkout" | cut -d ' ' -f 1)"; }
 
-backend_create() { :; }
+backend_create() {
+  [ -z "$disk$clock" ] || die "--disk and --clock need the server as a process: install it, or let apt fetch it"
+}
 
 backend_alive() { [ "$(docker inspect -f '{{.State.Running}}' "$(container)" 2>/dev/null)" = true ]; }
 

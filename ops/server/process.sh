@@ -33,6 +33,8 @@ make_template() {
 
 backend_create() {
   make_template
+  disk_mount "$1"
+  clock_enable "$1"
   cp -a --reflink=auto "$template/." "$1/"
   # A socket's path may have no more than 107 bytes.
   local socket=$instance/socket.sock
@@ -61,7 +63,8 @@ backend_launch() {
   limit=$(ulimit -Hn)
   if [ "$limit" = unlimited ] || [ "$limit" -gt 65536 ]; then limit=65536; fi
   ulimit -Sn "$limit" # for 500 connections; the usual 1024 is not enough
-  setsid env --default-signal "${server[@]}" "${place[@]}" --socket="$socket" \
+  clock_environment
+  setsid env --default-signal "${clocked[@]}" "${server[@]}" "${place[@]}" --socket="$socket" \
     --pid-file="$instance/server.pid" --log-error="$instance/error.log" \
     --bind-address=127.0.0.1 --port="$(<"$instance/port")" \
     "${common_options[@]}" "${product_options[@]}" "${options[@]}" \
@@ -103,6 +106,7 @@ backend_log() { tail -n 20 "$instance/error.log" >&2 || :; }
 backend_remove() {
   local socket
   socket=$(<"$instance/socket")
+  disk_unmount
   rm -rf "$instance"
   if [[ $socket != "$instance"/* ]]; then rm -rf "$(dirname "$socket")"; fi
 }

@@ -10,6 +10,7 @@ use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::message::Settlement;
 use queue_core::worker::SettleOutcome;
 use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::endpoint::{self, Health};
 use queue_service::{config, logging, signals};
 
 use super::Identity;
@@ -39,6 +40,8 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
     let options: ConsumerOptions = config::load(args.server.config.as_deref(), "consumer")?;
     let record = Arc::new(Record::open(&args.identity.record)?);
     let audit = Arc::clone(&record);
+    let shutdown = signals::shutdown_on_signals()?;
+    endpoint::serve(args.service.metrics, Health::new(), shutdown.drain.clone()).await?;
     let mut builder = Consumer::builder(args.server.url()?).options(options).on_settled(
         SettledListener::new(move |settled| {
             // A disk that takes no more shows as missing lines, which the checks report.
@@ -49,7 +52,7 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
         let options = TopicOptions { concurrency: args.concurrency, ..Default::default() };
         builder = builder.raw_handler(topic, options, Recorder(Arc::clone(&record)));
     }
-    builder.build()?.run(signals::shutdown_on_signals()?).await?;
+    builder.build()?.run(shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,7 +83,11 @@ impl RawHandler for Recorder {
         if task.ending == Ending::Poison {
             std::process::abort();
         }
-        let work = tokio::time::sleep(Duration::from_millis(task.work_ms));
+        let mut work = Duration::from_millis(task.work_ms);
+        if task.ending == Ending::Hang {
+            std::thread::sleep(std::mem::take(&mut work));
+        }
+        let work = tokio::time::sleep(work);
         if context.cancelled.run_until_cancelled(work).await.is_none() {
             end(Ended::Interrupted)?;
             return Err(HandlerError::Release);

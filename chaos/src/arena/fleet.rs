@@ -114,10 +114,20 @@ impl Fleet {
         &self,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Member>> {
-        self.add(Role::Janitor, "janitor", Box::new(|_, _| Vec::new()), settings).await
+        self.add_janitor_of(&self.server, settings).await
     }
 
-    async fn add_recorder(
+    /// A janitor of another account.
+    pub(crate) async fn add_janitor_of(
+        &self,
+        account: &ServerUrl,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Arc<Member>> {
+        let program = self.program(Role::Janitor, "janitor", Box::new(|_, _| Vec::new()), settings);
+        self.start(program, account).await
+    }
+
+    pub(crate) async fn add_recorder(
         &self,
         topics: &[&str],
         concurrency: usize,
@@ -164,14 +174,27 @@ impl Fleet {
         arguments: super::member::Arguments,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Member>> {
+        self.start(self.program(role, program, arguments, settings), &self.server).await
+    }
+
+    fn program(
+        &self,
+        role: Role,
+        name: &str,
+        arguments: super::member::Arguments,
+        settings: &[(&str, &str)],
+    ) -> Program {
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        let program = Program {
-            role,
-            path: self.programs.join(program),
-            arguments,
-            settings: settings.collect(),
-        };
-        let member = Arc::new(Member::start(program, &self.server, &self.folder).await?);
+        Program { role, path: self.path_of(name), arguments, settings: settings.collect() }
+    }
+
+    /// Where a program of the workspace is.
+    pub(crate) fn path_of(&self, program: &str) -> PathBuf {
+        self.programs.join(program)
+    }
+
+    async fn start(&self, program: Program, server: &ServerUrl) -> anyhow::Result<Arc<Member>> {
+        let member = Arc::new(Member::start(program, server, &self.folder).await?);
         self.members.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&member));
         Ok(member)
     }
@@ -194,8 +217,18 @@ impl Fleet {
         members.choose(rng).cloned().context("the fleet has no such member")
     }
 
-    /// Sends members away with TERM and waits until they have ended.
+    /// Sends members away with TERM for good and waits until they have ended.
     pub(crate) async fn dismiss(&self, members: &[Arc<Member>]) -> anyhow::Result<()> {
+        self.send_away(members).await?;
+        let gone = |member: &Arc<Member>| members.iter().any(|other| Arc::ptr_eq(member, other));
+        let mut all = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|member| !gone(member));
+        Ok(())
+    }
+
+    /// Sends members away with TERM, waits until they have ended, and leaves their places empty
+    /// until they are recalled.
+    pub(crate) async fn send_away(&self, members: &[Arc<Member>]) -> anyhow::Result<()> {
         for member in members {
             member.retire();
         }

@@ -1,5 +1,6 @@
 //! One process of the fleet, started again whenever it ends, as a service manager does.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,6 +65,8 @@ pub(crate) struct Member {
 
 struct State {
     actor: Actor,
+    /// Settings of the next process, beside its program's.
+    oddities: Vec<(String, String)>,
     child: Option<Child>,
     ended: Instant,
     retired: bool,
@@ -77,7 +80,13 @@ impl Member {
     ) -> anyhow::Result<Self> {
         let proxy = FaultProxy::start(server).await;
         let url = proxy.url(server);
-        let state = State { actor: Actor(0), child: None, ended: Instant::now(), retired: false };
+        let state = State {
+            actor: Actor(0),
+            oddities: Vec::new(),
+            child: None,
+            ended: Instant::now(),
+            retired: false,
+        };
         let member =
             Self { program, proxy, url, folder: folder.to_owned(), state: Mutex::new(state) };
         member.launch(&mut member.state())?;
@@ -129,6 +138,29 @@ impl Member {
         self.state().retired
     }
 
+    /// Another process follows again.
+    pub(crate) fn recall(&self) {
+        self.state().retired = false;
+    }
+
+    /// Environment variables of the processes to come, instead of those set so before.
+    pub(crate) fn set(&self, oddities: &[(&str, &str)]) {
+        let oddities = oddities.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        self.state().oddities = oddities.collect();
+    }
+
+    /// Where its process serves its metrics, once it has said so.
+    pub(crate) fn metrics(&self) -> Option<SocketAddr> {
+        let said = std::fs::read_to_string(self.said(self.actor())).ok()?;
+        let line = said.lines().find(|line| line.contains("Metrics are served."))?;
+        line.split_once("address=")?.1.split_whitespace().next()?.parse().ok()
+    }
+
+    /// The file with what a process said.
+    fn said(&self, actor: Actor) -> PathBuf {
+        self.folder.join(format!("{actor}-{}.err", self.program.role.word()))
+    }
+
     /// Whether a process fills the place.
     pub(crate) fn runs(&self) -> bool {
         self.state().child.is_some()
@@ -136,15 +168,17 @@ impl Member {
 
     fn launch(&self, state: &mut State) -> anyhow::Result<()> {
         let actor = next_actor();
-        let stem = format!("{actor}-{}", self.program.role.word());
-        let record = self.folder.join("records").join(format!("{stem}.log"));
+        let record = format!("records/{actor}-{}.log", self.program.role.word());
+        let record = self.folder.join(record);
         // A process that is killed before it writes anything has a record all the same.
         drop(Record::open(&record)?);
-        let said = std::fs::File::create(self.folder.join(format!("{stem}.err")))?;
+        let said = std::fs::File::create(self.said(actor))?;
         let child = Command::new(&self.program.path)
             .args((self.program.arguments)(actor, &record))
             .env("QUEUE_URL", self.url.expose())
+            .env("QUEUE_METRICS", "0")
             .envs(self.program.settings.iter().map(|(name, value)| (name, value)))
+            .envs(state.oddities.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said)

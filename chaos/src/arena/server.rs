@@ -68,9 +68,34 @@ impl Server {
         self.control("thaw").await
     }
 
+    /// Starts it if it has ended.
+    pub(crate) async fn start(&self) -> anyhow::Result<()> {
+        self.control("start").await
+    }
+
+    /// Leaves the disk of its data no room.
+    pub(crate) async fn fill_disk(&self) -> anyhow::Result<()> {
+        self.control("fill").await
+    }
+
+    /// Gives the room back.
+    pub(crate) async fn free_disk(&self) -> anyhow::Result<()> {
+        self.control("free").await
+    }
+
+    /// Sets its clock to so many seconds, `+N` or `-N`, beside the true time.
+    pub(crate) async fn step_clock(&self, seconds: &str) -> anyhow::Result<()> {
+        self.control_with("clock", &["--", seconds]).await
+    }
+
     async fn control(&self, verb: &str) -> anyhow::Result<()> {
+        self.control_with(verb, &[]).await
+    }
+
+    async fn control_with(&self, verb: &str, more: &[&str]) -> anyhow::Result<()> {
         let output = Command::new(self.ops.join("dev-server"))
             .args([verb, "--server", self.kind.word(), "--name", &self.name])
+            .args(more)
             .stdin(Stdio::null())
             .output()
             .await

@@ -56,6 +56,11 @@ impl History {
                     self.message(Tag { seq, ..first }).outcome = Some(outcome);
                 }
             }
+            Event::Purge { first, n } => {
+                for seq in first.seq..first.seq + n {
+                    self.message(Tag { seq, ..first }).purged = true;
+                }
+            }
             Event::Start { tag, delivery_no } => {
                 self.message(tag).starts.push(Start { at, actor, delivery_no });
             }
@@ -135,7 +140,9 @@ impl History {
 
 fn is_about(event: &Event, wanted: Tag) -> bool {
     match event {
-        Event::Invoke { first, n } | Event::Enqueue { first, n, .. } => {
+        Event::Invoke { first, n }
+        | Event::Enqueue { first, n, .. }
+        | Event::Purge { first, n } => {
             first.sender == wanted.sender && (first.seq..first.seq + n).contains(&wanted.seq)
         }
         Event::Start { tag, .. } | Event::End { tag, .. } | Event::Settled { tag, .. } => {

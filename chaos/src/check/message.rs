@@ -29,6 +29,8 @@ pub(super) struct Settled {
 pub(super) struct Message {
     pub(super) invoked: bool,
     pub(super) outcome: Option<Enqueued>,
+    /// A person has deleted it, or was about to.
+    pub(super) purged: bool,
     pub(super) starts: Vec<Start>,
     pub(super) ends: Vec<(u32, Ended)>,
     pub(super) settled: Vec<Settled>,

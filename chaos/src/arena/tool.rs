@@ -1,0 +1,34 @@
+//! What an operator does while the fleet works: the real `queuectl`.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::process::Command;
+
+use super::Arena;
+
+/// The longest a command may take, whatever happens to its server: the deadlines of its few
+/// statements together, and a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+impl Arena {
+    /// Runs `queuectl` as root; whether it succeeded. It may fail, because its server may be away,
+    /// but it ends, and says why.
+    pub(crate) async fn queuectl(&self, arguments: &[&str]) -> anyhow::Result<bool> {
+        let line = arguments.join(" ");
+        let running = Command::new(self.fleet.path_of("queuectl"))
+            .args(arguments)
+            .env("QUEUE_URL", self.root.expose())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let ended = tokio::time::timeout(PATIENCE, running).await;
+        let output = ended.with_context(|| format!("queuectl {line} does not end"))??;
+        let said = String::from_utf8_lossy(&output.stderr);
+        tracing::info!(command = line, status = %output.status, "An operator's command: {said}");
+        ensure!(output.status.code().is_some(), "queuectl {line} died: {said}");
+        ensure!(output.status.success() || !said.is_empty(), "queuectl {line} fails in silence");
+        Ok(output.status.success())
+    }
+}

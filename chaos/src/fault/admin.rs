@@ -1,0 +1,113 @@
+//! Operators at work while the fleet is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use diesel_async::SimpleAsyncConnection;
+use queue_core::connection::{SessionKind, connect};
+use queue_core::{NewMessage, TopicName, enqueue};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use tokio::time::{Instant, sleep};
+
+use crate::arena::{Arena, TOPICS, WORK, next_actor};
+use crate::record::{Enqueued, Event};
+use crate::tag::{Actor, Tag};
+use crate::task::{Ending, Task};
+
+/// Messages of a topic that is deleted with all of them.
+const DOOMED: u64 = 200;
+
+/// The number of the topic that is deleted next.
+static NEXT_TOPIC: AtomicU64 = AtomicU64::new(1);
+
+/// Everything that reads, and topics closed and opened again.
+pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let looks: [&[&str]; 7] = [
+        &["stats"],
+        &["workers"],
+        &["janitor"],
+        &["doctor"],
+        &["topic", "list"],
+        &["peek", WORK],
+        &["stats", "--json"],
+    ];
+    for look in looks {
+        arena.queuectl(look).await?;
+    }
+    let topic = TOPICS[rng.random_range(0..TOPICS.len())];
+    let direction = if rng.random() { "--claim" } else { "--enqueue" };
+    arena.queuectl(&["topic", "pause", topic, direction]).await?;
+    sleep(Duration::from_millis(rng.random_range(200..3_000))).await;
+    // A topic that stays closed would be the harness's own doing.
+    while !arena.queuectl(&["topic", "resume", topic]).await? {
+        sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// A topic of its own is deleted with all its messages while they are handled.
+pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let topic = format!("doomed-{}", NEXT_TOPIC.fetch_add(1, Ordering::Relaxed));
+    // It may have been made although the reply was lost.
+    while !arena.queuectl(&["topic", "create", &topic]).await?
+        && !arena.queuectl(&["topic", "show", &topic]).await?
+    {
+        sleep(Duration::from_millis(200)).await;
+    }
+    let consumer = arena.fleet.add_recorder(&[&topic], 16).await?;
+    send_doomed(arena, next_actor(), &topic, rng).await?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while arena.number("SELECT COUNT(*) FROM queue_claim").await? == 0 && Instant::now() < deadline
+    {
+        sleep(Duration::from_millis(20)).await;
+    }
+    sleep(Duration::from_millis(rng.random_range(0..1_000))).await;
+    while arena.queuectl(&["topic", "show", &topic]).await? {
+        arena.queuectl(&["topic", "delete", &topic, "--purge", "--yes"]).await?;
+    }
+    sleep(Duration::from_secs(2)).await;
+    arena.fleet.dismiss(&[consumer]).await
+}
+
+async fn send_doomed(
+    arena: &Arena,
+    sender: Actor,
+    topic: &str,
+    rng: &mut SmallRng,
+) -> anyhow::Result<()> {
+    let first = Tag { sender, seq: 0 };
+    arena.record.note(&Event::Invoke { first, n: DOOMED })?;
+    arena.record.note(&Event::Purge { first, n: DOOMED })?;
+    let name = TopicName::new(topic)?;
+    let mut stored = Enqueued::Stored;
+    let mut conn = arena.connect().await?;
+    for seq in 0..DOOMED {
+        let task = Task { work_ms: rng.random_range(0..1_500), ending: Ending::Ack };
+        let message = NewMessage::json(&task)?.with_msg_id(Tag { sender, seq }.msg_id());
+        if enqueue(&mut conn, &name, &message).await.is_err() {
+            stored = Enqueued::InDoubt;
+            break;
+        }
+    }
+    arena.record.note(&Event::Enqueue { first, n: DOOMED, outcome: stored })?;
+    Ok(())
+}
+
+/// Behind an idle transaction that has read the hot table: `queuectl migrate`, then a change of the
+/// table by a session as a migration has it, which waits for its lock and everybody for him.
+pub(super) async fn migrate(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
+    let mut idle = arena.connect().await?;
+    // It may break while a server goes; so does the transaction then.
+    drop(idle.batch_execute("BEGIN; SELECT COUNT(*) FROM queue_message").await);
+    let began = Instant::now();
+    arena.queuectl(&["migrate"]).await?;
+    if let Ok(mut migrator) = connect(&arena.root, SessionKind::Plain).await {
+        let change = "ALTER TABLE queue_message COMMENT = 'changed under load'";
+        let changed = migrator.batch_execute(change).await.is_ok();
+        let took = began.elapsed();
+        tracing::info!(changed, took = ?took, "A migration has stood behind an idle transaction.");
+    }
+    drop(idle.batch_execute("ROLLBACK").await);
+    Ok(())
+}
