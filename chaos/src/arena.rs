@@ -6,6 +6,7 @@ mod hook;
 mod member;
 mod server;
 mod sessions;
+mod tables;
 mod tool;
 
 use std::path::{Path, PathBuf};
@@ -13,19 +14,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary};
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
 use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, TopicName, enqueue, migration, store};
+use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 
 pub(crate) use self::fleet::{Fleet, Load, SenderLoad};
 pub(crate) use self::hook::Hook;
 pub(crate) use self::member::{Member, Role};
 pub(crate) use self::server::{Server, ServerKind};
-use crate::check::Leftovers;
+use crate::naive;
 use crate::record::{Enqueued, Event, Record};
 use crate::tag::{Actor, Tag};
 use crate::task::Task;
@@ -60,8 +59,18 @@ pub(crate) fn next_actor() -> Actor {
     Actor(NEXT_ACTOR.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Whose queue is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Ours.
+    Product,
+    /// The one that everybody writes first.
+    Naive,
+}
+
 /// See the module.
 pub(crate) struct Arena {
+    pub(crate) queue: Queue,
     pub(crate) server: Server,
     pub(crate) fleet: Fleet,
     /// What the harness does and sends.
@@ -79,6 +88,7 @@ pub(crate) struct Arena {
 impl Arena {
     /// Makes the queue's tables, the topics and the application's account on `server`.
     pub(crate) async fn prepare(
+        queue: Queue,
         server: Server,
         root: ServerUrl,
         clock_library: Option<PathBuf>,
@@ -107,7 +117,11 @@ impl Arena {
         std::fs::create_dir_all(&records)?;
         let record = Record::open(&records.join(format!("{HARNESS}-harness.log")))?;
         let fleet = Fleet::new(app, folder)?;
+        if queue == Queue::Naive {
+            conn.batch_execute(naive::TABLE).await?;
+        }
         Ok(Self {
+            queue,
             server,
             fleet,
             record,
@@ -160,19 +174,6 @@ impl Arena {
         account_url(&self.root, user, "app")
     }
 
-    /// One number as root.
-    pub(crate) async fn number(&self, query: &str) -> anyhow::Result<u64> {
-        #[derive(QueryableByName)]
-        struct Row {
-            #[diesel(sql_type = BigInt)]
-            n: i64,
-        }
-        let mut conn = self.connect().await?;
-        let query = format!("SELECT CAST(({query}) AS SIGNED) AS n");
-        let rows: Vec<Row> = diesel::sql_query(query).load(&mut conn).await?;
-        Ok(rows.iter().map(|row| row.n.unsigned_abs()).sum())
-    }
-
     /// Enqueues one message of the harness's own and writes it down like any sender.
     pub(crate) async fn send(&self, topic: &str, task: Task) -> anyhow::Result<Tag> {
         let _one = self.sending.lock().await;
@@ -186,39 +187,6 @@ impl Arena {
         };
         self.record.note(&Event::Enqueue { first: tag, n: 1, outcome })?;
         Ok(tag)
-    }
-
-    /// What is in the tables now.
-    pub(crate) async fn leftovers(&self) -> anyhow::Result<Leftovers> {
-        #[derive(QueryableByName)]
-        struct Row {
-            #[diesel(sql_type = Binary)]
-            msg_id: Vec<u8>,
-            #[diesel(sql_type = Binary)]
-            body: Vec<u8>,
-        }
-        let mut conn = self.connect().await?;
-        let mut leftovers = Leftovers::default();
-        let unsettled = "SELECT msg_id, body FROM queue_message UNION ALL \
-                         SELECT msg_id, body FROM queue_scheduled";
-        for row in diesel::sql_query(unsettled).load::<Row>(&mut conn).await? {
-            let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
-            *leftovers.unsettled.entry(id.into()).or_default() += 1;
-        }
-        let dead = "SELECT msg_id, body FROM queue_dead";
-        for row in diesel::sql_query(dead).load::<Row>(&mut conn).await? {
-            let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
-            let task: Task = serde_json::from_slice(&row.body)?;
-            leftovers.dead.insert(id.into(), task.ending);
-        }
-        Ok(leftovers)
-    }
-
-    /// Whether nothing is left to do on any topic.
-    pub(crate) async fn is_drained(&self) -> anyhow::Result<bool> {
-        let left = "(SELECT COUNT(*) FROM queue_message) + (SELECT COUNT(*) FROM queue_scheduled) \
-                    + (SELECT COUNT(*) FROM queue_claim)";
-        Ok(self.number(left).await? == 0)
     }
 }
 

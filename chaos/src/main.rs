@@ -5,6 +5,7 @@ mod actor;
 mod arena;
 mod check;
 mod fault;
+mod naive;
 mod record;
 mod report;
 mod run;
@@ -23,8 +24,9 @@ use queue_service::args::{self, ServiceArgs};
 use queue_service::{logging, process};
 
 use crate::actor::{recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs};
-use crate::arena::{Arena, Load, Server, ServerKind};
+use crate::arena::{Arena, Load, Queue, Server, ServerKind};
 use crate::fault::Fault;
+use crate::naive::NaiveArgs;
 use crate::run::{Plan, QUIET};
 
 /// Breaks a fleet of real processes on a real server and checks that nothing is lost.
@@ -50,6 +52,9 @@ enum Command {
     /// The program that a consumer of a run executes.
     #[command(hide = true)]
     Witness(WitnessArgs),
+    /// A process of the queue that everybody writes first.
+    #[command(hide = true)]
+    Naive(NaiveArgs),
 }
 
 #[derive(clap::Args)]
@@ -63,6 +68,9 @@ struct RunArgs {
     /// Only these faults, separated by commas; `chaos faults` shows them all.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
+    /// Instead of ours, the queue that everybody writes first: to see that the harness can see.
+    #[arg(long)]
+    naive: bool,
     #[command(flatten)]
     load: Load,
     /// The folder with `dev-server`.
@@ -99,6 +107,7 @@ fn main() -> ExitCode {
         }),
         Command::Send(args) => process::run(|| actor::sender::run(args)),
         Command::Record(args) => process::run(|| actor::recorder::run(args)),
+        Command::Naive(args) => process::run(|| naive::run(args)),
         Command::Witness(args) => process::run(|| async move { actor::witness::run(&args) }),
     }
 }
@@ -115,7 +124,8 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let server = Server::new(args.ops, args.server, args.server_name);
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
-    let arena = Arena::prepare(server, args.url, args.clock_library, folder.path()).await?;
+    let queue = if args.naive { Queue::Naive } else { Queue::Product };
+    let arena = Arena::prepare(queue, server, args.url, args.clock_library, folder.path()).await?;
     let drained = run::run(&arena, &plan).await;
     if let Err(error) = &drained {
         tracing::error!(seed = plan.seed, %error, "The run itself failed.");

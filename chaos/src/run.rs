@@ -9,8 +9,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::arena::{Arena, Load, Role};
+use crate::arena::{Arena, Load, Queue, Role};
 use crate::fault::Fault;
+use crate::naive;
 use crate::record::Event;
 use crate::schedule::{self, CALM, Step};
 
@@ -35,7 +36,11 @@ pub(crate) async fn run(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
     let mut rng = SmallRng::seed_from_u64(plan.seed);
     let bar = progress(plan);
     phase(arena, &bar, "quiet")?;
-    arena.fleet.muster(plan.load, QUIET, rng.random()).await?;
+    let seed = rng.random();
+    match arena.queue {
+        Queue::Product => arena.fleet.muster(plan.load, QUIET, seed).await?,
+        Queue::Naive => naive::muster(&arena.fleet, plan.load, seed).await?,
+    }
     tick(&bar, Instant::now() + QUIET).await;
     phase(arena, &bar, "faults")?;
     strike(arena, plan, &bar, &mut rng).await?;

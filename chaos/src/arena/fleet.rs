@@ -134,11 +134,7 @@ impl Fleet {
     ) -> anyhow::Result<Arc<Member>> {
         let mut fixed = vec!["record".to_owned(), format!("--concurrency={concurrency}")];
         fixed.extend(topics.iter().map(|topic| format!("--topic={topic}")));
-        let arguments = move |actor, record: &Path| {
-            let own = [format!("--actor={actor}"), format!("--record={}", record.display())];
-            fixed.iter().cloned().chain(own).collect()
-        };
-        self.add(Role::Recorder, "chaos", Box::new(arguments), &[]).await
+        self.add_actor(Role::Recorder, fixed).await
     }
 
     async fn add_consumer(&self, arguments: &[&str]) -> anyhow::Result<Arc<Member>> {
@@ -160,11 +156,20 @@ impl Fleet {
             format!("--quiet-seconds={}", load.quiet.as_secs()),
         ];
         fixed.extend(more.iter().map(|&word| word.to_owned()));
+        self.add_actor(Role::Sender, fixed).await
+    }
+
+    /// Adds a process that gets these arguments besides who it is.
+    pub(crate) async fn add_actor(
+        &self,
+        role: Role,
+        fixed: Vec<String>,
+    ) -> anyhow::Result<Arc<Member>> {
         let arguments = move |actor, record: &Path| {
             let own = [format!("--actor={actor}"), format!("--record={}", record.display())];
             fixed.iter().cloned().chain(own).collect()
         };
-        self.add(Role::Sender, "chaos", Box::new(arguments), &[]).await
+        self.add(role, "chaos", Box::new(arguments), &[]).await
     }
 
     async fn add(

@@ -1,0 +1,118 @@
+//! The queue that everybody writes first, as the articles have it that this product comes from:
+//! claimed by `UPDATE … SET owner = CONNECTION_ID() … LIMIT`, read back by owner, acked by owner,
+//! and taken back by whoever reads the process list. The harness runs it to show that it can see.
+//!
+//! It is given a fair chance: `ts` is written (as printed it is NULL for ever and nothing is ever
+//! taken back), ids are wide enough, an index serves the claim, and a claim is stale after three
+//! seconds instead of ten minutes.
+
+mod consumer;
+mod janitor;
+mod sender;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use diesel_async::{AsyncConnection, AsyncMysqlConnection, SimpleAsyncConnection};
+use queue_core::connection::ServerUrl;
+use queue_service::args::ServerArgs;
+use queue_service::signals;
+use tokio_util::sync::CancellationToken;
+
+use crate::actor::Identity;
+use crate::arena::{Fleet, Load, Role};
+use crate::record::Record;
+
+/// The table: rows go when they are handled.
+pub(crate) const TABLE: &str = "CREATE TABLE naive_queue ( \
+     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     status ENUM('unsent', 'claimed') NOT NULL DEFAULT 'unsent', \
+     owner BIGINT UNSIGNED NOT NULL DEFAULT 0, \
+     ts TIMESTAMP NULL, \
+     tries INT UNSIGNED NOT NULL DEFAULT 0, \
+     msg_id BINARY(16) NOT NULL, \
+     body LONGBLOB NOT NULL, \
+     KEY (owner, status, ts)) ENGINE = InnoDB";
+
+/// The wait before a connection that was lost is made again.
+const RECONNECT: Duration = Duration::from_millis(200);
+
+/// What a process of the naive queue does until TERM.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct NaiveArgs {
+    /// Which one.
+    #[arg(long, value_enum)]
+    role: NaiveRole,
+    #[command(flatten)]
+    identity: Identity,
+    /// Messages a second of a sender.
+    #[arg(long, default_value_t = 100.0)]
+    rate: f64,
+    /// The longest work of a handler, in milliseconds.
+    #[arg(long, default_value_t = 100)]
+    work_ms: u64,
+    /// Messages that a consumer claims and handles at once.
+    #[arg(long, default_value_t = 16)]
+    concurrency: usize,
+    /// Of what is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// The processes of the naive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NaiveRole {
+    /// Inserts.
+    Sender,
+    /// Claims, handles, deletes.
+    Consumer,
+    /// Takes back.
+    Janitor,
+}
+
+/// Starts the processes of a run.
+pub(crate) async fn muster(fleet: &Fleet, load: Load, seed: u64) -> anyhow::Result<()> {
+    let arguments = |role: &str| {
+        vec![
+            "naive".to_owned(),
+            format!("--role={role}"),
+            format!("--rate={}", load.rate),
+            format!("--work-ms={}", load.work_ms),
+            format!("--concurrency={}", load.concurrency),
+            format!("--seed={seed}"),
+        ]
+    };
+    fleet.add_actor(Role::Janitor, arguments("janitor")).await?;
+    for _ in 0..load.consumers {
+        fleet.add_actor(Role::Recorder, arguments("consumer")).await?;
+    }
+    fleet.add_actor(Role::Sender, arguments("sender")).await?;
+    Ok(())
+}
+
+pub(crate) async fn run(args: NaiveArgs) -> anyhow::Result<ExitCode> {
+    let record = Record::open(&args.identity.record)?;
+    let url = args.server.url()?;
+    let drain = signals::shutdown_on_signals()?.drain;
+    match args.role {
+        NaiveRole::Sender => sender::run(&args, &url, &record, &drain).await?,
+        NaiveRole::Consumer => consumer::run(&args, &url, &record, &drain).await?,
+        NaiveRole::Janitor => janitor::run(&url, &drain).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A connection as any driver gives it; `None` once the process is to end.
+async fn connect(url: &ServerUrl, drain: &CancellationToken) -> Option<AsyncMysqlConnection> {
+    while !drain.is_cancelled() {
+        if let Ok(mut conn) = AsyncMysqlConnection::establish(url.expose()).await
+            && conn.batch_execute("SET autocommit = 1").await.is_ok()
+        {
+            return Some(conn);
+        }
+        tokio::time::sleep(RECONNECT).await;
+    }
+    None
+}

@@ -1,0 +1,49 @@
+//! Inserts rows; what had no answer is inserted again, as everybody does.
+
+use std::time::Duration;
+
+use diesel::sql_types::Binary;
+use diesel_async::RunQueryDsl;
+use queue_core::connection::ServerUrl;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio_util::sync::CancellationToken;
+
+use super::{NaiveArgs, connect};
+use crate::record::{Enqueued, Event, Record};
+use crate::tag::Tag;
+use crate::task::Task;
+
+pub(super) async fn run(
+    args: &NaiveArgs,
+    url: &ServerUrl,
+    record: &Record,
+    drain: &CancellationToken,
+) -> anyhow::Result<()> {
+    let mut rng = SmallRng::seed_from_u64(args.seed ^ args.identity.actor.0);
+    let mut conn = None;
+    for seq in 0.. {
+        if drain.is_cancelled() {
+            return Ok(());
+        }
+        let first = Tag { sender: args.identity.actor, seq };
+        let body = serde_json::to_vec(&Task::random(&mut rng, args.work_ms, true))?;
+        record.note(&Event::Invoke { first, n: 1 })?;
+        loop {
+            if conn.is_none() {
+                conn = connect(url, drain).await;
+            }
+            let Some(open) = &mut conn else { return Ok(()) };
+            let insert = diesel::sql_query("INSERT INTO naive_queue (msg_id, body) VALUES (?, ?)")
+                .bind::<Binary, _>(first.msg_id().as_bytes().to_vec())
+                .bind::<Binary, _>(body.clone());
+            match insert.execute(open).await {
+                Ok(_) => break,
+                Err(_) => conn = None,
+            }
+        }
+        record.note(&Event::Enqueue { first, n: 1, outcome: Enqueued::Stored })?;
+        tokio::time::sleep(Duration::from_secs_f64(1.0 / args.rate)).await;
+    }
+    Ok(())
+}
