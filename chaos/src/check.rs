@@ -57,6 +57,8 @@ pub(crate) struct Violation {
 pub(crate) struct Findings {
     /// Messages acknowledged.
     pub(crate) enqueued: usize,
+    /// Of these, the most within one second.
+    pub(crate) peak: u64,
     /// Messages whose commit had no answer.
     pub(crate) in_doubt: usize,
     /// Messages whose effect is complete.
@@ -67,6 +69,8 @@ pub(crate) struct Findings {
     pub(crate) duplicates: usize,
     /// Settlements that were refused because the claim had been taken back.
     pub(crate) fenced: usize,
+    /// Connections and statements that the harness broke one by one.
+    pub(crate) broken: usize,
     /// Strikes by name, in the order of their first.
     pub(crate) strikes: Vec<(String, usize)>,
     pub(crate) rescue: RescueTimes,
@@ -90,6 +94,8 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     let mut findings = Findings {
         rescue: rescue::times(&history),
         strikes: history.strikes(),
+        peak: history.peak(),
+        broken: history.broken(),
         ..Findings::default()
     };
     let unseen = Message::default();

@@ -58,6 +58,7 @@ fn table(findings: &Findings) -> Table {
         table.add_row([what, bar, &is]);
     };
     row("messages acknowledged", "", findings.enqueued.to_string());
+    row("the most of them within a second", "", findings.peak.to_string());
     row("in doubt: a commit without an answer", "", findings.in_doubt.to_string());
     row("handled to the end", "", findings.handled.to_string());
     row("dead-lettered, as they had asked for", "", findings.poisoned.to_string());
@@ -73,6 +74,7 @@ fn table(findings: &Findings) -> Table {
     for (breach, what) in must {
         row(what, "0", findings.count(breach).to_string());
     }
+    row("connections and statements broken", "", findings.broken.to_string());
     row("delivered again under faults", "", findings.duplicates.to_string());
     row("settlements of fenced owners, refused", "", findings.fenced.to_string());
     let RescueTimes { killed, frozen } = &findings.rescue;
@@ -109,6 +111,7 @@ fn json(plan: &Plan, server: ServerKind, findings: &Findings) -> Value {
         "server": server.word(),
         "seed": plan.seed,
         "enqueued": findings.enqueued,
+        "peak_per_second": findings.peak,
         "lost": findings.count(Breach::Lost),
         "phantom": findings.count(Breach::Phantom),
         "duplicates": findings.duplicates,

@@ -17,6 +17,13 @@ const ALONE_PART: f64 = 0.55;
 /// How long apart the faults of a storm begin, at most.
 const GAP: Duration = Duration::from_secs(3);
 
+/// What a storm takes with the calm after it, for the count of storms: its gaps, and a fault that
+/// lasts beyond the lease.
+const STORM: Duration = Duration::from_secs(30);
+
+/// The most faults of a storm.
+const LARGEST_STORM: usize = 10;
+
 /// A step of the schedule.
 pub(crate) enum Step {
     /// One fault, and calm after it.
@@ -29,7 +36,7 @@ pub(crate) enum Step {
 /// `time` is a guide: the run stops striking when it is over.
 pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng) -> Vec<Step> {
     let alone: Vec<_> = faults.iter().filter(|fault| fault.setting == Setting::Alone).collect();
-    let mut steps = Vec::new();
+    let mut lone = Vec::new();
     // Kills are the faults to measure most: three to each freeze.
     let slots = time.mul_f64(ALONE_PART).as_secs_f64() / (CALM.as_secs_f64() * 1.25);
     let mut spent = 0.0;
@@ -38,17 +45,22 @@ pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng
         let fault =
             if rng.random_ratio(3, 4) { first } else { alone[rng.random_range(0..alone.len())] };
         spent += if fault.name == first.name { 1.0 } else { 2.0 };
-        steps.push(Step::Alone(fault));
+        lone.push(Step::Alone(fault));
     }
     let storm_time = if alone.is_empty() { time } else { time.mul_f64(1.0 - ALONE_PART) };
+    // Storms come early: what no time is left for is one more fault alone.
+    let mut lone = lone.into_iter();
+    let mut steps = Vec::new();
     for storm in storms(faults, storm_time, rng) {
+        steps.extend(lone.next());
         steps.push(Step::Storm(storm));
     }
-    steps.shuffle(rng);
+    steps.extend(lone);
     steps
 }
 
-/// Storms of some faults each. Every fault comes up once before any comes up again.
+/// Storms of some faults each. Every fault comes up once before any comes up again; where the time
+/// allows it with storms of a sensible size, every fault comes up.
 fn storms(
     faults: &[&'static Fault],
     time: Duration,
@@ -56,21 +68,57 @@ fn storms(
 ) -> Vec<Vec<(Duration, &'static Fault)>> {
     let mut storms = Vec::new();
     let mut deck = Vec::new();
-    let mut spent = Duration::ZERO;
-    while spent < time && !faults.is_empty() {
+    if faults.is_empty() {
+        return storms;
+    }
+    let n = (time.as_secs() / STORM.as_secs()).max(1);
+    let enough = faults.len().div_ceil(usize::try_from(n).unwrap_or(usize::MAX));
+    for _ in 0..n {
         let mut storm = Vec::new();
-        for _ in 0..rng.random_range(3..=6) {
+        let usual = rng.random_range(3..=6);
+        let size = if enough <= LARGEST_STORM { enough.max(usual) } else { usual };
+        for _ in 0..size {
             if deck.is_empty() {
                 deck = faults.to_vec();
                 deck.shuffle(rng);
             }
             let wait = GAP.mul_f64(rng.random_range(0.0..1.0));
-            spent += wait;
             storm.extend(deck.pop().map(|fault| (wait, fault)));
         }
-        // The calm that follows.
-        spent += CALM;
         storms.push(storm);
     }
     storms
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn five_minutes_have_every_fault() {
+        let faults = Fault::named(&[]).expect("all of them");
+        for seed in 0..20 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let steps = draw(&faults, Duration::from_secs(280), &mut rng);
+            let storms: Vec<_> = steps
+                .iter()
+                .filter_map(|step| match step {
+                    Step::Storm(storm) => Some(storm),
+                    Step::Alone(_) => None,
+                })
+                .collect();
+            let struck: HashSet<_> =
+                storms.iter().flat_map(|s| s.iter().map(|f| f.1.name)).collect();
+            assert_eq!(struck.len(), faults.len(), "seed {seed}");
+            // Each storm follows a fault alone, and there is time for these pairs.
+            assert!(steps.len() >= storms.len() * 2, "seed {seed}");
+            assert!(
+                STORM * 2 * u32::try_from(storms.len()).expect("few") <= Duration::from_secs(280)
+            );
+        }
+    }
 }

@@ -14,6 +14,7 @@ use queue_service::endpoint::{self, Health};
 use queue_service::{config, logging, signals};
 
 use super::Identity;
+use crate::arena::BURST;
 use crate::record::{Answer, Ended, Event, Record};
 use crate::tag::Tag;
 use crate::task::{Ending, Task};
@@ -49,7 +50,9 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
         }),
     );
     for topic in args.topics {
-        let options = TopicOptions { concurrency: args.concurrency, ..Default::default() };
+        let concurrency =
+            if topic.as_str() == BURST { BURST_CONCURRENCY } else { args.concurrency };
+        let options = TopicOptions { concurrency, ..Default::default() };
         builder = builder.raw_handler(topic, options, Recorder(Arc::clone(&record)));
     }
     builder.build()?.run(shutdown).await?;
@@ -68,6 +71,9 @@ fn event(settled: &SettledDelivery<'_>) -> Event {
         },
     }
 }
+
+/// A burst's messages are no work; what is counted is how fast they are stored.
+const BURST_CONCURRENCY: usize = 500;
 
 struct Recorder(Arc<Record>);
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::message::{Message, Settled, Start};
-use crate::record::{self, Event, Hit, Moment};
+use crate::record::{self, Enqueued, Event, Hit, Moment};
 use crate::tag::{Actor, Tag};
 
 /// A fault, from its strike to its end.
@@ -23,6 +23,8 @@ pub(super) struct History {
     pub(super) messages: HashMap<Tag, Message>,
     pub(super) strikes: Vec<Strike>,
     pub(super) hits: Vec<(Moment, Actor, Hit)>,
+    /// Messages acknowledged, by the second.
+    acknowledged: HashMap<u64, u64>,
     phases: Vec<(Moment, String)>,
     records: Vec<PathBuf>,
 }
@@ -52,6 +54,9 @@ impl History {
                 }
             }
             Event::Enqueue { first, n, outcome } => {
+                if outcome == Enqueued::Stored {
+                    *self.acknowledged.entry(at.0.as_secs()).or_default() += n;
+                }
                 for seq in first.seq..first.seq + n {
                     self.message(Tag { seq, ..first }).outcome = Some(outcome);
                 }
@@ -95,6 +100,16 @@ impl History {
     /// When a phase began.
     pub(super) fn phase(&self, name: &str) -> Option<Moment> {
         self.phases.iter().find(|(_, phase)| phase == name).map(|(at, _)| *at)
+    }
+
+    /// The most messages acknowledged within one second.
+    pub(super) fn peak(&self) -> u64 {
+        self.acknowledged.values().copied().max().unwrap_or_default()
+    }
+
+    /// How often a connection or a statement was broken.
+    pub(super) fn broken(&self) -> usize {
+        self.hits.iter().filter(|(_, _, how)| *how == Hit::Broken).count()
     }
 
     /// How often each fault struck.
