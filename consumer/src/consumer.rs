@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::crew::{Crew, Interruption};
 use crate::error::Error;
+use crate::listener::SettledListener;
 use crate::options::{ConsumerOptions, TopicOptions};
 use crate::registration::{Batched, Raw, Registration, Run, Typed};
 use crate::settler::Settler;
@@ -34,6 +35,7 @@ pub struct Consumer {
     options: ConsumerOptions,
     registrations: Vec<Registration>,
     health: Health,
+    listener: Option<SettledListener>,
 }
 
 /// Puts a [`Consumer`] together.
@@ -51,6 +53,7 @@ impl Consumer {
                 options: ConsumerOptions::default(),
                 registrations: Vec::new(),
                 health: Health::new(),
+                listener: None,
             },
         }
     }
@@ -128,7 +131,7 @@ impl Consumer {
     ) -> bool {
         let crew = Crew {
             worker: worker.clone(),
-            settler: Settler::start(worker.clone()),
+            settler: Settler::start(worker.clone(), self.listener.clone()),
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),
         };
@@ -260,6 +263,12 @@ impl ConsumerBuilder {
     /// Where the consumer tells how it fares.
     pub fn health(mut self, health: Health) -> Self {
         self.consumer.health = health;
+        self
+    }
+
+    /// Who is told what became of each delivery.
+    pub fn on_settled(mut self, listener: SettledListener) -> Self {
+        self.consumer.listener = Some(listener);
         self
     }
 

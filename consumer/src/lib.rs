@@ -8,6 +8,7 @@ mod crew;
 mod error;
 pub mod exec;
 mod executor;
+mod listener;
 mod options;
 mod poll;
 mod receiver;
@@ -21,6 +22,7 @@ pub use queue_service::signals::Shutdown;
 
 pub use crate::consumer::{Consumer, ConsumerBuilder};
 pub use crate::error::Error;
+pub use crate::listener::{SettledDelivery, SettledListener};
 pub use crate::options::{ConsumerOptions, TopicOptions};
 pub use crate::receiver::{Received, Receiver};
 

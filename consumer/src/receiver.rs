@@ -153,7 +153,7 @@ async fn register(url: &ServerUrl, options: &ConsumerOptions) -> Result<(Crew, D
     let stop = CancellationToken::new();
     sweep::start(url, options, &worker, stop.clone());
     let crew = Crew {
-        settler: Settler::start(worker.clone()),
+        settler: Settler::start(worker.clone(), None),
         worker,
         gate: Arc::new(RwLock::new(())),
         interruption: Interruption::default(),
@@ -215,6 +215,7 @@ impl Received {
         self.settler.settle(Finished {
             topic: self.topic.name.clone(),
             msg_id: self.delivery.msg_id,
+            delivery_no: self.delivery.delivery_no,
             settled: Settled::new(&self.delivery, settlement, self.topic.settings.on_done),
             holding,
             told,

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use queue_core::message::DeliveryNo;
 use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{MsgId, TopicName, telemetry};
+use queue_core::{Error, MsgId, TopicName, telemetry};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::crew::{HeldCount, Holding};
+use crate::listener::{SettledDelivery, SettledListener};
 
 /// How long an outcome waits for others. A commit takes about as long, so a lone message is
 /// settled hardly later, and fast handlers share one.
@@ -19,10 +21,25 @@ const BATCH: usize = 1000;
 pub(crate) struct Finished {
     pub(crate) topic: TopicName,
     pub(crate) msg_id: MsgId,
+    pub(crate) delivery_no: DeliveryNo,
     pub(crate) settled: Settled,
     pub(crate) holding: Holding,
     /// Whoever waits for the settlement.
-    pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, queue_core::Error>>>,
+    pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
+}
+
+impl Finished {
+    fn tell(&self, listener: Option<&SettledListener>, outcome: Result<SettleOutcome, &Error>) {
+        if let Some(listener) = listener {
+            listener.tell(SettledDelivery {
+                topic: &self.topic,
+                msg_id: self.msg_id,
+                delivery_no: self.delivery_no,
+                settlement: &self.settled.settlement,
+                outcome,
+            });
+        }
+    }
 }
 
 /// Where finished deliveries go.
@@ -40,10 +57,13 @@ enum Item {
 
 impl Settler {
     /// Starts settling for `worker`; ends when the last clone of it is gone.
-    pub(crate) fn start(worker: Worker) -> Self {
+    pub(crate) fn start(worker: Worker, listener: Option<SettledListener>) -> Self {
         let (queue, finished) = mpsc::unbounded_channel();
         let held = HeldCount::default();
-        tokio::spawn(settle_all(worker, finished, held.clone()));
+        let held_now = held.clone();
+        tokio::spawn(
+            async move { settle_all(&worker, listener.as_ref(), finished, held_now).await },
+        );
         Self { queue, held }
     }
 
@@ -66,7 +86,12 @@ impl Settler {
     }
 }
 
-async fn settle_all(worker: Worker, mut items: mpsc::UnboundedReceiver<Item>, held: HeldCount) {
+async fn settle_all(
+    worker: &Worker,
+    listener: Option<&SettledListener>,
+    mut items: mpsc::UnboundedReceiver<Item>,
+    held: HeldCount,
+) {
     let mut some = Vec::new();
     while items.recv_many(&mut some, BATCH).await > 0 {
         // While others are still running, they may finish within the linger.
@@ -87,7 +112,7 @@ async fn settle_all(worker: Worker, mut items: mpsc::UnboundedReceiver<Item>, he
             }
         }
         if !batch.is_empty() {
-            settle(&worker, batch).await;
+            settle(worker, listener, batch).await;
         }
         for done in flushes {
             if done.send(()).is_err() {
@@ -97,11 +122,12 @@ async fn settle_all(worker: Worker, mut items: mpsc::UnboundedReceiver<Item>, he
     }
 }
 
-async fn settle(worker: &Worker, batch: Vec<Finished>) {
+async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<Finished>) {
     let settled = batch.iter().map(|finished| finished.settled.clone()).collect();
     match worker.settle(settled).await {
         Ok(outcomes) => {
             for (finished, outcome) in batch.into_iter().zip(outcomes) {
+                finished.tell(listener, Ok(outcome));
                 report(worker, finished, outcome);
             }
         }
@@ -111,10 +137,11 @@ async fn settle(worker: &Worker, batch: Vec<Finished>) {
                 "Deliveries are fenced: they will be handled again elsewhere."
             );
             for finished in batch {
+                finished.tell(listener, Err(&error));
                 telemetry::fenced(finished.topic.as_str());
                 if let Some(told) = finished.told {
                     let reason = error.to_string();
-                    drop(told.send(Err(queue_core::Error::WorkerDead { reason })));
+                    drop(told.send(Err(Error::WorkerDead { reason })));
                 }
             }
         }

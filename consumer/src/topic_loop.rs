@@ -267,6 +267,7 @@ fn finish(crew: &Crew, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
     crew.settler.settle(Finished {
         topic: topic.name.clone(),
         msg_id: waiting.delivery.msg_id,
+        delivery_no: waiting.delivery.delivery_no,
         settled: Settled::new(&waiting.delivery, settlement, topic.settings.on_done),
         holding: waiting.holding,
         told: None,

@@ -1,7 +1,8 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queue_core::connection::{ServerUrl, Session, SessionKind};
 use queue_core::{Result, store, telemetry};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::duties::{Depths, Promote, Prune, Rescue, RescueOptions};
@@ -117,9 +118,10 @@ impl Driver {
             };
             // Only a timer and a token are waited on here, never the connection.
             tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(wait) => {}
-            }
+            biased;
+                           () = stop.cancelled() => {}
+                           () = tokio::time::sleep(wait) => {}
+                       }
         }
         telemetry::sweeping(false);
     }

@@ -1,11 +1,12 @@
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use queue_core::Result;
 use queue_core::connection::Session;
 use serde::Serialize;
+use tokio::time::Instant;
 
 /// The circumstances of a run.
 #[derive(Debug)]

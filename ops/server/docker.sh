@@ -21,6 +21,9 @@ backend_launch() {
   docker start "$(container)" >/dev/null
 }
 
+backend_freeze() { docker pause "$(container)" >/dev/null; }
+backend_thaw() { docker unpause "$(container)" >/dev/null; }
+
 backend_signal() {
   if [ "$1" = KILL ]; then docker kill "$(container)" >/dev/null 2>&1 || :
   else docker stop -t "$2" "$(container)" >/dev/null; fi

@@ -83,6 +83,9 @@ backend_launch() {
   done
 }
 
+backend_freeze() { kill -STOP "$(server_pid)"; }
+backend_thaw() { kill -CONT "$(server_pid)"; }
+
 # Sends signal $1 and waits for the server to be gone, up to $2 seconds.
 backend_signal() {
   local pid tries

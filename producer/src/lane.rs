@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use queue_core::connection::{ServerUrl, Session, SessionKind};
+use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
 use queue_core::store::lane::{self, LaneId};
 use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, Error, Fault, Result, TopicName, enqueue_to, store};
-use uuid::Uuid;
+use queue_core::{Error, Fault, Result, TopicName, chance, enqueue_to, store};
 
 use crate::batch::Batch;
 use crate::error::SendError;
@@ -218,9 +217,7 @@ impl Lane {
     async fn create_topic(&mut self, topic: &TopicName) -> Result<()> {
         let session = self.connected().await?;
         let settings = TopicSettings::default();
-        let create = async |conn: &mut AsyncMysqlConnection| {
-            store::topic::create(conn, topic, &settings).await
-        };
+        let create = async |conn: &mut Link| store::topic::create(conn, topic, &settings).await;
         match session.call("create the topic", create).await {
             Err(Error::TopicExists { .. }) => Ok(()),
             created => created,
@@ -234,7 +231,7 @@ impl Lane {
         let position = match open {
             Some(position) => position,
             None => {
-                let id = LaneId(Uuid::new_v4());
+                let id = LaneId(chance::name());
                 session.call("open the lane", async |conn| lane::open(conn, id).await).await?;
                 Position { id, seq: 0 }
             }

@@ -2,6 +2,7 @@
 //! cancels no database call. All of them live on one thread of their own, so that code that blocks
 //! the caller's runtime never keeps a transaction, and its locks, open.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ impl Lanes {
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
         let (ready, opened) = oneshot::channel();
         let (ending, ended) = watch::channel(());
-        on_own_thread(async move || {
+        on_own_thread(move || async move {
             let mut first = Lane::new(url.clone(), Arc::clone(&options));
             let open = first.open().await;
             let failed = open.is_err();
@@ -111,12 +112,13 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
     loop {
         // Only a channel and a timer are waited on here, never the connection.
         let job = tokio::select! {
-            job = jobs.recv() => job,
-            () = tokio::time::sleep(rest), if lane.is_open() => {
-                lane.close().await;
-                continue;
-            }
-        };
+        biased;
+                   job = jobs.recv() => job,
+                   () = tokio::time::sleep(rest), if lane.is_open() => {
+                       lane.close().await;
+                       continue;
+                   }
+               };
         let Some(Job { batch, reply, seat }) = job else { break };
         // Nobody waits for it and nothing of it is sent: there is no need to begin.
         if reply.is_closed() {
@@ -135,7 +137,16 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
 }
 
 /// Runs `actors` on a thread and runtime of their own until they end.
-fn on_own_thread(actors: impl AsyncFnOnce() + Send + 'static) -> Result<()> {
+fn on_own_thread<F>(actors: impl FnOnce() -> F + Send + 'static) -> Result<()>
+where
+    F: Future<Output = ()> + 'static,
+{
+    // A simulation is one thread, on which its scheduler decides who goes on.
+    #[cfg(feature = "simulation")]
+    if queue_core::simulation::is_on() {
+        drop(tokio::task::spawn_local(actors()));
+        return Ok(());
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,8 +1,9 @@
 //! The tries of one batch: how many, how long, and who is told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queue_core::{Error, telemetry};
+use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::error::SendError;

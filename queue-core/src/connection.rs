@@ -6,16 +6,20 @@
 //! when the call ran to its end; a call that is cancelled or misses its deadline takes the
 //! connection down with it.
 
+mod any;
 mod connect;
 mod hosts;
+mod link;
 mod pool;
 mod session;
 mod transaction;
 mod url;
 
+pub use self::any::Connection;
 pub use self::connect::{SessionKind, Wanted, connect, connect_to_any};
 pub(crate) use self::connect::{connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
+pub use self::link::Link;
 pub use self::pool::Pool;
 pub use self::session::Session;
 pub use self::transaction::transaction;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::connection::{ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to};
+use crate::connection::{
+    Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
+};
 use crate::error::{Error, Result};
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::process_list;
@@ -207,7 +209,7 @@ fn packet(variables: &Variables) -> Check {
     check("packet", ok, Verdict::Warning, detail)
 }
 
-async fn direct(conn: &mut diesel_async::AsyncMysqlConnection) -> Result<Check> {
+async fn direct(conn: &mut impl Connection) -> Result<Check> {
     let (bare, inner) = ask::connection_ids(conn).await?;
     let ok = bare == inner;
     let detail = if ok {
@@ -220,7 +222,7 @@ async fn direct(conn: &mut diesel_async::AsyncMysqlConnection) -> Result<Check> 
     Ok(check("no multiplexing proxy", ok, Verdict::Failure, detail))
 }
 
-async fn schema(conn: &mut diesel_async::AsyncMysqlConnection, url: &ServerUrl) -> Result<Check> {
+async fn schema(conn: &mut impl Connection, url: &ServerUrl) -> Result<Check> {
     let found = ask::objects(conn).await?;
     // The list holds only what the account may see: a table without any grant looks missing too.
     let missing: Vec<_> =
@@ -238,10 +240,7 @@ async fn schema(conn: &mut diesel_async::AsyncMysqlConnection, url: &ServerUrl) 
     Ok(check("schema", missing.is_empty(), Verdict::Failure, detail))
 }
 
-async fn name_locks(
-    conn: &mut diesel_async::AsyncMysqlConnection,
-    other: &mut diesel_async::AsyncMysqlConnection,
-) -> Result<Check> {
+async fn name_locks(conn: &mut impl Connection, other: &mut impl Connection) -> Result<Check> {
     let name = format!("queue:trial:{}", Uuid::new_v4().simple());
     let first = ask::try_lock(conn, &name).await?;
     let second = ask::try_lock(other, &name).await?;
@@ -254,10 +253,7 @@ async fn name_locks(
     Ok(check("name locks", ok, Verdict::Warning, detail))
 }
 
-async fn skip_locked(
-    conn: &mut diesel_async::AsyncMysqlConnection,
-    other: &mut diesel_async::AsyncMysqlConnection,
-) -> Result<Check> {
+async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) -> Result<Check> {
     let trial = Uuid::new_v4().simple().to_string();
     let (a, b) = (format!("a{}", &trial[..24]), format!("b{}", &trial[..24]));
     let names = [a.as_str(), b.as_str()];
@@ -278,7 +274,7 @@ async fn skip_locked(
     Ok(check("skip locked", ok, Verdict::Failure, detail))
 }
 
-async fn sight(conn: &mut diesel_async::AsyncMysqlConnection) -> Result<Check> {
+async fn sight(conn: &mut impl Connection) -> Result<Check> {
     let sight = process_list::sight(conn).await?;
     let detail = if sight.process {
         format!("{} sees every connection (PROCESS)", sight.account)

@@ -1,7 +1,6 @@
 //! Enqueueing over any connection, so that a message joins the caller's transaction.
 
-use diesel_async::AsyncMysqlConnection;
-
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{MsgId, NewMessage};
 use crate::store;
@@ -22,7 +21,7 @@ const SURELY_TAKEN: usize = 1024 * 1024;
 /// [`Error::UnknownTopic`], [`Error::TopicPaused`], [`Error::BodyTooLarge`] and the like, found
 /// before anything is sent; a database failure. The caller's transaction is left as it is.
 pub async fn enqueue(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: &TopicName,
     message: &NewMessage,
 ) -> Result<MsgId> {
@@ -36,7 +35,7 @@ pub async fn enqueue(
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
 pub async fn enqueue_all(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: &TopicName,
     messages: &[NewMessage],
 ) -> Result<()> {
@@ -50,7 +49,7 @@ pub async fn enqueue_all(
 /// # Errors
 /// As [`enqueue_all`].
 pub async fn enqueue_to(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: &Topic,
     messages: &[NewMessage],
 ) -> Result<()> {
@@ -79,10 +78,7 @@ fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
 
 /// How many bytes one statement may have: a packet too large breaks the connection without a clear
 /// error, which would look like a fault of the network.
-async fn statement_limit(
-    conn: &mut AsyncMysqlConnection,
-    messages: &[NewMessage],
-) -> Result<usize> {
+async fn statement_limit(conn: &mut impl Connection, messages: &[NewMessage]) -> Result<usize> {
     if messages.iter().map(packet_share).sum::<usize>() <= SURELY_TAKEN {
         return Ok(BYTES_PER_INSERT);
     }

@@ -3,6 +3,7 @@
 //!
 //! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
 
+pub mod chance;
 pub mod connection;
 pub mod doctor;
 mod enqueue;
@@ -12,6 +13,8 @@ pub mod message;
 pub mod migration;
 pub mod rescue;
 pub mod schema;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod store;
 pub mod telemetry;
 pub mod topic;

@@ -1,8 +1,7 @@
 //! Taking a claim back from a worker that has no use of it any more: dead, stopped, or never told
 //! that the claim was committed.
 
-use diesel_async::AsyncMysqlConnection;
-
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{DeadCause, RowId};
 use crate::store::claim::{self, Claim};
@@ -46,11 +45,7 @@ pub struct TakenBack {
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
-pub async fn take_back(
-    conn: &mut AsyncMysqlConnection,
-    claim: &Claim,
-    why: Why,
-) -> Result<TakenBack> {
+pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> Result<TakenBack> {
     let zombies = rescue::lock_zombies(conn, claim).await?;
     let mut taken = TakenBack::default();
     let crash_limit = match why {

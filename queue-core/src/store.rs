@@ -24,4 +24,8 @@ mod statement;
 pub mod topic;
 pub mod worker;
 
-use self::statement::{Statement, execute, load};
+pub(crate) use self::statement::Statement;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use self::statement::Value;
+use self::statement::{execute, load};

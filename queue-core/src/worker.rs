@@ -25,6 +25,7 @@ pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
 use self::work::{Command, Handover};
+use crate::chance;
 use crate::error::{Error, Result};
 use crate::message::WorkerId;
 use crate::store::floor::Pulse;
@@ -73,7 +74,7 @@ impl Worker {
     /// [`Error::Connect`]; [`Error::Schema`]; a database failure.
     pub async fn start(options: WorkerOptions) -> Result<Self> {
         options.check()?;
-        let instance = Uuid::new_v4();
+        let instance = chance::name();
         let lease = options.lease;
         let stopping = Arc::new(AtomicBool::new(false));
         let ended = CancellationToken::new();

@@ -153,7 +153,9 @@ fn nothing_is_unfinished() {
 fn sql_is_only_in_the_store() {
     let mut violations = Vec::new();
     for file in sources().iter().filter(|file| !file.is_test()) {
-        if file.name().starts_with("queue-core/src/store") {
+        // The chaos harness must not take the store's word for what is in the tables.
+        let may = ["queue-core/src/store", "chaos/"];
+        if may.iter().any(|folder| file.name().starts_with(folder)) {
             continue;
         }
         for (number, line) in file.code() {

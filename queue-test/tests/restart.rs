@@ -11,7 +11,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use queue_core::connection::{
-    ServerUrl, Session, SessionKind, connect, connect_to_any, transaction,
+    Link, ServerUrl, Session, SessionKind, connect, connect_to_any, transaction,
 };
 use queue_core::doctor::{Verdict, examine, require};
 use queue_core::message::{ClaimNo, Settlement, WorkerId};
@@ -263,7 +263,10 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
     let former = OwnServer::start().await;
     let shared = ServerUrl::new(&std::env::var("QUEUE_URL").unwrap()).unwrap();
     let both = former.url.with_hosts([&*former.url.server(), &*shared.server()]).unwrap();
-    let port = async |conn: &mut AsyncMysqlConnection| Ok(number(conn, "SELECT @@port").await);
+    let port = async |link: &mut Link| match link {
+        Link::Server(conn) => Ok(number(conn, "SELECT @@port").await),
+        other => panic!("{other:?} is no connection to a server"),
+    };
     let patience = Duration::from_secs(10);
     let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();
     let first = session.call("ask", port).await.unwrap();
@@ -271,8 +274,7 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
     let account = db.account(&["SELECT, UPDATE ON {}.*"]).await;
     let mut stopped = Session::open(&account, SessionKind::Plain, patience).await.unwrap();
     former.set_read_only(true).await;
-    let write =
-        async |conn: &mut AsyncMysqlConnection| worker::beat(conn, WorkerId(1), Uuid::nil()).await;
+    let write = async |conn: &mut Link| worker::beat(conn, WorkerId(1), Uuid::nil()).await;
     let refused = stopped.call("beat", write).await.unwrap_err();
     assert_eq!((refused.fault(), stopped.is_lost()), (Fault::ReadOnly, true), "{refused}");
     let mut session = Session::open(&both, SessionKind::Plain, patience).await.unwrap();

@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use queue_core::connection::Connection;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::{floor, scheduled};
-use queue_core::{AsyncMysqlConnection, Result, telemetry};
+use queue_core::{Result, telemetry};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
@@ -52,7 +53,7 @@ impl Duty for Promote {
 }
 
 /// One move: keys locked, inserted and deleted by them, floors published (histories H1, H2, H24).
-async fn promote_some(conn: &mut AsyncMysqlConnection) -> Result<usize> {
+async fn promote_some(conn: &mut impl Connection) -> Result<usize> {
     let due = scheduled::lock_due(conn, BATCH).await?;
     if due.is_empty() {
         return Ok(0);

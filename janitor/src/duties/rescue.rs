@@ -3,7 +3,7 @@
 mod observation;
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queue_core::connection::Session;
 use queue_core::message::{ClaimNo, WorkerId};
@@ -14,6 +14,7 @@ use queue_core::store::worker::{self, Incarnation, WorkerRow};
 use queue_core::store::{doctor, rescue};
 use queue_core::{Result, telemetry};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use self::observation::{Death, Evidence, Observations, Verdict};
 use crate::duty::{Duty, Sweep};

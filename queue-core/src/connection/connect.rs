@@ -123,6 +123,27 @@ pub(crate) async fn connect_host(
     }
 }
 
+/// Sets up what a simulation opens instead of a connection to a server.
+#[cfg(feature = "simulation")]
+pub(super) async fn set_up_stand_in<C: super::Connection>(
+    url: &ServerUrl,
+    kind: SessionKind,
+    opening: impl Future<Output = Result<C>>,
+) -> Result<C> {
+    let failed = |reason: String| Error::Connect {
+        server: url.server(),
+        fault: Fault::of_text(&reason),
+        reason,
+    };
+    let setting_up = async {
+        let mut conn = opening.await?;
+        let set = conn.batch(&session_setup(kind)).await;
+        set.map(|()| conn).map_err(|error| failed(error.to_string()))
+    };
+    let set_up = tokio::time::timeout(CONNECT_DEADLINE, setting_up).await;
+    set_up.unwrap_or_else(|_| Err(failed("no answer".to_owned())))
+}
+
 /// One round trip for all session variables; both servers know every one of them.
 fn session_setup(kind: SessionKind) -> String {
     let mut set = String::from(

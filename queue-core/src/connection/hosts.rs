@@ -13,6 +13,11 @@ const DISTRUST: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HostNo(usize);
 
+#[cfg(feature = "simulation")]
+impl HostNo {
+    pub(crate) const FIRST: Self = Self(0);
+}
+
 /// The hosts in the order of the URL; shared by the clones of a URL, and so by a process.
 pub(crate) struct Hosts {
     list: Vec<Opts>,

@@ -1,10 +1,7 @@
 use std::time::Duration;
 
-use diesel_async::AsyncMysqlConnection;
-
-use super::connect::connect_to;
 use super::hosts::HostNo;
-use crate::connection::{ServerUrl, SessionKind, Wanted, transaction};
+use crate::connection::{Link, ServerUrl, SessionKind, Wanted, transaction};
 use crate::error::{Error, Fault, Result};
 
 /// One connection held for a purpose, with a deadline on every call.
@@ -14,18 +11,10 @@ use crate::error::{Error, Fault, Result};
 /// decides how to go on. It never reconnects by itself: a new connection has a new id.
 #[derive(Debug)]
 pub struct Session {
-    conn: Option<Connection>,
+    conn: Option<Link>,
     url: ServerUrl,
     host: HostNo,
     deadline: Duration,
-}
-
-struct Connection(AsyncMysqlConnection);
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Connection")
-    }
 }
 
 impl Session {
@@ -47,8 +36,8 @@ impl Session {
         wanted: Wanted,
         deadline: Duration,
     ) -> Result<Self> {
-        let (conn, host) = connect_to(url, kind, wanted).await?;
-        Ok(Self { conn: Some(Connection(conn)), url: url.clone(), host, deadline })
+        let (conn, host) = Link::open(url, kind, wanted).await?;
+        Ok(Self { conn: Some(conn), url: url.clone(), host, deadline })
     }
 
     /// Whether its connection is gone.
@@ -65,14 +54,14 @@ impl Session {
     pub async fn call<T>(
         &mut self,
         operation: &'static str,
-        work: impl AsyncFnOnce(&mut AsyncMysqlConnection) -> Result<T>,
+        work: impl AsyncFnOnce(&mut Link) -> Result<T>,
     ) -> Result<T> {
-        let Some(Connection(mut conn)) = self.conn.take() else { return Err(lost(operation)) };
+        let Some(mut conn) = self.conn.take() else { return Err(lost(operation)) };
         // The connection is owned here: if this future is dropped, it goes with it.
         match tokio::time::timeout(self.deadline, work(&mut conn)).await {
             Ok(result) => {
                 if !matches!(&result, Err(error) if error.fault().ends_connection()) {
-                    self.conn = Some(Connection(conn));
+                    self.conn = Some(conn);
                 }
                 result
             }
@@ -92,7 +81,7 @@ impl Session {
     pub async fn transaction<T>(
         &mut self,
         operation: &'static str,
-        work: impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+        work: impl AsyncFnMut(&mut Link) -> Result<T>,
     ) -> Result<T> {
         let result =
             self.call(operation, async |conn| transaction(conn, operation, work).await).await;

@@ -1,8 +1,7 @@
 use std::time::Duration;
 
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
-use rand::Rng;
-
+use crate::chance;
+use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::telemetry;
 
@@ -23,17 +22,17 @@ const BACKOFF: Duration = Duration::from_millis(2);
 /// # Errors
 /// What `work` returned, after a ROLLBACK; [`Error::UnknownOutcome`] if the connection broke
 /// during COMMIT.
-pub async fn transaction<T>(
-    conn: &mut AsyncMysqlConnection,
+pub async fn transaction<C: Connection, T>(
+    conn: &mut C,
     operation: &'static str,
-    mut work: impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+    mut work: impl AsyncFnMut(&mut C) -> Result<T>,
 ) -> Result<T> {
     let mut backoff = BACKOFF;
     for round in 1.. {
         match once(conn, operation, &mut work).await {
             Err(error) if error.fault().is_conflict() && round < tries(error.fault()) => {
                 telemetry::conflict_retried(operation, error.fault());
-                let wait = backoff.mul_f64(rand::rng().random_range(0.5..=1.5));
+                let wait = backoff.mul_f64(chance::between(0.5..=1.5));
                 tokio::time::sleep(wait).await;
                 backoff = (backoff * 2).min(Duration::from_millis(100));
             }
@@ -43,15 +42,15 @@ pub async fn transaction<T>(
     unreachable!("the loop returns in its last round")
 }
 
-async fn once<T>(
-    conn: &mut AsyncMysqlConnection,
+async fn once<C: Connection, T>(
+    conn: &mut C,
     operation: &'static str,
-    work: &mut impl AsyncFnMut(&mut AsyncMysqlConnection) -> Result<T>,
+    work: &mut impl AsyncFnMut(&mut C) -> Result<T>,
 ) -> Result<T> {
     let named = |error: diesel::result::Error| Error::database(operation, &error);
-    conn.batch_execute("BEGIN").await.map_err(named)?;
+    conn.batch("BEGIN").await.map_err(named)?;
     match work(conn).await {
-        Ok(value) => match conn.batch_execute("COMMIT").await.map_err(named) {
+        Ok(value) => match conn.batch("COMMIT").await.map_err(named) {
             Ok(()) => Ok(value),
             Err(error) if error.fault() == Fault::Gone || error.fault() == Fault::Interrupted => {
                 Err(Error::UnknownOutcome { operation, message: error.to_string() })
@@ -65,11 +64,11 @@ async fn once<T>(
 }
 
 async fn roll_back<T>(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     operation: &'static str,
     error: Error,
 ) -> Result<T> {
-    match conn.batch_execute("ROLLBACK").await {
+    match conn.batch("ROLLBACK").await {
         Ok(()) => Err(error),
         // The work did not happen either way; what counts now is that the connection is gone.
         Err(rollback) => Err(Error::database(operation, &rollback)),

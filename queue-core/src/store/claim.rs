@@ -12,10 +12,10 @@ pub use self::walk::{Walk, walk};
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, WorkerId};
 use crate::topic::TopicId;
@@ -98,7 +98,7 @@ fn span(limit: u32) -> u64 {
 /// # Errors
 /// A database failure.
 pub async fn lock_ready(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: TopicId,
     marks: &Marks,
     limit: u32,
@@ -128,7 +128,7 @@ pub async fn lock_ready(
 /// # Errors
 /// A database failure.
 pub async fn lock_suspect(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: TopicId,
     claim_no: ClaimNo,
 ) -> Result<Vec<Delivery>> {
@@ -148,7 +148,7 @@ pub async fn lock_suspect(
 /// # Errors
 /// A database failure.
 pub async fn own(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     priority: Priority,
@@ -182,7 +182,7 @@ pub async fn own(
 /// # Errors
 /// A database failure.
 pub async fn own_ready(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     priority: Priority,
@@ -215,7 +215,7 @@ pub async fn own_ready(
 /// # Errors
 /// A database failure.
 pub async fn owned(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     priority: Priority,

@@ -6,9 +6,9 @@ use diesel::QueryableByName;
 use diesel::mysql::Mysql;
 use diesel::row::NamedRow;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::ConnId;
 
@@ -40,7 +40,7 @@ impl Variables {
 ///
 /// # Errors
 /// A database failure.
-pub async fn variables(conn: &mut AsyncMysqlConnection) -> Result<Variables> {
+pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Text, column_name = "Variable_name")]
@@ -64,7 +64,7 @@ pub async fn variables(conn: &mut AsyncMysqlConnection) -> Result<Variables> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn objects(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
+pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Text)]
@@ -85,7 +85,7 @@ pub async fn objects(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, ConnId)> {
+pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnId)> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -104,7 +104,7 @@ pub async fn connection_ids(conn: &mut AsyncMysqlConnection) -> Result<(ConnId, 
 ///
 /// # Errors
 /// A database failure; `Denied` without the privilege to know.
-pub async fn replica_of(conn: &mut AsyncMysqlConnection) -> Result<Option<String>> {
+pub async fn replica_of(conn: &mut impl Connection) -> Result<Option<String>> {
     let statement = Statement::new("SHOW REPLICA STATUS");
     let sources: Vec<Source> = load(conn, "read the replication", statement).await?;
     // A group's own channels have no host.
@@ -133,7 +133,7 @@ impl QueryableByName<Mysql> for Source {
 ///
 /// # Errors
 /// A database failure.
-pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<bool> {
+pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Nullable<BigInt>)]
@@ -148,7 +148,7 @@ pub async fn try_lock(conn: &mut AsyncMysqlConnection, name: &str) -> Result<boo
 ///
 /// # Errors
 /// A database failure.
-pub async fn insert_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     // Under their own names at once: processes that start together all try this.
     for name in names {
         let statement = Statement::new(
@@ -165,10 +165,7 @@ pub async fn insert_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock_scratch(
-    conn: &mut AsyncMysqlConnection,
-    names: [&str; 2],
-) -> Result<Option<Vec<u8>>> {
+pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<Option<Vec<u8>>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Binary)]
@@ -188,7 +185,7 @@ pub async fn lock_scratch(
 ///
 /// # Errors
 /// A database failure.
-pub async fn remove_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -> Result<()> {
+pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     let statement = Statement::new("DELETE FROM queue_duty WHERE name IN (?, ?)")
         .bytes(names[0].as_bytes().to_vec())
         .bytes(names[1].as_bytes().to_vec());
@@ -200,8 +197,8 @@ pub async fn remove_scratch(conn: &mut AsyncMysqlConnection, names: [&str; 2]) -
 ///
 /// # Errors
 /// A database failure.
-pub async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
-    let begun = conn.batch_execute("BEGIN").await;
+pub async fn begin(conn: &mut impl Connection) -> Result<()> {
+    let begun = conn.batch("BEGIN").await;
     begun.map_err(|error| Error::database("begin a trial", &error))
 }
 
@@ -209,7 +206,7 @@ pub async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn roll_back(conn: &mut AsyncMysqlConnection) -> Result<()> {
-    let ended = conn.batch_execute("ROLLBACK").await;
+pub async fn roll_back(conn: &mut impl Connection) -> Result<()> {
+    let ended = conn.batch("ROLLBACK").await;
     ended.map_err(|error| Error::database("end a trial", &error))
 }

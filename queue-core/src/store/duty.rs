@@ -3,9 +3,9 @@
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::ConnId;
 
@@ -17,7 +17,7 @@ pub(super) const SWEEPER_LOCK: &str = "CONCAT('queue:sweep:', LEFT(SHA2(DATABASE
 ///
 /// # Errors
 /// A database failure.
-pub async fn take_sweeper_lock(conn: &mut AsyncMysqlConnection) -> Result<bool> {
+pub async fn take_sweeper_lock(conn: &mut impl Connection) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Nullable<BigInt>)]
@@ -54,7 +54,7 @@ pub struct DutyStatus {
 /// # Errors
 /// A database failure.
 pub async fn record(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     name: &'static str,
     holder: &str,
     report: &[u8],
@@ -78,7 +78,7 @@ pub async fn record(
 ///
 /// # Errors
 /// A database failure.
-pub async fn all(conn: &mut AsyncMysqlConnection) -> Result<Vec<DutyStatus>> {
+pub async fn all(conn: &mut impl Connection) -> Result<Vec<DutyStatus>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Binary)]

@@ -2,9 +2,9 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::NewMessage;
 use crate::topic::TopicId;
@@ -24,7 +24,7 @@ const ROW: &str = "(?, ?, ?, UTC_TIMESTAMP(6), ?, ?, ?, ?)";
 /// # Errors
 /// Headers that cannot be stored; a database failure.
 pub async fn insert(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: TopicId,
     messages: &[NewMessage],
 ) -> Result<()> {
@@ -53,7 +53,7 @@ const STATEMENT_OVERHEAD: u64 = 1024;
 ///
 /// # Errors
 /// A database failure.
-pub async fn packet_limit(conn: &mut AsyncMysqlConnection) -> Result<usize> {
+pub async fn packet_limit(conn: &mut impl Connection) -> Result<usize> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]

@@ -3,9 +3,9 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::topic::TopicId;
@@ -29,7 +29,7 @@ pub struct Floor {
 /// # Errors
 /// A database failure.
 pub async fn publish(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     topic: TopicId,
     priority: Priority,
     row: RowId,
@@ -62,7 +62,7 @@ pub struct Pulse {
 ///
 /// # Errors
 /// A database failure.
-pub async fn pulse(conn: &mut AsyncMysqlConnection) -> Result<Pulse> {
+pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Integer)]

@@ -4,10 +4,10 @@
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 use serde::Serialize;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Headers, MsgId, Priority, RowId};
 use crate::topic::TopicId;
@@ -35,7 +35,7 @@ pub struct Depth {
 ///
 /// # Errors
 /// A database failure.
-pub async fn depth(conn: &mut AsyncMysqlConnection, topic: TopicId) -> Result<Depth> {
+pub async fn depth(conn: &mut impl Connection, topic: TopicId) -> Result<Depth> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = BigInt)]
@@ -113,11 +113,7 @@ pub struct Peeked {
 ///
 /// # Errors
 /// A database failure.
-pub async fn peek(
-    conn: &mut AsyncMysqlConnection,
-    topic: TopicId,
-    limit: u32,
-) -> Result<Vec<Peeked>> {
+pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Peeked>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -177,7 +173,7 @@ pub async fn peek(
 /// # Errors
 /// A database failure.
 pub async fn purge_some(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     table: MessageTable,
     topic: TopicId,
     limit: u32,

@@ -3,10 +3,10 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 use uuid::Uuid;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 
 /// A producer's lane; one batch is in flight in it at a time.
@@ -17,7 +17,7 @@ pub struct LaneId(pub Uuid);
 ///
 /// # Errors
 /// A database failure.
-pub async fn open(conn: &mut AsyncMysqlConnection, lane: LaneId) -> Result<()> {
+pub async fn open(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
     let statement =
         Statement::new("INSERT INTO queue_lane (id, seq, used_at) VALUES (?, 0, UTC_TIMESTAMP(6))")
             .bytes(lane.0.as_bytes().to_vec());
@@ -30,7 +30,7 @@ pub async fn open(conn: &mut AsyncMysqlConnection, lane: LaneId) -> Result<()> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn advance(conn: &mut AsyncMysqlConnection, lane: LaneId, seq: u64) -> Result<usize> {
+pub async fn advance(conn: &mut impl Connection, lane: LaneId, seq: u64) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_lane SET seq = ?, used_at = UTC_TIMESTAMP(6) WHERE id = ? AND seq = ?",
     )
@@ -45,7 +45,7 @@ pub async fn advance(conn: &mut AsyncMysqlConnection, lane: LaneId, seq: u64) ->
 ///
 /// # Errors
 /// A database failure.
-pub async fn settled_seq(conn: &mut AsyncMysqlConnection, lane: LaneId) -> Result<Option<u64>> {
+pub async fn settled_seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -61,7 +61,7 @@ pub async fn settled_seq(conn: &mut AsyncMysqlConnection, lane: LaneId) -> Resul
 ///
 /// # Errors
 /// A database failure.
-pub async fn close(conn: &mut AsyncMysqlConnection, lane: LaneId) -> Result<()> {
+pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
     let statement =
         Statement::new("DELETE FROM queue_lane WHERE id = ?").bytes(lane.0.as_bytes().to_vec());
     execute(conn, "close the lane", statement).await?;

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Nullable};
-use diesel_async::AsyncMysqlConnection;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::{Fault, Result};
 
 /// No index: takes the migrator's name lock, which the connection's end gives back.
 ///
 /// # Errors
 /// A database failure.
-pub async fn take_lock(conn: &mut AsyncMysqlConnection, wait: Duration) -> Result<bool> {
+pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Nullable<BigInt>)]
@@ -32,7 +32,7 @@ pub async fn take_lock(conn: &mut AsyncMysqlConnection, wait: Duration) -> Resul
 ///
 /// # Errors
 /// A database failure.
-pub async fn make_ledger(conn: &mut AsyncMysqlConnection) -> Result<()> {
+pub async fn make_ledger(conn: &mut impl Connection) -> Result<()> {
     let statement = Statement::new(
         "CREATE TABLE IF NOT EXISTS queue_schema_migration (name VARBINARY(64) NOT NULL, \
          applied_at DATETIME(6) NOT NULL, PRIMARY KEY (name)) ENGINE = InnoDB",
@@ -45,7 +45,7 @@ pub async fn make_ledger(conn: &mut AsyncMysqlConnection) -> Result<()> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn applied(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
+pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Binary)]
@@ -66,7 +66,7 @@ pub async fn applied(conn: &mut AsyncMysqlConnection) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn record(conn: &mut AsyncMysqlConnection, name: &str) -> Result<()> {
+pub async fn record(conn: &mut impl Connection, name: &str) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_schema_migration (name, applied_at) VALUES (?, UTC_TIMESTAMP(6))",
     )

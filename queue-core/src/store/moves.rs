@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use diesel_async::AsyncMysqlConnection;
-
 use super::Statement;
 use super::settle::{ClaimedRows, DELETE};
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{DeadCause, stored_reason};
 
@@ -33,7 +32,7 @@ pub enum Outcome<'r> {
 /// # Errors
 /// [`Error::Counts`]; a database failure.
 pub async fn to_scheduled(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     claimed: &ClaimedRows,
     delay: Duration,
     error: &str,
@@ -53,7 +52,7 @@ pub async fn to_scheduled(
 /// # Errors
 /// [`Error::Counts`]; a database failure.
 pub async fn to_dead(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     claimed: &ClaimedRows,
     cause: DeadCause,
     error: &str,
@@ -78,7 +77,7 @@ pub async fn to_dead(
 /// # Errors
 /// [`Error::Counts`]; a database failure.
 pub async fn to_archive(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     claimed: &ClaimedRows,
     outcome: Outcome<'_>,
     keep: Duration,
@@ -101,7 +100,7 @@ pub async fn to_archive(
 }
 
 async fn move_rows(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     operation: &'static str,
     claimed: &ClaimedRows,
     insert: Statement<'static>,

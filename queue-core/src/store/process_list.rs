@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::{Statement, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::ConnId;
 
@@ -17,7 +17,7 @@ use crate::message::ConnId;
 ///
 /// # Errors
 /// A database failure.
-pub async fn show(conn: &mut AsyncMysqlConnection) -> Result<HashSet<ConnId>> {
+pub async fn show(conn: &mut impl Connection) -> Result<HashSet<ConnId>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
@@ -43,7 +43,7 @@ pub struct Sight {
 ///
 /// # Errors
 /// A database failure.
-pub async fn sight(conn: &mut AsyncMysqlConnection) -> Result<Sight> {
+pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Text)]

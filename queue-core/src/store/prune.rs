@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use diesel_async::AsyncMysqlConnection;
-
 use super::{Statement, execute};
+use crate::connection::Connection;
 use crate::error::Result;
 
 /// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
 ///
 /// # Errors
 /// A database failure.
-pub async fn archive(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<usize> {
+pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_archive WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
     )
@@ -24,7 +23,7 @@ pub async fn archive(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<usiz
 ///
 /// # Errors
 /// A database failure.
-pub async fn lanes(conn: &mut AsyncMysqlConnection, idle: Duration, limit: u32) -> Result<usize> {
+pub async fn lanes(conn: &mut impl Connection, idle: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_lane WHERE used_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
          ORDER BY used_at LIMIT ?",
@@ -39,7 +38,7 @@ pub async fn lanes(conn: &mut AsyncMysqlConnection, idle: Duration, limit: u32) 
 ///
 /// # Errors
 /// A database failure.
-pub async fn workers(conn: &mut AsyncMysqlConnection, ago: Duration, limit: u32) -> Result<usize> {
+pub async fn workers(conn: &mut impl Connection, ago: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_worker WHERE state IN ('dead', 'stopped') \
          AND ended_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \

@@ -2,11 +2,11 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::claim::{Claim, ClaimRow, Fence};
 use super::settle::ClaimedRows;
 use super::{Statement, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
 
@@ -36,7 +36,7 @@ pub struct ZombieClaim {
 /// # Errors
 /// A database failure.
 pub async fn zombie_claims(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     after: Fence,
     limit: u32,
 ) -> Result<Vec<ZombieClaim>> {
@@ -55,7 +55,7 @@ pub async fn zombie_claims(
 /// # Errors
 /// A database failure.
 pub async fn orphan_claims(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     after: Fence,
     limit: u32,
 ) -> Result<Vec<ZombieClaim>> {
@@ -75,7 +75,7 @@ pub async fn orphan_claims(
 /// # Errors
 /// A database failure.
 pub async fn overdue_claims(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     after: Fence,
     limit: u32,
 ) -> Result<Vec<ZombieClaim>> {
@@ -103,7 +103,7 @@ fn bind_after(statement: Statement<'static>, after: Fence) -> Statement<'static>
 }
 
 async fn load_claims(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'static>,
 ) -> Result<Vec<ZombieClaim>> {
@@ -123,7 +123,7 @@ async fn load_claims(
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock_zombies(conn: &mut AsyncMysqlConnection, claim: &Claim) -> Result<Vec<Zombie>> {
+pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<Vec<Zombie>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -147,7 +147,7 @@ pub async fn lock_zombies(conn: &mut AsyncMysqlConnection, claim: &Claim) -> Res
 ///
 /// # Errors
 /// A database failure.
-pub async fn rows_left(conn: &mut AsyncMysqlConnection, claim: &Claim) -> Result<u64> {
+pub async fn rows_left(conn: &mut impl Connection, claim: &Claim) -> Result<u64> {
     #[derive(QueryableByName)]
     struct Count {
         #[diesel(sql_type = BigInt)]
@@ -188,7 +188,7 @@ pub enum Charge {
 /// # Errors
 /// A database failure.
 pub async fn free(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     claimed: &ClaimedRows,
     priority: Priority,
     charge: Charge,
@@ -212,7 +212,7 @@ pub async fn free(
 ///
 /// # Errors
 /// A database failure.
-pub async fn max_crashes(conn: &mut AsyncMysqlConnection, claim: &Claim) -> Result<u32> {
+pub async fn max_crashes(conn: &mut impl Connection, claim: &Claim) -> Result<u32> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<Integer>)]

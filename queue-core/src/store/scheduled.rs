@@ -2,11 +2,11 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{Priority, RowId};
 use crate::topic::TopicId;
@@ -27,7 +27,7 @@ pub struct Due {
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock_due(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec<Due>> {
+pub async fn lock_due(conn: &mut impl Connection, limit: u32) -> Result<Vec<Due>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -58,7 +58,7 @@ pub async fn lock_due(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
-pub async fn promote(conn: &mut AsyncMysqlConnection, rows: &RowSet) -> Result<RowId> {
+pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     #[derive(QueryableByName)]
     struct Inserted {
         #[diesel(sql_type = Unsigned<BigInt>)]

@@ -2,11 +2,11 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::claim::Fence;
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::topic::TopicId;
@@ -46,7 +46,7 @@ impl ClaimedRows {
     /// Runs `prefix` on the rows; how many it matched.
     pub(super) async fn execute(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        conn: &mut impl Connection,
         operation: &'static str,
         prefix: Statement<'static>,
     ) -> Result<usize> {
@@ -72,7 +72,7 @@ pub(super) const DELETE: &str = "DELETE m FROM queue_message m FORCE INDEX (PRIM
 ///
 /// # Errors
 /// A database failure.
-pub async fn ack(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<usize> {
+pub async fn ack(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     claimed.execute(conn, "settle: ack", Statement::new(DELETE)).await
 }
 
@@ -80,7 +80,7 @@ pub async fn ack(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Resu
 ///
 /// # Errors
 /// A database failure.
-pub async fn release(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<usize> {
+pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     let prefix = Statement::new(
         "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0",
     );
@@ -92,10 +92,7 @@ pub async fn release(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> 
 ///
 /// # Errors
 /// A database failure.
-pub async fn wait_for_own(
-    conn: &mut AsyncMysqlConnection,
-    claimed: &ClaimedRows,
-) -> Result<RowSet> {
+pub async fn wait_for_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE").await
 }
 
@@ -104,7 +101,7 @@ pub async fn wait_for_own(
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock_own(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<RowSet> {
+pub async fn lock_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE SKIP LOCKED").await
 }
 
@@ -112,12 +109,12 @@ pub async fn lock_own(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) ->
 ///
 /// # Errors
 /// A database failure.
-pub async fn read_own(conn: &mut AsyncMysqlConnection, claimed: &ClaimedRows) -> Result<RowSet> {
+pub async fn read_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: read own rows", claimed, "").await
 }
 
 async fn own_rows(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     operation: &'static str,
     claimed: &ClaimedRows,
     locking: &str,

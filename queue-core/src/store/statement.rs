@@ -4,8 +4,8 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned, Untyped};
 use diesel::{QueryResult, QueryableByName};
-use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
 
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 
 /// SQL text with `?` for each bound value.
@@ -15,18 +15,25 @@ use crate::error::{Error, Result};
 /// shapes: numbers and names are bound, never written into it, and lists come padded
 /// ([`RowSet`](super::row_set::RowSet)).
 #[derive(Debug, Clone)]
-pub(super) struct Statement<'q> {
+pub struct Statement<'q> {
     sql: Cow<'static, str>,
     values: Vec<Value<'q>>,
     once: bool,
 }
 
+/// A value bound to a statement.
+#[cfg_attr(not(feature = "simulation"), expect(unreachable_pub, reason = "for simulations"))]
 #[derive(Debug, Clone)]
-enum Value<'q> {
+pub enum Value<'q> {
+    /// An unsigned number.
     Number(u64),
+    /// A number.
     Signed(i64),
+    /// Bytes.
     Bytes(Cow<'q, [u8]>),
+    /// Bytes, or NULL.
     MaybeBytes(Option<Cow<'q, [u8]>>),
+    /// An unsigned number, or NULL.
     MaybeNumber(Option<u64>),
 }
 
@@ -45,6 +52,18 @@ impl<'q> Statement<'q> {
     pub(super) fn once(mut self, once: bool) -> Self {
         self.once = once;
         self
+    }
+
+    /// The text, for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn text(&self) -> &str {
+        &self.sql
+    }
+
+    /// The bound values, for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn values(&self) -> &[Value<'q>] {
+        &self.values
     }
 
     /// This statement's text and values, then those of `tail`.
@@ -127,23 +146,21 @@ impl<Conn> diesel::RunQueryDsl<Conn> for Statement<'_> {}
 
 /// Runs a statement; the number of rows it matched.
 pub(super) async fn execute(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'_>,
 ) -> Result<usize> {
-    RunQueryDsl::execute(statement, conn).await.map_err(|error| Error::database(operation, &error))
+    conn.execute(statement).await.map_err(|error| Error::database(operation, &error))
 }
 
 /// Runs a query; its rows by column name.
 pub(super) async fn load<T>(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'_>,
 ) -> Result<Vec<T>>
 where
     T: QueryableByName<Mysql> + Send + 'static,
 {
-    RunQueryDsl::load::<T>(statement, conn)
-        .await
-        .map_err(|error| Error::database(operation, &error))
+    conn.load(statement).await.map_err(|error| Error::database(operation, &error))
 }

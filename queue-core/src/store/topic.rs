@@ -3,57 +3,60 @@
 use std::time::Duration;
 
 use chrono::NaiveDateTime;
-use diesel::prelude::*;
-use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
-use super::{Statement, execute};
+use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::schema::queue_topic;
 use crate::topic::{OnDone, RetryPolicy, Topic, TopicId, TopicName, TopicSettings, TopicState};
 
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = queue_topic, check_for_backend(diesel::mysql::Mysql))]
+#[derive(QueryableByName)]
 struct TopicRow {
+    #[diesel(sql_type = Unsigned<Integer>)]
     id: u32,
+    #[diesel(sql_type = Binary)]
     name: Vec<u8>,
+    #[diesel(sql_type = Bool)]
     enqueue_paused: bool,
+    #[diesel(sql_type = Bool)]
     claim_paused: bool,
+    #[diesel(sql_type = Unsigned<Integer>)]
     body_limit: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
     max_attempts: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
     max_crashes: u32,
+    #[diesel(sql_type = Unsigned<BigInt>)]
     retry_base_ms: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
     retry_cap_ms: u64,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     max_run_time_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
 }
+
+const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
+     max_crashes, retry_base_ms, retry_cap_ms, max_run_time_ms, keep_done_ms FROM queue_topic ";
 
 /// UNIQUE (name): the topic, or `None`.
 ///
 /// # Errors
 /// A database failure.
-pub async fn find(conn: &mut AsyncMysqlConnection, name: &TopicName) -> Result<Option<Topic>> {
-    queue_topic::table
-        .filter(queue_topic::name.eq(name.as_str().as_bytes()))
-        .select(TopicRow::as_select())
-        .first(conn)
-        .await
-        .optional()
-        .map_err(|error| Error::database("read the topic", &error))?
-        .map(TopicRow::into_topic)
-        .transpose()
+pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
+    let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
+    let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
+    rows.into_iter().next().map(TopicRow::into_topic).transpose()
 }
 
 /// UNIQUE (name): every topic, by name.
 ///
 /// # Errors
 /// A database failure.
-pub async fn all(conn: &mut AsyncMysqlConnection) -> Result<Vec<Topic>> {
-    let rows: Vec<TopicRow> = queue_topic::table
-        .order(queue_topic::name)
-        .select(TopicRow::as_select())
-        .load(conn)
-        .await
-        .map_err(|error| Error::database("list the topics", &error))?;
+pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
+    let statement = Statement::new(SELECT).sql("ORDER BY name");
+    let rows: Vec<TopicRow> = load(conn, "list the topics", statement).await?;
     rows.into_iter().map(TopicRow::into_topic).collect()
 }
 
@@ -62,7 +65,7 @@ pub async fn all(conn: &mut AsyncMysqlConnection) -> Result<Vec<Topic>> {
 /// # Errors
 /// [`Error::TopicExists`]; a database failure.
 pub async fn create(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
@@ -85,7 +88,7 @@ pub async fn create(
 /// # Errors
 /// [`Error::UnknownTopic`]; a database failure.
 pub async fn set(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
@@ -103,7 +106,7 @@ pub async fn set(
 /// # Errors
 /// [`Error::UnknownTopic`]; a database failure.
 pub async fn set_state(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     name: &TopicName,
     state: TopicState,
 ) -> Result<()> {
@@ -121,7 +124,7 @@ pub async fn set_state(
 ///
 /// # Errors
 /// A database failure.
-pub async fn delete(conn: &mut AsyncMysqlConnection, id: TopicId) -> Result<usize> {
+pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_topic WHERE id = ?").number(id.0);
     execute(conn, "delete the topic", statement).await
 }
@@ -180,14 +183,14 @@ impl TopicRow {
 ///
 /// # Errors
 /// A database failure.
-pub async fn server_time(conn: &mut AsyncMysqlConnection) -> Result<NaiveDateTime> {
+pub async fn server_time(conn: &mut impl Connection) -> Result<NaiveDateTime> {
     #[derive(QueryableByName)]
     struct Now {
         #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
         now: NaiveDateTime,
     }
     let statement = Statement::new("SELECT UTC_TIMESTAMP(6) AS now");
-    let rows: Vec<Now> = super::load(conn, "read the server's clock", statement).await?;
+    let rows: Vec<Now> = load(conn, "read the server's clock", statement).await?;
     rows.into_iter().next().map(|row| row.now).ok_or(Error::Counts {
         operation: "read the server's clock",
         expected: 1,

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 use uuid::Uuid;
 
 use super::{Statement, execute, load};
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::WorkerId;
 
@@ -38,7 +38,7 @@ pub struct Registration {
 /// # Errors
 /// A database failure.
 pub async fn register(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     registration: &Registration,
     incarnation: &Incarnation,
 ) -> Result<WorkerId> {
@@ -74,7 +74,7 @@ pub async fn register(
 /// # Errors
 /// A database failure.
 pub async fn adopt(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     worker: WorkerId,
     instance: Uuid,
     role: Role,
@@ -100,11 +100,7 @@ pub async fn adopt(
 ///
 /// # Errors
 /// A database failure.
-pub async fn beat(
-    conn: &mut AsyncMysqlConnection,
-    worker: WorkerId,
-    instance: Uuid,
-) -> Result<usize> {
+pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
          WHERE id = ? AND instance = ? AND state = 'alive'",
@@ -118,11 +114,7 @@ pub async fn beat(
 ///
 /// # Errors
 /// A database failure.
-pub async fn stop(
-    conn: &mut AsyncMysqlConnection,
-    worker: WorkerId,
-    instance: Uuid,
-) -> Result<usize> {
+pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) \
          WHERE id = ? AND instance = ? AND state = 'alive'",
@@ -138,7 +130,7 @@ pub async fn stop(
 /// # Errors
 /// A database failure.
 pub async fn declare_dead(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     seen: &WorkerRow,
     reason: &str,
 ) -> Result<usize> {

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use rand::Rng;
 use serde::{Deserialize, Serialize};
+
+use crate::chance;
 
 /// Exponential backoff with full upper-half jitter: after the n-th failure a message waits
 /// between half and all of `base * 2^(n-1)`, at most `cap`.
@@ -29,7 +30,7 @@ impl RetryPolicy {
     /// not come back together.
     #[must_use]
     pub fn delay(&self, failures: u32) -> Duration {
-        self.ceiling(failures).mul_f64(rand::rng().random_range(0.5..=1.0))
+        self.ceiling(failures).mul_f64(chance::between(0.5..=1.0))
     }
 }
 

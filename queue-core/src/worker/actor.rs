@@ -7,8 +7,14 @@ use crate::error::{Error, Fault, Result};
 /// Runs `actor` on a thread named `name` until it ends.
 pub(super) fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -> Result<()>
 where
-    F: Future<Output = ()>,
+    F: Future<Output = ()> + 'static,
 {
+    // A simulation is one thread, on which its scheduler decides who goes on.
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_on() {
+        drop(tokio::task::spawn_local(actor()));
+        return Ok(());
+    }
     let failed = |error: std::io::Error| Error::Database {
         operation: "start a worker's thread",
         fault: Fault::Other,

@@ -2,7 +2,9 @@
 //! afford to walk from the start again.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::message::{Delivery, Priority, RowId};
 use crate::store::claim::{Marks, Walk};

@@ -1,14 +1,15 @@
 //! The life session: name lock, beats, probes. What it learns goes to a watch channel.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use diesel_async::AsyncMysqlConnection;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Life, Phase, WorkerOptions, actor};
+use crate::connection::Connection;
 use crate::connection::{Session, SessionKind};
 use crate::error::{Error, Fault, Result};
 use crate::message::WorkerId;
@@ -123,13 +124,14 @@ impl LifeSession {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
             tokio::select! {
-                stopped = stops.recv() => break stopped,
-                () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
-                    .await
-                    .ok()
-                    .flatten(),
-                () = tokio::time::sleep(PROBE) => {}
-            }
+            biased;
+                           stopped = stops.recv() => break stopped,
+                           () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
+                               .await
+                               .ok()
+                               .flatten(),
+                           () = tokio::time::sleep(PROBE) => {}
+                       }
             let asked = Instant::now();
             let beat_due = asked >= next_beat;
             match self.step(beat_due).await {
@@ -225,7 +227,7 @@ impl LifeSession {
 /// server has not noticed its end, is ended first; once the lock is free, no statement of it can
 /// commit any more (history H6).
 pub(super) async fn take_name_lock(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     instance: Uuid,
     role: Role,
 ) -> Result<()> {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use diesel_async::AsyncMysqlConnection;
-
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, Priority, RowId, Settlement, WorkerId};
 use crate::store::claim::{self, Fence};
@@ -118,7 +117,7 @@ impl Batch {
     /// Settles the batch in the caller's transaction and forgets the claims it empties.
     pub(super) async fn run(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        conn: &mut impl Connection,
         worker: WorkerId,
         emptied: &[ClaimNo],
         care: Care,
@@ -157,7 +156,7 @@ fn same_end(a: &Settled, b: &Settled) -> bool {
 
 impl Group {
     /// Settles the group; the rows that were still the claim's own.
-    async fn settle(&self, conn: &mut AsyncMysqlConnection, care: Care) -> Result<BTreeSet<RowId>> {
+    async fn settle(&self, conn: &mut impl Connection, care: Care) -> Result<BTreeSet<RowId>> {
         let deletes = self.settlement == Settlement::Ack && self.on_done == OnDone::Delete;
         let simple = deletes || self.settlement == Settlement::Release;
         if simple && care == Care::Quick {
@@ -184,7 +183,7 @@ impl Group {
     /// Tells rows that are locked from rows that are not the claim's own any more.
     async fn explain(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        conn: &mut impl Connection,
         own: &BTreeSet<RowId>,
         unsettled: &mut Unsettled,
     ) -> Result<()> {
@@ -205,7 +204,7 @@ impl Group {
 
     async fn settle_simply(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        conn: &mut impl Connection,
         claimed: &ClaimedRows,
     ) -> Result<usize> {
         match self.settlement {
@@ -216,7 +215,7 @@ impl Group {
 
     async fn settle_by_move(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        conn: &mut impl Connection,
         claimed: &ClaimedRows,
     ) -> Result<()> {
         let keep = match self.on_done {

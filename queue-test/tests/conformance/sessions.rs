@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{Pool, Session, SessionKind, connect, transaction};
+use queue_core::connection::{Link, Pool, Session, SessionKind, connect, transaction};
 use queue_core::store::doctor::connection_ids;
 use queue_core::topic::TopicId;
 use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
@@ -14,6 +14,12 @@ use queue_test::proxy::FaultProxy;
 use crate::scene::{Scene, failure, number, text, threads, until};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server's side of what a session holds, for statements that are no part of the store.
+fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
+    let Link::Server(conn) = link else { panic!("a session of a simulation") };
+    conn
+}
 
 async fn own_id(conn: &mut AsyncMysqlConnection) -> queue_core::Result<u64> {
     let (bare, inner) = connection_ids(conn).await?;
@@ -110,13 +116,13 @@ async fn row_locks_of_a_frozen_leased_session_are_freed_within_its_lease() {
 async fn a_session_whose_call_was_dropped_is_lost_and_never_answers_the_next_call() {
     let scene = Scene::new().await;
     let mut session = Session::open(scene.db.url(), SessionKind::Plain, PATIENCE).await.unwrap();
-    let slow = session.call("sleep", async |conn| run(conn, "SELECT SLEEP(1)").await);
+    let slow = session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(1)").await);
     tokio::select! {
         _ = slow => panic!("it slept too short"),
         () = tokio::time::sleep(Duration::from_millis(50)) => {}
     }
     assert!(session.is_lost());
-    let next = session.call("ask", async |conn| own_id(conn).await).await.unwrap_err();
+    let next = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap_err();
     assert_eq!(next.fault(), Fault::Gone, "{next}");
 }
 
@@ -125,7 +131,7 @@ async fn a_session_whose_call_missed_its_deadline_is_lost() {
     let scene = Scene::new().await;
     let short = Duration::from_millis(200);
     let mut session = Session::open(scene.db.url(), SessionKind::Plain, short).await.unwrap();
-    let slow = session.call("sleep", async |conn| run(conn, "SELECT SLEEP(1)").await).await;
+    let slow = session.call("sleep", async |conn| run(server(conn), "SELECT SLEEP(1)").await).await;
     assert!(matches!(slow, Err(Error::Deadline { operation: "sleep", .. })), "{slow:?}");
     assert!(session.is_lost());
 }
@@ -134,19 +140,20 @@ async fn a_session_whose_call_missed_its_deadline_is_lost() {
 async fn a_failed_statement_costs_a_session_nothing() {
     let scene = Scene::new().await;
     let mut session = Session::open(scene.db.url(), SessionKind::Plain, PATIENCE).await.unwrap();
-    let id = session.call("ask", async |conn| own_id(conn).await).await.unwrap();
-    let failed = session.call("fail", async |conn| run(conn, "SELECT nonsense").await).await;
+    let id = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap();
+    let failed =
+        session.call("fail", async |conn| run(server(conn), "SELECT nonsense").await).await;
     assert_eq!(failed.unwrap_err().fault(), Fault::Schema);
-    assert_eq!(session.call("ask", async |conn| own_id(conn).await).await.unwrap(), id);
+    assert_eq!(session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap(), id);
 }
 
 #[tokio::test]
 async fn a_killed_session_is_lost_at_its_next_call() {
     let mut scene = Scene::new().await;
     let mut session = Session::open(scene.db.url(), SessionKind::Plain, PATIENCE).await.unwrap();
-    let id = session.call("ask", async |conn| own_id(conn).await).await.unwrap();
+    let id = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap();
     scene.sql(&format!("KILL {id}")).await;
-    let next = session.call("ask", async |conn| own_id(conn).await).await.unwrap_err();
+    let next = session.call("ask", async |conn| own_id(server(conn)).await).await.unwrap_err();
     assert_eq!(next.fault(), Fault::Gone, "{next}");
     assert!(session.is_lost());
 }

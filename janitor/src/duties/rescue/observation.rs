@@ -2,11 +2,12 @@
 //! all of them are of the sweeper's own monotonic clock.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queue_core::message::{ConnId, WorkerId};
 use queue_core::store::process_list::Sight;
 use queue_core::store::worker::{Incarnation, WorkerRow};
+use tokio::time::Instant;
 
 /// What one sweep knows of the server.
 #[derive(Debug)]

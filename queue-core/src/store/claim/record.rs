@@ -2,9 +2,9 @@
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
 use super::Fence;
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, ConnId, Priority, RowId, WorkerId};
 use crate::store::row_set::{KEYS, RowSet};
@@ -35,7 +35,7 @@ pub struct Claim {
 /// # Errors
 /// A database failure.
 pub async fn record(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     priority: Priority,
@@ -63,7 +63,7 @@ pub async fn record(
 /// # Errors
 /// A database failure.
 pub async fn forget(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     worker: WorkerId,
     claims: &[ClaimNo],
 ) -> Result<usize> {
@@ -117,7 +117,7 @@ impl From<ClaimRow> for Claim {
 /// # Errors
 /// A database failure.
 pub async fn of_worker(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     worker: WorkerId,
     from: ClaimNo,
 ) -> Result<Vec<Claim>> {

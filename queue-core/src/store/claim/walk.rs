@@ -1,7 +1,7 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, TinyInt, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::store::{Statement, load};
@@ -21,7 +21,7 @@ pub struct Walk {
 ///
 /// # Errors
 /// A database failure.
-pub async fn walk(conn: &mut AsyncMysqlConnection, topic: TopicId) -> Result<Walk> {
+pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
     #[derive(QueryableByName)]
     struct Found {
         #[diesel(sql_type = Unsigned<TinyInt>)]

@@ -1,8 +1,8 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary};
-use diesel_async::AsyncMysqlConnection;
 use serde::Serialize;
 
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::store::{Statement, load};
 
@@ -33,7 +33,7 @@ impl Incarnation {
 ///
 /// # Errors
 /// A database failure.
-pub async fn incarnation(conn: &mut AsyncMysqlConnection) -> Result<Incarnation> {
+pub async fn incarnation(conn: &mut impl Connection) -> Result<Incarnation> {
     #[derive(QueryableByName)]
     struct Variable {
         #[diesel(sql_type = Binary, column_name = "Value")]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Unsigned};
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection};
 use uuid::Uuid;
 
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::store::{Statement, load};
 
@@ -35,7 +35,7 @@ pub fn lock_name(instance: Uuid, role: Role) -> String {
 /// # Errors
 /// A database failure.
 pub async fn take_lock(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     instance: Uuid,
     role: Role,
     wait: Duration,
@@ -58,11 +58,7 @@ pub async fn take_lock(
 ///
 /// # Errors
 /// A database failure.
-pub async fn end_old_session(
-    conn: &mut AsyncMysqlConnection,
-    instance: Uuid,
-    role: Role,
-) -> Result<()> {
+pub async fn end_old_session(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
@@ -74,6 +70,6 @@ pub async fn end_old_session(
     let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
     let Some(holder) = rows.first().and_then(|row| row.holder) else { return Ok(()) };
     // KILL takes no bound value on MySQL.
-    let killed = conn.batch_execute(&format!("KILL {holder}")).await;
+    let killed = conn.batch(&format!("KILL {holder}")).await;
     killed.map_err(|error| Error::database(OPERATION, &error))
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
-use diesel_async::AsyncMysqlConnection;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::Incarnation;
+use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ConnId, WorkerId};
 use crate::store::{Statement, load};
@@ -128,7 +128,7 @@ const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account
 ///
 /// # Errors
 /// A database failure.
-pub async fn alive(conn: &mut AsyncMysqlConnection) -> Result<Vec<WorkerRow>> {
+pub async fn alive(conn: &mut impl Connection) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.state = 'alive' ORDER BY w.id");
     let rows: Vec<Row> = load(conn, "list the workers", statement).await?;
     Ok(rows.into_iter().map(WorkerRow::from).collect())
@@ -138,7 +138,7 @@ pub async fn alive(conn: &mut AsyncMysqlConnection) -> Result<Vec<WorkerRow>> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn latest(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec<WorkerRow>> {
+pub async fn latest(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("ORDER BY w.id DESC LIMIT ?").number(limit);
     let rows: Vec<Row> = load(conn, "list the workers", statement).await?;
     Ok(rows.into_iter().map(WorkerRow::from).collect())
@@ -148,7 +148,7 @@ pub async fn latest(conn: &mut AsyncMysqlConnection, limit: u32) -> Result<Vec<W
 ///
 /// # Errors
 /// A database failure.
-pub async fn find(conn: &mut AsyncMysqlConnection, id: WorkerId) -> Result<Option<WorkerRow>> {
+pub async fn find(conn: &mut impl Connection, id: WorkerId) -> Result<Option<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.id = ?").number(id.0);
     let rows: Vec<Row> = load(conn, "read the worker", statement).await?;
     Ok(rows.into_iter().next().map(WorkerRow::from))

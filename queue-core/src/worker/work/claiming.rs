@@ -1,10 +1,9 @@
 //! Claiming: from a topic's ready rows to the caller's deliveries.
 
-use std::time::Instant;
-
-use diesel_async::AsyncMysqlConnection;
+use tokio::time::Instant;
 
 use super::Work;
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, Delivery};
 use crate::store::claim::{self, Fence, Marks};
@@ -100,7 +99,7 @@ impl Work {
 }
 
 async fn skip_locked(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     marks: &Marks,
@@ -112,7 +111,7 @@ async fn skip_locked(
 
 /// Makes rows locked by this transaction the claim's own and records the claim.
 async fn make_own(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     deliveries: Vec<Delivery>,
 ) -> Result<Vec<Delivery>> {
@@ -128,7 +127,7 @@ async fn make_own(
 
 /// The seeds' way: the first priority that has a ready row, UPDATE … LIMIT, then SELECT by fence.
 async fn update_then_select(
-    conn: &mut AsyncMysqlConnection,
+    conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     limit: u32,

@@ -1,6 +1,6 @@
 //! Keeping the work session, and what the database has against what the worker holds.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::Work;
 use crate::connection::{Session, SessionKind};

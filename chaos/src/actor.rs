@@ -1,0 +1,25 @@
+//! The processes of a run that are not the product's own programs: senders and recorders built on
+//! its libraries, and the program that `consumer exec` runs.
+
+pub(crate) mod recorder;
+pub(crate) mod sender;
+pub(crate) mod witness;
+
+use std::path::PathBuf;
+
+use crate::tag::Actor;
+
+/// Who a process is in its run.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Identity {
+    /// Its number.
+    #[arg(long, value_parser = actor)]
+    pub(crate) actor: Actor,
+    /// The file it writes down in what it sees.
+    #[arg(long)]
+    pub(crate) record: PathBuf,
+}
+
+fn actor(text: &str) -> Result<Actor, std::num::ParseIntError> {
+    text.parse().map(Actor)
+}

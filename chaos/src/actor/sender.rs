@@ -1,0 +1,227 @@
+//! A process that sends: through the producer's lanes, or in transactions of its own.
+
+use std::num::NonZeroU32;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use diesel_async::SimpleAsyncConnection;
+use producer::{Producer, ProducerOptions, SendError};
+use queue_core::connection::{ServerUrl, SessionKind, connect};
+use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue_to, store};
+use queue_service::args::ServerArgs;
+use queue_service::signals;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Identity;
+use crate::record::{Enqueued, Event, Record};
+use crate::tag::Tag;
+use crate::task::Task;
+
+/// How long a silent server is waited for before a connection of a sender's own is given up.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// Sends messages until TERM, then waits for those under way.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct SenderArgs {
+    #[command(flatten)]
+    identity: Identity,
+    /// Where to.
+    #[arg(long)]
+    topic: TopicName,
+    /// Messages a second.
+    #[arg(long)]
+    rate: f64,
+    /// The most messages of one transaction.
+    #[arg(long, default_value_t = 20)]
+    batch: u64,
+    /// The longest work of a handler, in milliseconds.
+    #[arg(long)]
+    work_ms: u64,
+    /// Connections, each with one transaction at a time.
+    #[arg(long, default_value_t = 4)]
+    lanes: u32,
+    /// In transactions of its own that think for up to this long, and roll back now and then,
+    /// instead of through the producer's lanes.
+    #[arg(long)]
+    think_ms: Option<u64>,
+    /// In the first so many seconds every handler ends well at its first try.
+    #[arg(long, default_value_t = 0)]
+    quiet_seconds: u64,
+    /// Of what is random.
+    #[arg(long)]
+    seed: u64,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// How often a transaction of a sender's own is rolled back, out of a hundred.
+const ROLLBACKS: u32 = 15;
+
+struct Sender {
+    args: SenderArgs,
+    url: ServerUrl,
+    record: Record,
+    rng: SmallRng,
+    next: u64,
+    started: Instant,
+}
+
+pub(crate) async fn run(args: SenderArgs) -> anyhow::Result<ExitCode> {
+    let shutdown = signals::shutdown_on_signals()?;
+    let mut sender = Sender {
+        url: args.server.url()?,
+        record: Record::open(&args.identity.record)?,
+        rng: SmallRng::seed_from_u64(args.seed),
+        next: 0,
+        started: Instant::now(),
+        args,
+    };
+    match sender.args.think_ms {
+        None => sender.through_lanes(&shutdown.drain).await?,
+        Some(think_ms) => sender.in_transactions(think_ms, &shutdown.drain).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Sender {
+    async fn through_lanes(&mut self, drain: &CancellationToken) -> anyhow::Result<()> {
+        let lanes = NonZeroU32::new(self.args.lanes).context("--lanes is 1 or more")?;
+        let options = ProducerOptions { lanes, ..Default::default() };
+        let producer = Producer::connect(self.url.clone(), options).await?;
+        let topic = self.args.topic.clone();
+        // A few batches wait for a lane; more would only say how fast memory is.
+        let most = usize::try_from(self.args.lanes)? * 2;
+        let record = Arc::new(std::mem::replace(
+            &mut self.record,
+            Record::open(&self.args.identity.record)?,
+        ));
+        let mut sends = JoinSet::new();
+        while !drain.is_cancelled() {
+            while sends.len() >= most {
+                sends.join_next().await;
+            }
+            let n = self.rng.random_range(1..=self.args.batch);
+            let (first, messages) = self.messages(n)?;
+            record.note(&Event::Invoke { first, n })?;
+            let (producer, topic, record) = (producer.clone(), topic.clone(), Arc::clone(&record));
+            sends.spawn(async move {
+                let outcome = match producer.send_all(&topic, messages).await {
+                    Ok(()) => Enqueued::Stored,
+                    Err(SendError::Refused { .. }) => Enqueued::NotStored,
+                    Err(_) => Enqueued::InDoubt,
+                };
+                record.note(&Event::Enqueue { first, n, outcome })
+            });
+            self.pace(n).await;
+        }
+        while let Some(sent) = sends.join_next().await {
+            sent??;
+        }
+        producer.close().await;
+        Ok(())
+    }
+
+    async fn in_transactions(
+        &mut self,
+        think_ms: u64,
+        drain: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut conn = None;
+        while !drain.is_cancelled() {
+            let open: &mut (AsyncMysqlConnection, Topic) = match &mut conn {
+                Some(open) => open,
+                None => match self.connect().await {
+                    Ok(open) => conn.insert(open),
+                    Err(_) => {
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        continue;
+                    }
+                },
+            };
+            let n = self.rng.random_range(1..=3);
+            let (first, messages) = self.messages(n)?;
+            let think = Duration::from_millis(self.rng.random_range(0..=think_ms));
+            let end =
+                if self.rng.random_ratio(ROLLBACKS, 100) { End::Rollback } else { End::Commit };
+            self.record.note(&Event::Invoke { first, n })?;
+            // The connection goes with the transaction that it may have been cut in.
+            let outcome = match tokio::time::timeout(LEASE, send(open, &messages, think, end)).await
+            {
+                Ok(outcome) => outcome,
+                Err(_) => Enqueued::InDoubt,
+            };
+            self.record.note(&Event::Enqueue { first, n, outcome })?;
+            if outcome == Enqueued::InDoubt {
+                conn = None;
+            }
+            self.pace(n).await;
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> anyhow::Result<(AsyncMysqlConnection, Topic)> {
+        let mut conn = connect(&self.url, SessionKind::Leased(LEASE)).await?;
+        let topic = store::topic::find(&mut conn, &self.args.topic).await?;
+        Ok((conn, topic.context("there is no such topic")?))
+    }
+
+    fn messages(&mut self, n: u64) -> anyhow::Result<(Tag, Vec<NewMessage>)> {
+        let first = Tag { sender: self.args.identity.actor, seq: self.next };
+        self.next += n;
+        let quiet = self.started.elapsed() < Duration::from_secs(self.args.quiet_seconds);
+        let message = |tag: Tag| {
+            let task = Task::random(&mut self.rng, self.args.work_ms, quiet);
+            Ok(NewMessage::json(&task)?.with_msg_id(tag.msg_id()))
+        };
+        let tags = (0..n).map(|i| Tag { seq: first.seq + i, ..first });
+        let messages: anyhow::Result<Vec<_>> = tags.map(message).collect();
+        Ok((first, messages?))
+    }
+
+    async fn pace(&self, n: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
+        tokio::time::sleep(Duration::from_secs_f64(n as f64 / self.args.rate)).await;
+    }
+}
+
+/// How a transaction of the sender's own ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Commit,
+    Rollback,
+}
+
+/// One transaction as a user writes it.
+async fn send(
+    (conn, topic): &mut (AsyncMysqlConnection, Topic),
+    messages: &[NewMessage],
+    think: Duration,
+    end: End,
+) -> Enqueued {
+    let enqueued = async {
+        conn.batch_execute("BEGIN").await?;
+        enqueue_to(conn, topic, messages).await?;
+        tokio::time::sleep(think).await;
+        anyhow::Ok(())
+    };
+    match (enqueued.await, end) {
+        // What was not committed is rolled back by the server when the connection goes.
+        (Err(_), _) => match conn.batch_execute("ROLLBACK").await {
+            Ok(()) => Enqueued::NotStored,
+            Err(_) => Enqueued::InDoubt,
+        },
+        (Ok(()), End::Rollback) => match conn.batch_execute("ROLLBACK").await {
+            Ok(()) => Enqueued::NotStored,
+            Err(_) => Enqueued::InDoubt,
+        },
+        (Ok(()), End::Commit) => match conn.batch_execute("COMMIT").await {
+            Ok(()) => Enqueued::Stored,
+            Err(_) => Enqueued::InDoubt,
+        },
+    }
+}

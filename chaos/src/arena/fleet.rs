@@ -1,0 +1,228 @@
+//! All processes of a run.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use queue_core::connection::ServerUrl;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use tokio::task::JoinHandle;
+
+use super::member::{Member, Program, Role};
+use super::{BURST, HOOK, Hook, LEDGER, PROGRAM, WORK};
+
+/// How often ended processes are looked for.
+const SUPERVISION: Duration = Duration::from_millis(50);
+
+/// How long a process may take to end after TERM: longer than a consumer's drain and a producer's
+/// patience with a server that is away.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// How much the fleet is given to do.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Load {
+    /// Messages a second through the producer's lanes.
+    #[arg(long, default_value_t = 150.0, value_name = "PER-SECOND")]
+    pub(crate) rate: f64,
+    /// The longest work of a handler, in milliseconds.
+    #[arg(long, default_value_t = 400, value_name = "MILLISECONDS")]
+    pub(crate) work_ms: u64,
+    /// Consumers that the faults are aimed at.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub(crate) consumers: usize,
+    /// Messages that each of them handles at once.
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub(crate) concurrency: usize,
+}
+
+/// See the module.
+pub(crate) struct Fleet {
+    members: Arc<Mutex<Vec<Arc<Member>>>>,
+    server: ServerUrl,
+    folder: PathBuf,
+    programs: PathBuf,
+    supervisor: JoinHandle<()>,
+}
+
+impl Fleet {
+    /// A fleet without processes, on the server of `server`.
+    pub(crate) fn new(server: ServerUrl, folder: &Path) -> anyhow::Result<Self> {
+        let this = std::env::current_exe().context("Cannot find the harness's own program")?;
+        let programs = this.parent().context("a program is in a folder")?.to_owned();
+        let members: Arc<Mutex<Vec<Arc<Member>>>> = Arc::default();
+        let watched = Arc::clone(&members);
+        let supervisor = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SUPERVISION).await;
+                let members = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                for member in members {
+                    match member.supervise() {
+                        Ok(Some(status)) => tracing::info!(
+                            process.actor = %member.actor(), %status,
+                            process.role = member.role().word(), "A process has ended."
+                        ),
+                        Ok(None) => {}
+                        Err(error) => tracing::error!(%error, "A process cannot be started."),
+                    }
+                }
+            }
+        });
+        Ok(Self { members, server, folder: folder.to_owned(), programs, supervisor })
+    }
+
+    /// Starts the processes of an ordinary run.
+    pub(crate) async fn muster(
+        &self,
+        load: Load,
+        quiet: Duration,
+        seed: u64,
+    ) -> anyhow::Result<()> {
+        let hook = Hook::start(&self.folder.join("records")).await?;
+        for _ in 0..2 {
+            self.add_janitor(&[]).await?;
+        }
+        for _ in 0..load.consumers {
+            self.add_recorder(&[WORK, LEDGER, BURST], load.concurrency).await?;
+        }
+        let witness = self.programs.join("chaos").display().to_string();
+        let records = self.folder.join("records").display().to_string();
+        let exec = [
+            "exec",
+            PROGRAM,
+            "--concurrency",
+            "2",
+            "--",
+            &witness,
+            "witness",
+            "--records",
+            &records,
+        ];
+        self.add_consumer(&exec).await?;
+        let url = format!("http://{}/", hook.address);
+        self.add_consumer(&["webhook", HOOK, &url, "--allow", "127.0.0.1"]).await?;
+        let sender = |topic, rate| SenderLoad { topic, rate, work_ms: load.work_ms, quiet, seed };
+        self.add_sender(sender(WORK, load.rate), &[]).await?;
+        self.add_sender(sender(LEDGER, load.rate / 5.0), &["--think-ms", "200"]).await?;
+        self.add_sender(sender(PROGRAM, 4.0), &["--batch", "2"]).await?;
+        self.add_sender(sender(HOOK, 10.0), &["--batch", "4"]).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn add_janitor(
+        &self,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Arc<Member>> {
+        self.add(Role::Janitor, "janitor", Box::new(|_, _| Vec::new()), settings).await
+    }
+
+    async fn add_recorder(
+        &self,
+        topics: &[&str],
+        concurrency: usize,
+    ) -> anyhow::Result<Arc<Member>> {
+        let mut fixed = vec!["record".to_owned(), format!("--concurrency={concurrency}")];
+        fixed.extend(topics.iter().map(|topic| format!("--topic={topic}")));
+        let arguments = move |actor, record: &Path| {
+            let own = [format!("--actor={actor}"), format!("--record={}", record.display())];
+            fixed.iter().cloned().chain(own).collect()
+        };
+        self.add(Role::Recorder, "chaos", Box::new(arguments), &[]).await
+    }
+
+    async fn add_consumer(&self, arguments: &[&str]) -> anyhow::Result<Arc<Member>> {
+        let fixed: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+        self.add(Role::Consumer, "consumer", Box::new(move |_, _| fixed.clone()), &[]).await
+    }
+
+    pub(crate) async fn add_sender(
+        &self,
+        load: SenderLoad,
+        more: &[&str],
+    ) -> anyhow::Result<Arc<Member>> {
+        let mut fixed = vec![
+            "send".to_owned(),
+            format!("--topic={}", load.topic),
+            format!("--rate={}", load.rate),
+            format!("--work-ms={}", load.work_ms),
+            format!("--seed={}", load.seed),
+            format!("--quiet-seconds={}", load.quiet.as_secs()),
+        ];
+        fixed.extend(more.iter().map(|&word| word.to_owned()));
+        let arguments = move |actor, record: &Path| {
+            let own = [format!("--actor={actor}"), format!("--record={}", record.display())];
+            fixed.iter().cloned().chain(own).collect()
+        };
+        self.add(Role::Sender, "chaos", Box::new(arguments), &[]).await
+    }
+
+    async fn add(
+        &self,
+        role: Role,
+        program: &str,
+        arguments: super::member::Arguments,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Arc<Member>> {
+        let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let program = Program {
+            role,
+            path: self.programs.join(program),
+            arguments,
+            settings: settings.collect(),
+        };
+        let member = Arc::new(Member::start(program, &self.server, &self.folder).await?);
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&member));
+        Ok(member)
+    }
+
+    /// Every member of this role.
+    pub(crate) fn all(&self, role: Role) -> Vec<Arc<Member>> {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.iter().filter(|member| member.role() == role).cloned().collect()
+    }
+
+    /// Every member.
+    pub(crate) fn everybody(&self) -> Vec<Arc<Member>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Some member of this role.
+    pub(crate) fn pick(&self, role: Role, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
+        self.all(role).choose(rng).cloned().context("the fleet has no such member")
+    }
+
+    /// Sends members away with TERM and waits until they have ended.
+    pub(crate) async fn dismiss(&self, members: &[Arc<Member>]) -> anyhow::Result<()> {
+        for member in members {
+            member.retire();
+        }
+        let deadline = tokio::time::Instant::now() + ENDING;
+        for member in members {
+            while member.runs() {
+                let patience = tokio::time::Instant::now() < deadline;
+                ensure!(patience, "{} {} does not end", member.role().word(), member.actor());
+                tokio::time::sleep(SUPERVISION).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.supervisor.abort();
+    }
+}
+
+/// What a sender sends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SenderLoad {
+    pub(crate) topic: &'static str,
+    /// Messages a second.
+    pub(crate) rate: f64,
+    pub(crate) work_ms: u64,
+    /// So long every handler ends well at its first try.
+    pub(crate) quiet: Duration,
+    pub(crate) seed: u64,
+}

@@ -1,0 +1,167 @@
+//! One process of the fleet, started again whenever it ends, as a service manager does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use queue_core::connection::ServerUrl;
+use queue_test::proxy::FaultProxy;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::next_actor;
+use crate::record::Record;
+use crate::tag::Actor;
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Sends messages.
+    Sender,
+    /// Handles messages and writes them down.
+    Recorder,
+    /// The product's own `consumer`.
+    Consumer,
+    /// The product's own `janitor`.
+    Janitor,
+}
+
+impl Role {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Sender => "sender",
+            Self::Recorder => "recorder",
+            Self::Consumer => "consumer",
+            Self::Janitor => "janitor",
+        }
+    }
+}
+
+/// How long after its end a process is started again.
+const RESTART: Duration = Duration::from_millis(300);
+
+/// What a process is started with; it is told its number and its record's place.
+pub(crate) type Arguments = Box<dyn Fn(Actor, &Path) -> Vec<String> + Send + Sync>;
+
+/// How a process is started.
+pub(crate) struct Program {
+    pub(crate) role: Role,
+    pub(crate) path: PathBuf,
+    pub(crate) arguments: Arguments,
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+/// A place in the fleet, filled by one process after the other.
+pub(crate) struct Member {
+    program: Program,
+    /// Everything between the process and the server goes through it.
+    pub(crate) proxy: FaultProxy,
+    url: ServerUrl,
+    folder: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    actor: Actor,
+    child: Option<Child>,
+    ended: Instant,
+    retired: bool,
+}
+
+impl Member {
+    pub(crate) async fn start(
+        program: Program,
+        server: &ServerUrl,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let proxy = FaultProxy::start(server).await;
+        let url = proxy.url(server);
+        let state = State { actor: Actor(0), child: None, ended: Instant::now(), retired: false };
+        let member =
+            Self { program, proxy, url, folder: folder.to_owned(), state: Mutex::new(state) };
+        member.launch(&mut member.state())?;
+        Ok(member)
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.program.role
+    }
+
+    /// The process that fills the place now.
+    pub(crate) fn actor(&self) -> Actor {
+        self.state().actor
+    }
+
+    /// Sends a signal; false if no process is there to get it.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        let state = self.state();
+        let Some(child) = &state.child else { return false };
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+    }
+
+    /// Starts the next process if the last one has ended. Returns the status of one that has just
+    /// ended.
+    pub(crate) fn supervise(&self) -> anyhow::Result<Option<std::process::ExitStatus>> {
+        let mut state = self.state();
+        if let Some(child) = &mut state.child {
+            let Some(status) = child.try_wait()? else { return Ok(None) };
+            state.child = None;
+            state.ended = Instant::now();
+            return Ok(Some(status));
+        }
+        if !state.retired && state.ended.elapsed() >= RESTART {
+            self.launch(&mut state)?;
+        }
+        Ok(None)
+    }
+
+    /// Sends the process away with TERM; no other follows.
+    pub(crate) fn retire(&self) {
+        self.state().retired = true;
+        // It may have ended already.
+        self.signal(Signal::TERM);
+    }
+
+    /// Whether a process fills the place.
+    pub(crate) fn runs(&self) -> bool {
+        self.state().child.is_some()
+    }
+
+    fn launch(&self, state: &mut State) -> anyhow::Result<()> {
+        let actor = next_actor();
+        let stem = format!("{actor}-{}", self.program.role.word());
+        let record = self.folder.join("records").join(format!("{stem}.log"));
+        // A process that is killed before it writes anything has a record all the same.
+        drop(Record::open(&record)?);
+        let said = std::fs::File::create(self.folder.join(format!("{stem}.err")))?;
+        let child = Command::new(&self.program.path)
+            .args((self.program.arguments)(actor, &record))
+            .env("QUEUE_URL", self.url.expose())
+            .envs(self.program.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .with_context(|| format!("Cannot start {}", self.program.path.display()))?;
+        state.actor = actor;
+        state.child = Some(child);
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut state = self.state();
+        if let Some(child) = &mut state.child {
+            // It may have ended already.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}

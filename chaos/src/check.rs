@@ -1,0 +1,148 @@
+//! The proof: from the records of all actors alone, what became of every message.
+
+mod history;
+mod message;
+mod rescue;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::record::{Answer, Ended, Enqueued, Moment};
+use crate::tag::Tag;
+use crate::task::Ending;
+use history::History;
+use message::Message;
+pub(crate) use rescue::{RescueTimes, Times};
+
+/// What is in the queue's tables when a run is over. It is used for one thing: to tell a message
+/// that waits for ever, or is dead-lettered, from one that is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    /// Not settled: ready, scheduled or claimed.
+    pub(crate) unsettled: HashMap<Tag, u64>,
+    /// Dead letters, and what each had asked for.
+    pub(crate) dead: HashMap<Tag, Ending>,
+}
+
+/// How a promise was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Breach {
+    /// I1: acknowledged, and neither handled nor a dead letter.
+    Lost,
+    /// I2: handled, but never sent, or rolled back.
+    Phantom,
+    /// I3: a delivery was acked although a later one had begun, or two were acked.
+    WrongAck,
+    /// I3: two handlers had the same delivery.
+    SharedDelivery,
+    /// I6: delivered again before anything was broken.
+    DuplicateInQuiet,
+    /// I7: dead-lettered although it had done nothing wrong.
+    DeadInnocent,
+    /// I8: still not settled.
+    Stuck,
+}
+
+/// One broken promise.
+#[derive(Debug)]
+pub(crate) struct Violation {
+    pub(crate) breach: Breach,
+    pub(crate) tag: Tag,
+    /// Everything that any actor wrote down about the message, and the faults meanwhile.
+    pub(crate) history: String,
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Messages acknowledged.
+    pub(crate) enqueued: usize,
+    /// Messages whose commit had no answer.
+    pub(crate) in_doubt: usize,
+    /// Messages whose effect is complete.
+    pub(crate) handled: usize,
+    /// Dead letters that had asked for it.
+    pub(crate) poisoned: usize,
+    /// Deliveries beyond the first that no handler had asked for.
+    pub(crate) duplicates: usize,
+    /// Settlements that were refused because the claim had been taken back.
+    pub(crate) fenced: usize,
+    /// Strikes by name, in the order of their first.
+    pub(crate) strikes: Vec<(String, usize)>,
+    pub(crate) rescue: RescueTimes,
+    pub(crate) violations: Vec<Violation>,
+}
+
+impl Findings {
+    pub(crate) fn is_sound(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    pub(crate) fn count(&self, breach: Breach) -> usize {
+        self.violations.iter().filter(|violation| violation.breach == breach).count()
+    }
+}
+
+/// Reads every record in `folder` and checks.
+pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Findings> {
+    let history = History::read(folder)?;
+    let quiet_end = history.phase("faults");
+    let mut findings = Findings {
+        rescue: rescue::times(&history),
+        strikes: history.strikes(),
+        ..Findings::default()
+    };
+    let unseen = Message::default();
+    let known = leftovers.unsettled.keys().chain(leftovers.dead.keys());
+    let strangers =
+        known.filter(|tag| !history.messages.contains_key(tag)).map(|tag| (tag, &unseen));
+    for (&tag, message) in history.messages.iter().chain(strangers) {
+        count(&mut findings, tag, message, leftovers);
+        for breach in breaches(tag, message, leftovers, quiet_end) {
+            let history = history.of(tag);
+            findings.violations.push(Violation { breach, tag, history });
+        }
+    }
+    findings.violations.sort_by_key(|violation| violation.tag);
+    Ok(findings)
+}
+
+fn count(findings: &mut Findings, tag: Tag, message: &Message, leftovers: &Leftovers) {
+    match message.outcome() {
+        Enqueued::Stored => findings.enqueued += 1,
+        Enqueued::InDoubt => findings.in_doubt += 1,
+        Enqueued::NotStored => {}
+    }
+    findings.handled += usize::from(message.is_done());
+    findings.poisoned += usize::from(leftovers.dead.get(&tag) == Some(&Ending::Poison));
+    findings.duplicates += message.unasked().count();
+    findings.fenced += message.settled.iter().filter(|s| s.answer == Answer::Fenced).count();
+}
+
+fn breaches(
+    tag: Tag,
+    message: &Message,
+    leftovers: &Leftovers,
+    quiet_end: Option<Moment>,
+) -> Vec<Breach> {
+    let unsettled = leftovers.unsettled.contains_key(&tag);
+    let dead = leftovers.dead.get(&tag);
+    let acknowledged = message.outcome() == Enqueued::Stored;
+    let in_quiet = |at: Moment| quiet_end.is_none_or(|end| at < end);
+    let exists = unsettled || dead.is_some() || !message.starts.is_empty();
+    let broken = [
+        (Breach::Lost, acknowledged && !message.is_done() && !unsettled && dead.is_none()),
+        (Breach::Phantom, exists && message.outcome() == Enqueued::NotStored),
+        (Breach::WrongAck, message.has_wrong_ack() || message.is_done_and(dead.is_some())),
+        (Breach::SharedDelivery, message.shares_a_delivery()),
+        (Breach::DuplicateInQuiet, message.unasked().any(in_quiet)),
+        (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
+        (Breach::Stuck, unsettled),
+    ];
+    broken.into_iter().filter(|(_, is)| *is).map(|(breach, _)| breach).collect()
+}
+
+/// Whether a handler asked for another delivery.
+fn asks_for_another(ended: Ended) -> bool {
+    ended != Ended::Done
+}

@@ -1,0 +1,88 @@
+//! What all actors together saw of one message.
+
+use std::collections::HashSet;
+
+use super::asks_for_another;
+use crate::record::{Answer, Ended, Enqueued, Moment};
+use crate::tag::Actor;
+
+/// A handler began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    pub(super) at: Moment,
+    pub(super) actor: Actor,
+    pub(super) delivery_no: u32,
+}
+
+/// A consumer was told what became of a delivery.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settled {
+    pub(super) at: Moment,
+    pub(super) actor: Actor,
+    pub(super) delivery_no: u32,
+    pub(super) ack: bool,
+    pub(super) answer: Answer,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    pub(super) invoked: bool,
+    pub(super) outcome: Option<Enqueued>,
+    pub(super) starts: Vec<Start>,
+    pub(super) ends: Vec<(u32, Ended)>,
+    pub(super) settled: Vec<Settled>,
+}
+
+impl Message {
+    /// A sender that was killed never learned it.
+    pub(super) fn outcome(&self) -> Enqueued {
+        match (self.invoked, self.outcome) {
+            (true, Some(outcome)) => outcome,
+            (true, None) => Enqueued::InDoubt,
+            (false, _) => Enqueued::NotStored,
+        }
+    }
+
+    /// Whether its effect is complete.
+    pub(super) fn is_done(&self) -> bool {
+        self.ends.iter().any(|(_, ended)| *ended == Ended::Done)
+    }
+
+    /// Whether it was acked, and `also`.
+    pub(super) fn is_done_and(&self, also: bool) -> bool {
+        also && self.acks().next().is_some()
+    }
+
+    fn acks(&self) -> impl Iterator<Item = &Settled> {
+        self.settled.iter().filter(|settled| settled.ack && settled.answer == Answer::Settled)
+    }
+
+    /// An ack removes the row: nobody can have claimed it after that delivery.
+    pub(super) fn has_wrong_ack(&self) -> bool {
+        let latest = self.starts.iter().map(|start| start.delivery_no).max().unwrap_or(0);
+        self.acks().count() > 1 || self.acks().any(|ack| ack.delivery_no < latest)
+    }
+
+    /// `(message, delivery number)` is a token: two owners never have the same.
+    pub(super) fn shares_a_delivery(&self) -> bool {
+        let mut seen = HashSet::new();
+        !self.starts.iter().all(|start| seen.insert(start.delivery_no))
+    }
+
+    /// When deliveries began that nobody had asked for: beyond the first, and the one before had
+    /// not ended in a retry or a release.
+    pub(super) fn unasked(&self) -> impl Iterator<Item = Moment> {
+        let mut starts = self.starts.clone();
+        starts.sort_by_key(|start| start.delivery_no);
+        let asked = |delivery_no: u32| {
+            self.ends.iter().any(|(no, ended)| *no == delivery_no && asks_for_another(*ended))
+        };
+        let unasked: Vec<Moment> = starts
+            .windows(2)
+            .filter(|pair| !asked(pair[0].delivery_no))
+            .map(|pair| pair[1].at)
+            .collect();
+        unasked.into_iter()
+    }
+}

@@ -1,0 +1,81 @@
+//! How long the messages of a consumer that was hit waited for another to begin them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::history::History;
+use super::message::Message;
+use crate::record::{Hit, Moment};
+use crate::schedule::CALM;
+use crate::tag::Actor;
+
+/// By what was done to the consumer; one time a message.
+#[derive(Debug, Default)]
+pub(crate) struct RescueTimes {
+    pub(crate) killed: Times,
+    pub(crate) frozen: Times,
+}
+
+/// Times, shortest first.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) sorted: Vec<Duration>,
+    /// How many consumers were hit.
+    pub(crate) hits: usize,
+}
+
+impl Times {
+    /// The time that this part of the messages took at most; `None` if there was none.
+    pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
+        let last = self.sorted.len().checked_sub(1)?;
+        self.sorted.get((last * percent).div_ceil(100)).copied()
+    }
+}
+
+/// Only of hits with no other fault within the calm.
+pub(super) fn times(history: &History) -> RescueTimes {
+    let mut times = RescueTimes::default();
+    let mut alone: HashMap<Actor, (Moment, Hit)> = HashMap::new();
+    for &(at, actor, how) in &history.hits {
+        if is_alone(history, at) {
+            alone.insert(actor, (at, how));
+            match how {
+                Hit::Killed => times.killed.hits += 1,
+                Hit::Frozen => times.frozen.hits += 1,
+            }
+        }
+    }
+    for message in history.messages.values() {
+        for start in &message.starts {
+            let Some(&(at, how)) = alone.get(&start.actor) else { continue };
+            if start.at < at && !is_settled(message, start.actor, start.delivery_no, at) {
+                let next = message.starts.iter().filter(|next| {
+                    next.actor != start.actor && next.delivery_no > start.delivery_no
+                });
+                // Without another delivery the settlement was committed just before the hit.
+                if let Some(next) = next.map(|next| next.at).min() {
+                    match how {
+                        Hit::Killed => times.killed.sorted.push(next.since(at)),
+                        Hit::Frozen => times.frozen.sorted.push(next.since(at)),
+                    }
+                }
+            }
+        }
+    }
+    times.killed.sorted.sort();
+    times.frozen.sorted.sort();
+    times
+}
+
+fn is_alone(history: &History, at: Moment) -> bool {
+    let near = |strike: &&super::history::Strike| {
+        strike.from.0 <= at.0 + CALM && strike.to.0 + CALM >= at.0
+    };
+    history.strikes.iter().filter(near).count() <= 1
+}
+
+fn is_settled(message: &Message, actor: Actor, delivery_no: u32, before: Moment) -> bool {
+    message.settled.iter().any(|settled| {
+        settled.actor == actor && settled.delivery_no == delivery_no && settled.at < before
+    })
+}

@@ -1,0 +1,77 @@
+//! Processes are killed, frozen and stopped.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rustix::process::Signal;
+
+use crate::arena::{Arena, LEDGER, Role, WORK};
+use crate::record::{Event, Hit};
+use crate::task::{Ending, Task};
+
+/// Longer than the lease (10 s), the grace and a sweep.
+const BEYOND_LEASE: Duration = Duration::from_secs(13);
+
+pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    let actor = victim.actor().0;
+    if victim.signal(Signal::KILL) {
+        arena.record.note(&Event::Hit { actor, how: Hit::Killed })?;
+    }
+    Ok(())
+}
+
+pub(super) async fn freeze_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    let actor = victim.actor().0;
+    if victim.signal(Signal::STOP) {
+        arena.record.note(&Event::Hit { actor, how: Hit::Frozen })?;
+        tokio::time::sleep(BEYOND_LEASE).await;
+        victim.signal(Signal::CONT);
+    }
+    Ok(())
+}
+
+pub(super) async fn kill_producer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    arena.fleet.pick(Role::Sender, rng)?.signal(Signal::KILL);
+    Ok(())
+}
+
+pub(super) async fn stop_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    victim.signal(Signal::TERM);
+    if rng.random_ratio(1, 3) {
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..300))).await;
+        victim.signal(Signal::TERM);
+    }
+    Ok(())
+}
+
+pub(super) async fn kill_janitor(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    arena.fleet.pick(Role::Janitor, rng)?.signal(Signal::KILL);
+    Ok(())
+}
+
+/// For a moment between a read and a write, or beyond the janitor's own lease.
+pub(super) async fn freeze_janitor(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = arena.fleet.pick(Role::Janitor, rng)?;
+    if victim.signal(Signal::STOP) {
+        let long = rng.random_ratio(1, 4);
+        let millis = if long { 12_000 } else { rng.random_range(100..2_000) };
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        victim.signal(Signal::CONT);
+    }
+    Ok(())
+}
+
+pub(super) async fn abort_before_ack(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let topic = if rng.random() { WORK } else { LEDGER };
+    arena.send(topic, Task { work_ms: 20, ending: Ending::AbortOnce }).await?;
+    Ok(())
+}
+
+pub(super) async fn poison(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
+    arena.send(WORK, Task { work_ms: 0, ending: Ending::Poison }).await?;
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! `chaos`: breaks a fleet of real processes on a real server, and proves from what each of them
+//! wrote down that nothing was lost. Run it by `ops/chaos`, which starts the server.
+
+mod actor;
+mod arena;
+mod check;
+mod fault;
+mod record;
+mod report;
+mod run;
+mod schedule;
+mod tag;
+mod task;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::{Parser, Subcommand};
+use queue_core::connection::ServerUrl;
+use queue_service::args::{self, ServiceArgs};
+use queue_service::{logging, process};
+
+use crate::actor::{recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs};
+use crate::arena::{Arena, Load, Server, ServerKind};
+use crate::fault::Fault;
+use crate::run::{Plan, QUIET};
+
+/// Breaks a fleet of real processes on a real server and checks that nothing is lost.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// One run: a quiet phase, faults, and the proof.
+    Run(RunArgs),
+    /// Show the faults.
+    Faults,
+    /// A process of a run that sends.
+    #[command(hide = true)]
+    Send(SenderArgs),
+    /// A process of a run that consumes and records.
+    #[command(hide = true)]
+    Record(RecorderArgs),
+    /// The program that a consumer of a run executes.
+    #[command(hide = true)]
+    Witness(WitnessArgs),
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// How long: the quiet phase (20 s) and the faults; the proof comes after it.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// What happens when; the same seed gives the same schedule. Drawn if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only these faults, separated by commas; `chaos faults` shows them all.
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<String>,
+    #[command(flatten)]
+    load: Load,
+    /// The folder with `dev-server`.
+    #[arg(long)]
+    ops: PathBuf,
+    /// The product of the server.
+    #[arg(long, env = "QUEUE_SERVER_KIND")]
+    server: ServerKind,
+    /// The name that the server has with `dev-server`.
+    #[arg(long, env = "QUEUE_SERVER_NAME")]
+    server_name: String,
+    /// The server's URL, as root.
+    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    url: ServerUrl,
+    /// Where the records are kept after the run; without it they are only kept of a run that
+    /// failed.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+fn main() -> ExitCode {
+    let arguments: Arguments = args::parse();
+    match arguments.command {
+        Command::Run(args) => process::run(|| run_once(args)),
+        Command::Faults => process::run(|| async {
+            report::faults()?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Send(args) => process::run(|| actor::sender::run(args)),
+        Command::Record(args) => process::run(|| actor::recorder::run(args)),
+        Command::Witness(args) => process::run(|| async move { actor::witness::run(&args) }),
+    }
+}
+
+async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
+    logging::init(&args.service);
+    let time = Duration::from_secs(args.seconds);
+    ensure!(time > QUIET, "--seconds is more than the quiet phase's {}", QUIET.as_secs());
+    let plan = Plan {
+        seed: args.seed.unwrap_or_else(rand::random),
+        time,
+        faults: Fault::named(&args.faults)?,
+        load: args.load,
+    };
+    let server = Server { ops: args.ops, kind: args.server, name: args.server_name };
+    let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
+    let arena = Arena::prepare(server, args.url, folder.path()).await?;
+    let drained = run::run(&arena, &plan).await;
+    if let Err(error) = &drained {
+        tracing::error!(seed = plan.seed, %error, "The run itself failed.");
+    }
+    let leftovers = arena.leftovers().await?;
+    let drained = drained?;
+    let findings = check::check(&arena.folder().join("records"), &leftovers)?;
+    let sound = findings.is_sound() && drained;
+    report::show(&plan, args.server, &findings)?;
+    drop(arena);
+    let kept = args
+        .keep
+        .or_else(|| (!sound).then(|| PathBuf::from(format!("target/chaos-{}", plan.seed))));
+    if let Some(kept) = kept {
+        report::keep(folder.path(), &kept)?;
+    }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

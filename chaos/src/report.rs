@@ -1,0 +1,146 @@
+//! What a run came to, as a table for people and one line of JSON for programs.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use comfy_table::{Table, presets::NOTHING};
+use serde_json::{Value, json};
+
+use crate::arena::ServerKind;
+use crate::check::{Breach, Findings, RescueTimes, Times};
+use crate::fault::{CATALOGUE, Setting};
+use crate::run::Plan;
+
+/// How many broken promises are shown with their history; the records have them all.
+const SHOWN: usize = 3;
+
+/// Shows every fault.
+pub(crate) fn faults() -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["fault", "matrix", "when", "what happens"]);
+    for fault in CATALOGUE {
+        let when = match fault.setting {
+            Setting::Alone => "alone, measured",
+            Setting::Storm => "with others",
+            Setting::OnDemand => "by name only",
+        };
+        table.add_row([fault.name, fault.rows, when, fault.what]);
+    }
+    writeln!(std::io::stdout(), "{table}").context("Cannot write to standard output")
+}
+
+/// Shows the outcome of a run.
+pub(crate) fn show(plan: &Plan, server: ServerKind, findings: &Findings) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{} for {} s, seed {}", server.word(), plan.time.as_secs(), plan.seed)?;
+    let strikes = findings.strikes.iter().map(|(fault, n)| format!("{fault} {n}"));
+    writeln!(out, "faults: {}", strikes.collect::<Vec<_>>().join(", "))?;
+    writeln!(out, "{}", table(findings))?;
+    for violation in findings.violations.iter().take(SHOWN) {
+        let (breach, tag) = (violation.breach, violation.tag);
+        writeln!(out, "{breach:?}: message {tag}, seed {}\n{}", plan.seed, violation.history)?;
+    }
+    if findings.violations.len() > SHOWN {
+        writeln!(out, "and {} more broken promises", findings.violations.len() - SHOWN)?;
+    }
+    writeln!(out, "{}", json(plan, server, findings))?;
+    Ok(())
+}
+
+fn table(findings: &Findings) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["promise", "must be", "is"]);
+    let mut row = |what: &str, bar: &str, is: String| {
+        table.add_row([what, bar, &is]);
+    };
+    row("messages acknowledged", "", findings.enqueued.to_string());
+    row("in doubt: a commit without an answer", "", findings.in_doubt.to_string());
+    row("handled to the end", "", findings.handled.to_string());
+    row("dead-lettered, as they had asked for", "", findings.poisoned.to_string());
+    let must = [
+        (Breach::Lost, "acknowledged and lost (I1)"),
+        (Breach::Phantom, "delivered but never committed (I2)"),
+        (Breach::WrongAck, "wrong acks (I3)"),
+        (Breach::SharedDelivery, "two owners of one delivery (I3)"),
+        (Breach::DuplicateInQuiet, "delivered again in the quiet phase (I6)"),
+        (Breach::DeadInnocent, "innocents dead-lettered (I7)"),
+        (Breach::Stuck, "stuck after the faults ended (I8)"),
+    ];
+    for (breach, what) in must {
+        row(what, "0", findings.count(breach).to_string());
+    }
+    row("delivered again under faults", "", findings.duplicates.to_string());
+    row("settlements of fenced owners, refused", "", findings.fenced.to_string());
+    let RescueTimes { killed, frozen } = &findings.rescue;
+    for (what, times) in [("kill -9", killed), ("freeze or silent cut", frozen)] {
+        let shown = |percent| times.percentile(percent).map_or("-".to_owned(), seconds);
+        let text = format!(
+            "p50 {}, p99 {} ({} messages of {} consumers)",
+            shown(50),
+            shown(99),
+            times.sorted.len(),
+            times.hits
+        );
+        row(&format!("running again after {what}"), "", text);
+    }
+    table
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn json(plan: &Plan, server: ServerKind, findings: &Findings) -> Value {
+    let millis = |time: Option<Duration>| {
+        time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    };
+    let times = |times: &Times| {
+        json!({
+            "n": times.sorted.len(),
+            "p50": millis(times.percentile(50)),
+            "p99": millis(times.percentile(99)),
+        })
+    };
+    json!({
+        "server": server.word(),
+        "seed": plan.seed,
+        "enqueued": findings.enqueued,
+        "lost": findings.count(Breach::Lost),
+        "phantom": findings.count(Breach::Phantom),
+        "duplicates": findings.duplicates,
+        "duplicates_in_quiet": findings.count(Breach::DuplicateInQuiet),
+        "wrong_acks": findings.count(Breach::WrongAck) + findings.count(Breach::SharedDelivery),
+        "fenced": findings.fenced,
+        "dead_innocents": findings.count(Breach::DeadInnocent),
+        "rescue_ms": {
+            "killed": times(&findings.rescue.killed),
+            "frozen": times(&findings.rescue.frozen),
+        },
+        "stuck": findings.count(Breach::Stuck),
+    })
+}
+
+/// Copies the records and what the processes said to where somebody can look at them.
+pub(crate) fn keep(folder: &Path, kept: &Path) -> anyhow::Result<()> {
+    copy(folder, kept).with_context(|| format!("Cannot keep the records in {}", kept.display()))?;
+    writeln!(std::io::stderr(), "chaos: the records are in {}", kept.display())?;
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! A run: a quiet phase, a phase under faults, a phase in which everything must come to its end.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::future::try_join_all;
+use indicatif::{ProgressBar, ProgressStyle};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::Instant;
+
+use crate::arena::{Arena, Load, Role};
+use crate::fault::Fault;
+use crate::record::Event;
+use crate::schedule::{self, CALM, Step};
+
+/// In this time nothing is broken, and nothing may be delivered twice.
+pub(crate) const QUIET: Duration = Duration::from_secs(20);
+
+/// How long after the last fault everything must have been handled: a lease, a grace, retries, and
+/// the backlog.
+const LIVENESS: Duration = Duration::from_secs(180);
+
+/// What is run.
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Quiet and faults together.
+    pub(crate) time: Duration,
+    pub(crate) faults: Vec<&'static Fault>,
+    pub(crate) load: Load,
+}
+
+/// Runs it; whether everything came to its end in time.
+pub(crate) async fn run(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
+    let mut rng = SmallRng::seed_from_u64(plan.seed);
+    let bar = progress(plan);
+    phase(arena, &bar, "quiet")?;
+    arena.fleet.muster(plan.load, QUIET, rng.random()).await?;
+    tick(&bar, Instant::now() + QUIET).await;
+    phase(arena, &bar, "faults")?;
+    strike(arena, plan, &bar, &mut rng).await?;
+    phase(arena, &bar, "liveness")?;
+    let drained = settle_down(arena).await;
+    bar.finish_and_clear();
+    drained
+}
+
+async fn strike(
+    arena: &Arena,
+    plan: &Plan,
+    bar: &ProgressBar,
+    rng: &mut SmallRng,
+) -> anyhow::Result<()> {
+    let time = plan.time.saturating_sub(QUIET);
+    let end = Instant::now() + time;
+    for step in schedule::draw(&plan.faults, time, rng) {
+        if Instant::now() + CALM > end {
+            break;
+        }
+        match step {
+            Step::Alone(fault) => {
+                bar.set_message(fault.name);
+                let mut own = SmallRng::seed_from_u64(rng.random());
+                fault.strike(arena, &mut own).await.with_context(|| fault.name)?;
+            }
+            Step::Storm(storm) => {
+                bar.set_message("storm");
+                let mut at = Duration::ZERO;
+                let strikes = storm.into_iter().map(|(wait, fault)| {
+                    at += wait;
+                    let (at, mut own) = (at, SmallRng::seed_from_u64(rng.random()));
+                    async move {
+                        tokio::time::sleep(at).await;
+                        fault.strike(arena, &mut own).await.with_context(|| fault.name)
+                    }
+                });
+                try_join_all(strikes.collect::<Vec<_>>()).await?;
+            }
+        }
+        tick(bar, Instant::now() + CALM).await;
+    }
+    tick(bar, end).await;
+    Ok(())
+}
+
+/// No more faults: the senders finish, the backlog is handled, the fleet stops in order.
+async fn settle_down(arena: &Arena) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + LIVENESS;
+    arena.fleet.dismiss(&arena.fleet.all(Role::Sender)).await?;
+    let mut drained = false;
+    while !drained && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        drained = arena.is_drained().await?;
+    }
+    arena.fleet.dismiss(&arena.fleet.everybody()).await?;
+    Ok(drained)
+}
+
+fn phase(arena: &Arena, bar: &ProgressBar, name: &'static str) -> anyhow::Result<()> {
+    bar.set_message(name);
+    arena.record.note(&Event::Phase { name: name.to_owned() })?;
+    Ok(())
+}
+
+fn progress(plan: &Plan) -> ProgressBar {
+    let bar = ProgressBar::new(plan.time.as_secs());
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {len} s  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Waits, and moves the bar.
+async fn tick(bar: &ProgressBar, until: Instant) {
+    while Instant::now() < until {
+        tokio::time::sleep((until - Instant::now()).min(Duration::from_secs(1))).await;
+        bar.set_position(bar.elapsed().as_secs());
+    }
+}

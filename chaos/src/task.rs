@@ -1,0 +1,46 @@
+//! What a message of a run asks its handler to do.
+
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// The body of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// How long the handler works, in milliseconds.
+    pub(crate) work_ms: u64,
+    /// How it ends.
+    pub(crate) ending: Ending,
+}
+
+/// How the handler ends. Whatever is not [`Ending::Poison`] ends well at the latest the second
+/// time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Ending {
+    /// It succeeds.
+    Ack,
+    /// It fails the first time.
+    RetryOnce,
+    /// It gives the message back the first time.
+    ReleaseOnce,
+    /// It panics the first time.
+    PanicOnce,
+    /// It takes its process down the first time, between its effect and the ack (F2).
+    AbortOnce,
+    /// It takes its process down every time (F20).
+    Poison,
+}
+
+impl Task {
+    /// A task that ends well, now and then at the second try. `quiet`: at the first.
+    pub(crate) fn random(rng: &mut impl Rng, longest_ms: u64, quiet: bool) -> Self {
+        let ending = match rng.random_range(0..1000) {
+            _ if quiet => Ending::Ack,
+            0..20 => Ending::RetryOnce,
+            20..30 => Ending::ReleaseOnce,
+            30..33 => Ending::PanicOnce,
+            _ => Ending::Ack,
+        };
+        Self { work_ms: rng.random_range(0..=longest_ms), ending }
+    }
+}

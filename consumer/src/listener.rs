@@ -1,0 +1,45 @@
+use std::fmt;
+use std::sync::Arc;
+
+use queue_core::message::{DeliveryNo, Settlement};
+use queue_core::worker::SettleOutcome;
+use queue_core::{Error, MsgId, TopicName};
+
+/// What became of one delivery: what its handler decided, and what the database made of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SettledDelivery<'a> {
+    /// The topic.
+    pub topic: &'a TopicName,
+    /// The message.
+    pub msg_id: MsgId,
+    /// With the message id, the token of this delivery.
+    pub delivery_no: DeliveryNo,
+    /// What was to become of it.
+    pub settlement: &'a Settlement,
+    /// What settling it came to. An error: the worker was declared dead or stopped before it had
+    /// an answer, so the delivery will most likely be handled again elsewhere.
+    pub outcome: Result<SettleOutcome, &'a Error>,
+}
+
+/// A function that is told what became of each delivery, for audit logs and tests. It is called
+/// between database calls and should return at once.
+#[derive(Clone)]
+pub struct SettledListener(Arc<dyn Fn(SettledDelivery<'_>) + Send + Sync>);
+
+impl SettledListener {
+    /// Takes the function.
+    pub fn new(listener: impl Fn(SettledDelivery<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+
+    pub(crate) fn tell(&self, settled: SettledDelivery<'_>) {
+        (self.0)(settled);
+    }
+}
+
+impl fmt::Debug for SettledListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SettledListener")
+    }
+}

@@ -1,0 +1,74 @@
+use std::fmt;
+
+use diesel::mysql::Mysql;
+use diesel::{QueryResult, QueryableByName};
+use diesel_async::AsyncMysqlConnection;
+
+use super::{Connection, HostNo, ServerUrl, SessionKind, Wanted, connect_to};
+use crate::error::Result;
+#[cfg(feature = "simulation")]
+use crate::simulation::{self, StandIn};
+use crate::store::Statement;
+
+/// What a [`Session`](super::Session) holds: a connection to a server, or to the model of one in a
+/// simulation.
+#[non_exhaustive]
+pub enum Link {
+    /// To a server.
+    Server(AsyncMysqlConnection),
+    /// To the model.
+    #[cfg(feature = "simulation")]
+    Model(Box<dyn StandIn>),
+}
+
+impl Link {
+    /// Opens a connection to a server that will do; see [`connect()`](super::connect()).
+    pub(super) async fn open(
+        url: &ServerUrl,
+        kind: SessionKind,
+        wanted: Wanted,
+    ) -> Result<(Self, HostNo)> {
+        #[cfg(feature = "simulation")]
+        if let Some(opening) = simulation::connect(url) {
+            let conn = super::connect::set_up_stand_in(url, kind, opening).await?;
+            return Ok((Self::Model(conn), HostNo::FIRST));
+        }
+        let (conn, host) = connect_to(url, kind, wanted).await?;
+        Ok((Self::Server(conn), host))
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+impl Connection for Link {
+    async fn execute(&mut self, statement: Statement<'_>) -> QueryResult<usize> {
+        match self {
+            Self::Server(conn) => conn.execute(statement).await,
+            #[cfg(feature = "simulation")]
+            Self::Model(conn) => simulation::execute(conn.as_mut(), &statement).await,
+        }
+    }
+
+    async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
+    where
+        T: QueryableByName<Mysql> + Send + 'static,
+    {
+        match self {
+            Self::Server(conn) => conn.load(statement).await,
+            #[cfg(feature = "simulation")]
+            Self::Model(conn) => simulation::load(conn.as_mut(), &statement).await,
+        }
+    }
+
+    async fn batch(&mut self, sql: &str) -> QueryResult<()> {
+        match self {
+            Self::Server(conn) => conn.batch(sql).await,
+            #[cfg(feature = "simulation")]
+            Self::Model(conn) => simulation::batch(conn.as_mut(), sql).await,
+        }
+    }
+}
