@@ -62,7 +62,7 @@ rejoin() {
   place_options "$instance"
   node_options
   "${server[@]}" "${place[@]}" "${common_options[@]}" "${options[@]}" --wsrep-recover \
-    --log-error="$instance/recovery.log" >/dev/null 2>&1 || die "node $node has no position; see $instance/recovery.log"
+    --skip-networking --socket="$instance/recovery.sock" --log-error="$instance/recovery.log" >/dev/null 2>&1 || die "node $node has no position; see $instance/recovery.log"
   position=$(sed -n 's/.*Recovered position: *//p' "$instance/recovery.log" | tail -n 1)
   [ -n "$position" ] || die "node $node has no position; see $instance/recovery.log"
   options+=(--wsrep-start-position="$position")
