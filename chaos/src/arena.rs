@@ -60,7 +60,8 @@ pub(crate) fn next_actor() -> Actor {
 
 /// See the module.
 pub(crate) struct Arena {
-    pub(crate) server: Server,
+    /// What is killed and frozen, unless it is a cluster.
+    server: Option<Server>,
     pub(crate) fleet: Fleet,
     /// What the harness does and sends.
     pub(crate) record: Record,
@@ -75,7 +76,7 @@ pub(crate) struct Arena {
 impl Arena {
     /// Makes the queue's tables, the topics and the application's account on `server`.
     pub(crate) async fn prepare(
-        server: Server,
+        server: Option<Server>,
         root: ServerUrl,
         folder: &Path,
     ) -> anyhow::Result<Self> {
@@ -111,6 +112,11 @@ impl Arena {
             next: AtomicU64::new(0),
             sending: Mutex::new(()),
         })
+    }
+
+    /// The one server of this run.
+    pub(crate) fn server(&self) -> anyhow::Result<&Server> {
+        self.server.as_ref().context("this fault is not for a cluster")
     }
 
     /// The folder of this run: `records/` and what the processes said.
@@ -198,6 +204,5 @@ pub(crate) fn account_url(
     user: &str,
     password: &str,
 ) -> anyhow::Result<ServerUrl> {
-    let (_, place) = url.expose().rsplit_once('@').context("the URL has an account")?;
-    Ok(ServerUrl::new(&format!("mysql://{user}:{password}@{place}"))?)
+    Ok(url.with_account(user, password)?)
 }

@@ -63,6 +63,13 @@ takes_writes() { [ "$(ask "$1" "SELECT @@read_only" 2>/dev/null)" = 0 ]; }
 
 describe() { if takes_writes "$1"; then echo primary; else echo replica; fi; }
 
+cut_off() {
+  local number
+  for number in "${nodes[@]}"; do
+    ! node_alive "$number" || takes_writes "$number" || ask "$number" "STOP SLAVE IO_THREAD"
+  done
+}
+
 # First everything that arrived is applied: it may have been acknowledged.
 promote() {
   local number

@@ -48,12 +48,12 @@ impl History {
         match event {
             Event::Invoke { first, n } => {
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).invoked = true;
+                    self.message(Tag { seq, ..first }).invoked = Some(at);
                 }
             }
             Event::Enqueue { first, n, outcome } => {
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).outcome = Some(outcome);
+                    self.message(Tag { seq, ..first }).outcome = Some((at, outcome));
                 }
             }
             Event::Start { tag, delivery_no } => {
