@@ -71,9 +71,11 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         judge(&stage);
         drop(entered);
         let recorder = stage.recorder.borrow();
-        let verdict = recorder
-            .verdict()
-            .map(|(id, what, events)| format!("message {id}: {what}\n  {}", events.join("\n  ")));
+        assert!(!server.broken.get(), "the model met what it does not know in seed {seed}");
+        let verdict = recorder.verdict().map(|(id, what, events)| {
+            let (events, changes) = (events.join("\n  "), stage.changes(id).join("\n  "));
+            format!("message {id}: {what}\n  {events}\nits rows:\n  {changes}")
+        });
         Played {
             trace: server.trace_hash(),
             violation: verdict,

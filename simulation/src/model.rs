@@ -8,6 +8,6 @@ mod run;
 mod table;
 mod value;
 
-pub(crate) use self::engine::{Change, Engine, Facts, Outcome, Wait};
+pub(crate) use self::engine::{Engine, Facts, Outcome, Wait};
 pub(crate) use self::locks::Failure;
-pub(crate) use self::value::Value;
+pub(crate) use self::value::{Row, Value};

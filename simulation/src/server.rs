@@ -62,6 +62,17 @@ pub(crate) struct Server {
     rule: Option<Rule>,
     parsed: RefCell<HashMap<String, Rc<Statement>>>,
     pub(crate) log: RefCell<Option<Vec<String>>>,
+    /// The model met what it does not know.
+    pub(crate) broken: Cell<bool>,
+}
+
+/// Sees a panic of the model, which would end nothing but a task.
+struct Witness<'a>(&'a Server);
+
+impl Drop for Witness<'_> {
+    fn drop(&mut self) {
+        self.0.broken.set(self.0.broken.get() || std::thread::panicking());
+    }
 }
 
 impl Server {
@@ -84,6 +95,7 @@ impl Server {
             rule,
             parsed: RefCell::default(),
             log: RefCell::default(),
+            broken: Cell::new(false),
         })
     }
 
@@ -160,6 +172,7 @@ impl Server {
         if let Some(known) = self.parsed.borrow().get(text) {
             return Rc::clone(known);
         }
+        let _witness = Witness(self);
         let changed = self.rule.and_then(|rule| rule.rewrite(text));
         let statement = Rc::new(parse(changed.as_deref().unwrap_or(text)));
         self.parsed.borrow_mut().insert(text.to_owned(), Rc::clone(&statement));
@@ -168,6 +181,7 @@ impl Server {
 
     /// Sets the engine's clock, lets it act, and tells those whom it concerns.
     pub(crate) fn act<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
+        let _witness = Witness(self);
         let mut engine = self.engine.borrow_mut();
         let running = Instant::now() - self.origin;
         engine.facts.now = EPOCH + running.as_micros() as i64 + self.skew.get();

@@ -6,7 +6,7 @@ mod parser;
 mod tables;
 
 pub(crate) use self::parser::parse;
-pub(crate) use self::tables::{Column, Definition, Kind, definitions};
+pub(crate) use self::tables::{Definition, definitions};
 
 /// A value, a column or a computation.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use queue_core::{Error, NewMessage, Priority, TopicName};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::model::Value;
+use crate::model::{Row, Value};
 use crate::recorder::{Place, Recorder};
 use crate::rules::Rule;
 use crate::server::{Connect, Server};
@@ -60,8 +60,6 @@ pub(crate) struct Stage {
     /// The faults are over: what is sent now is handled once.
     pub(crate) strict: Cell<bool>,
     messages: Cell<u32>,
-    /// Whether handlers stop their consumers now and then.
-    pub(crate) ending: Cell<bool>,
 }
 
 impl Stage {
@@ -81,7 +79,6 @@ impl Stage {
             connects,
             crashes,
             messages: Cell::new(0),
-            ending: Cell::new(false),
         })
     }
 
@@ -139,6 +136,39 @@ impl Stage {
             }
         }
         places
+    }
+
+    /// Every committed change of a message's rows.
+    pub(crate) fn changes(&self, id: MsgId) -> Vec<String> {
+        let engine = self.server.engine.borrow();
+        let bytes = Value::bytes(id.as_bytes());
+        let changes = engine.changes.iter().filter_map(|change| {
+            let definition = &engine.tables[change.table].definition;
+            let place = definition.place("msg_id")?;
+            let is_its = |row: &Option<Row>| row.as_ref().is_some_and(|row| row[place] == bytes);
+            let show = |row: &Option<Row>| match row {
+                Some(row) => ["priority", "id", "worker_id", "claim_no", "delivery_no", "crashes"]
+                    .iter()
+                    .filter_map(|name| {
+                        Some(format!("{name} {}", row[definition.place(name)?].number()))
+                    })
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                None => "nothing".to_owned(),
+            };
+            (is_its(&change.before) || is_its(&change.after)).then(|| {
+                let at = change.at % 3_600_000_000;
+                format!(
+                    "{:>8.3} conn {}: {}: {} -> {}",
+                    at as f64 / 1e6,
+                    change.session,
+                    definition.name,
+                    show(&change.before),
+                    show(&change.after)
+                )
+            })
+        });
+        changes.collect()
     }
 
     /// Committed rows of a table.

@@ -178,6 +178,12 @@ fn function(
         ("CONCAT", values) => {
             Value::bytes(&values.iter().flat_map(Value::text).collect::<Vec<_>>())
         }
+        ("CHAR_LENGTH", [value]) => Value::Number(value.text().len() as i128),
+        ("SUBSTRING_INDEX", [value, at, Value::Number(-1)]) => {
+            let (text, at) = (value.text(), at.text());
+            let start = text.iter().rposition(|byte| [*byte] == at[..]).map_or(0, |at| at + 1);
+            Value::bytes(&text[start..])
+        }
         ("LOWER", [value]) => Value::bytes(&value.text().to_ascii_lowercase()),
         ("HEX", [value]) => Value::bytes(&hex(&value.text())),
         ("LEFT", [value, n]) => {

@@ -5,18 +5,9 @@ use super::parser::Parser;
 
 const MIGRATION: &str = include_str!("../../../migrations/2026-11-21-000001_queue/up.sql");
 
-/// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Number,
-    Bytes,
-    Time,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
     pub(crate) default: Option<Expr>,
     pub(crate) counts_up: bool,
 }
@@ -84,11 +75,8 @@ fn part(parser: &mut Parser, table: &mut Definition) {
 
 fn column(parser: &mut Parser) -> Column {
     let name = parser.word();
-    let kind = match parser.word().as_str() {
-        "INT" | "BIGINT" | "TINYINT" | "BOOLEAN" => Kind::Number,
-        "DATETIME" => Kind::Time,
-        _ => Kind::Bytes,
-    };
+    // Its type: the values that the store binds are of it.
+    parser.word();
     if parser.takes_symbol("(") {
         parser.next();
         parser.needs_symbol(")");
@@ -100,5 +88,5 @@ fn column(parser: &mut Parser) -> Column {
         default = Some(parser.expr());
     }
     let counts_up = parser.takes("AUTO_INCREMENT");
-    Column { name, kind, default, counts_up }
+    Column { name, default, counts_up }
 }
