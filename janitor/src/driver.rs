@@ -118,10 +118,10 @@ impl Driver {
             };
             // Only a timer and a token are waited on here, never the connection.
             tokio::select! {
-            biased;
-                           () = stop.cancelled() => {}
-                           () = tokio::time::sleep(wait) => {}
-                       }
+                biased;
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
         }
         telemetry::sweeping(false);
     }

@@ -112,13 +112,13 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
     loop {
         // Only a channel and a timer are waited on here, never the connection.
         let job = tokio::select! {
-        biased;
-                   job = jobs.recv() => job,
-                   () = tokio::time::sleep(rest), if lane.is_open() => {
-                       lane.close().await;
-                       continue;
-                   }
-               };
+            biased;
+            job = jobs.recv() => job,
+            () = tokio::time::sleep(rest), if lane.is_open() => {
+                lane.close().await;
+                continue;
+            }
+        };
         let Some(Job { batch, reply, seat }) = job else { break };
         // Nobody waits for it and nothing of it is sent: there is no need to begin.
         if reply.is_closed() {

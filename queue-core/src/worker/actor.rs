@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use tokio::task::JoinHandle;
+
 use crate::error::{Error, Fault, Result};
 
 /// Runs `actor` on a thread named `name` until it ends.
@@ -27,4 +29,13 @@ where
         .spawn(move || runtime.block_on(actor()))
         .map_err(failed)?;
     Ok(())
+}
+
+/// Runs `future` beside the actor that calls this, on its thread.
+pub(super) fn beside(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_on() {
+        return tokio::task::spawn_local(future);
+    }
+    tokio::spawn(future)
 }

@@ -118,20 +118,20 @@ impl LifeSession {
         // Watches on the side, because a call may take as long as its deadline.
         let silence =
             watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
-        let silence = tokio::spawn(silence);
+        let silence = actor::beside(silence);
         let mut next_beat = Instant::now() + self.options.beat;
         let stopped = loop {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
             tokio::select! {
-            biased;
-                           stopped = stops.recv() => break stopped,
-                           () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
-                               .await
-                               .ok()
-                               .flatten(),
-                           () = tokio::time::sleep(PROBE) => {}
-                       }
+                biased;
+                stopped = stops.recv() => break stopped,
+                () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
+                    .await
+                    .ok()
+                    .flatten(),
+                () = tokio::time::sleep(PROBE) => {}
+            }
             let asked = Instant::now();
             let beat_due = asked >= next_beat;
             match self.step(beat_due).await {

@@ -127,13 +127,13 @@ impl Work {
                 let idle = self.options.beat.saturating_sub(self.compared.elapsed());
                 // Only a channel and a timer are waited on here, never the connection.
                 tokio::select! {
-                biased;
-                                   command = commands.recv() => match command {
-                                       Some(command) => waiting.push_back(command),
-                                       None => return,
-                                   },
-                                   () = tokio::time::sleep(idle) => {}
-                               }
+                    biased;
+                    command = commands.recv() => match command {
+                        Some(command) => waiting.push_back(command),
+                        None => return,
+                    },
+                    () = tokio::time::sleep(idle) => {}
+                }
             }
             // Also while commands come: polls of a paused topic say nothing to the server.
             if self.compared.elapsed() >= self.options.beat {

@@ -1,0 +1,218 @@
+//! Faults, drawn from the seed.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use queue_core::simulation::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::server::{Fate, Fates};
+use crate::stage::{Stage, Weather};
+use crate::troupe::{Part, Troupe};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// KILL of one connection, as an administrator or a network does it.
+    KillConnection,
+    /// The server's clock is set: an hour forth, or back again.
+    StepClock,
+    /// A stranger locks messages for a moment.
+    Stranger,
+    KillJanitor,
+    FreezeJanitor,
+    KillSender,
+    /// kill -9; another is started.
+    KillConsumer,
+    /// The host of a consumer loses its power.
+    CutConsumer,
+    FreezeConsumer,
+    /// Packets between the server and a consumer, or a janitor, or a sender are swallowed.
+    Hole(Part),
+    CrashServer,
+    /// `max_connections` is reached.
+    FewConnections,
+    ReadOnly,
+    Fates,
+}
+
+const MILD: [Fault; 7] = [
+    Fault::KillConnection,
+    Fault::KillConnection,
+    Fault::StepClock,
+    Fault::KillJanitor,
+    Fault::FreezeJanitor,
+    Fault::KillSender,
+    Fault::Fates,
+];
+
+const WILD: [Fault; 17] = [
+    Fault::KillConnection,
+    Fault::StepClock,
+    Fault::Stranger,
+    Fault::KillJanitor,
+    Fault::FreezeJanitor,
+    Fault::KillSender,
+    Fault::KillConsumer,
+    Fault::KillConsumer,
+    Fault::CutConsumer,
+    Fault::FreezeConsumer,
+    Fault::FreezeConsumer,
+    Fault::Hole(Part::Consumer),
+    Fault::Hole(Part::Sender),
+    Fault::CrashServer,
+    Fault::FewConnections,
+    Fault::ReadOnly,
+    Fault::Fates,
+];
+
+/// Does damage until it is time to stop; then everything is mended.
+pub(crate) async fn storm(
+    stage: &Rc<Stage>,
+    troupe: &mut Troupe,
+    crashes: &mut mpsc::UnboundedReceiver<String>,
+) {
+    let faults: &[Fault] = match stage.settings.weather {
+        Weather::Calm => &[],
+        Weather::Mild => &MILD,
+        Weather::Wild => &WILD,
+    };
+    let end = Instant::now() + stage.settings.faulty;
+    while Instant::now() < end {
+        let pause = sleep(Duration::from_millis((100 + stage.below(1500)).into()));
+        if let Ok(Some(name)) = timeout_at(pause, crashes).await {
+            kill(stage, troupe, &name, false).await;
+            continue;
+        }
+        if !faults.is_empty() {
+            let fault = faults[stage.below(faults.len() as u32) as usize];
+            stage.server.note(&format!("fault: {fault:?}"));
+            strike(stage, troupe, fault).await;
+        }
+    }
+    mend(stage, troupe);
+}
+
+/// The next crash, unless `pause` ends first.
+async fn timeout_at(
+    pause: tokio::time::Sleep,
+    crashes: &mut mpsc::UnboundedReceiver<String>,
+) -> Result<Option<String>, tokio::time::error::Elapsed> {
+    let left = pause.deadline().saturating_duration_since(Instant::now());
+    timeout(left, crashes.recv()).await
+}
+
+/// Kills a process and starts another in its place.
+pub(crate) async fn kill(stage: &Rc<Stage>, troupe: &mut Troupe, name: &str, cut: bool) {
+    if let Some(part) = troupe.kill(name, cut).await {
+        stage.doze(300).await;
+        troupe.start(part);
+    }
+}
+
+async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
+    let server = &stage.server;
+    let lease = stage.settings.lease.as_millis() as u32;
+    let a_while = Duration::from_millis((200 + stage.below(lease * 2)).into());
+    match fault {
+        Fault::KillConnection => {
+            let id = 1 + stage.below(server.engine.borrow().newest() as u32);
+            server.kill(id.into());
+        }
+        Fault::StepClock => {
+            let hour = 3_600_000_000;
+            server.skew.set(if server.skew.get() == 0 { hour } else { 0 });
+        }
+        Fault::Stranger => {
+            tokio::task::spawn_local(disturb(Rc::clone(stage)));
+        }
+        Fault::KillJanitor | Fault::KillSender | Fault::KillConsumer | Fault::CutConsumer => {
+            let part = match fault {
+                Fault::KillJanitor => Part::Janitor,
+                Fault::KillSender => Part::Sender,
+                _ => Part::Consumer,
+            };
+            if let Some(name) = troupe.draw(part) {
+                kill(stage, troupe, &name, fault == Fault::CutConsumer).await;
+            }
+        }
+        Fault::FreezeJanitor | Fault::FreezeConsumer => {
+            let part = if fault == Fault::FreezeJanitor { Part::Janitor } else { Part::Consumer };
+            if let Some(name) = troupe.draw(part) {
+                troupe.freeze(&name, true);
+                sleep(a_while).await;
+                if stage.below(3) > 0 {
+                    troupe.freeze(&name, false);
+                }
+            }
+        }
+        Fault::Hole(part) => {
+            if let Some(name) = troupe.draw(part) {
+                server.hole(&name).send_replace(true);
+                sleep(a_while).await;
+                server.hole(&name).send_replace(false);
+            }
+        }
+        Fault::CrashServer => {
+            server.crash();
+            stage.doze(1500).await;
+            server.restart();
+        }
+        Fault::FewConnections => {
+            server.limit.set(2);
+            let open = server.engine.borrow().ids();
+            open.into_iter().filter(|_| stage.below(2) == 0).for_each(|id| server.kill(id));
+            sleep(a_while).await;
+            server.limit.set(150);
+        }
+        Fault::ReadOnly => {
+            server.act(|engine| engine.facts.read_only = true);
+            sleep(a_while).await;
+            server.act(|engine| engine.facts.read_only = false);
+        }
+        Fault::Fates => {
+            server.fates.replace(fates(stage, lease));
+            sleep(a_while).await;
+            server.fates.replace(Vec::new());
+        }
+    }
+}
+
+/// What statements meet for a while, in a thousand.
+fn fates(stage: &Stage, lease: u32) -> Fates {
+    let mild = stage.settings.weather == Weather::Mild;
+    // A mild one is over before a grace is.
+    let (late, slow) = if mild { (300, 300) } else { (lease, lease) };
+    vec![
+        (Fate::Unsent, stage.below(8)),
+        (Fate::Unheard, stage.below(16)),
+        (Fate::Late(late), stage.below(12)),
+        (Fate::Slow(slow), stage.below(if mild { 4 } else { 10 })),
+    ]
+}
+
+/// A stranger's transaction that locks messages.
+async fn disturb(stage: Rc<Stage>) {
+    let Ok(mut conn) = stage.connect("stranger").await else { return };
+    let topic =
+        [Value::Number(stage.topic_id.get().0.into()), Value::Number(stage.below(60).into())];
+    let lock = "SELECT id FROM queue_message WHERE topic_id = ? AND priority = 5 AND id > ? \
+         ORDER BY topic_id, priority, id LIMIT 5 FOR UPDATE SKIP LOCKED";
+    if conn.run("BEGIN", &[]).await.is_ok() && conn.run(lock, &topic).await.is_ok() {
+        stage.doze(2500).await;
+    }
+}
+
+fn mend(stage: &Rc<Stage>, troupe: &mut Troupe) {
+    let server = &stage.server;
+    server.note("all faults are over");
+    server.fates.replace(Vec::new());
+    server.limit.set(150);
+    server.heal();
+    server.act(|engine| engine.facts.read_only = false);
+    if !server.is_up() {
+        server.restart();
+    }
+    troupe.thaw();
+    troupe.fill();
+}

@@ -1,0 +1,156 @@
+//! A consumer as users write them, on queue-core's worker.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use queue_core::message::{DeadCause, Settlement};
+use queue_core::worker::{Phase, Settled, Worker, WorkerOptions};
+use queue_core::{Delivery, Error};
+use tokio::sync::RwLock;
+use tokio::time::sleep;
+
+use crate::stage::Stage;
+
+/// Runs a consumer until it is killed: registered, and registered anew after each death.
+pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
+    loop {
+        let mut options = WorkerOptions::new(stage.url(&name), name.clone());
+        options.lease = stage.settings.lease;
+        options.beat = stage.settings.lease / 4;
+        options.strategy = stage.settings.strategy;
+        let worker = match Worker::start(options).await {
+            Ok(worker) => worker,
+            Err(error) => {
+                stage.server.note(&format!("{name} does not start: {error}"));
+                sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+        };
+        let alone = Rc::new(RwLock::new(()));
+        let crew = (0..1 + stage.below(2)).map(|_| {
+            let crew = Crew {
+                stage: Rc::clone(&stage),
+                name: name.clone(),
+                worker: worker.clone(),
+                alone: Rc::clone(&alone),
+            };
+            tokio::task::spawn_local(crew.work())
+        });
+        futures_util::future::join_all(crew.collect::<Vec<_>>()).await;
+        let stopped = worker.stop().await;
+        stage.server.note(&format!("{name} stops: {stopped:?}"));
+    }
+}
+
+struct Crew {
+    stage: Rc<Stage>,
+    name: String,
+    worker: Worker,
+    /// Held for reading while a message is handled; for writing while a suspect is.
+    alone: Rc<RwLock<()>>,
+}
+
+impl Crew {
+    async fn work(self) {
+        let topic = self.stage.topic_id.get();
+        loop {
+            if !self.stage.strict.get() && self.stage.below(200) == 0 {
+                return;
+            }
+            let guard = self.alone.read().await;
+            let claimed = match self.worker.claim(topic, 1 + self.stage.below(6)).await {
+                Ok(claimed) => claimed,
+                Err(Error::WorkerDead { .. } | Error::WorkerStopped) => return,
+                Err(_) => {
+                    drop(guard);
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (idle, suspect) = (claimed.deliveries.is_empty(), claimed.suspect_waits);
+            self.handle(claimed.deliveries).await;
+            drop(guard);
+            if suspect {
+                let _alone = self.alone.write().await;
+                if let Ok(claimed) = self.worker.claim_suspect(topic).await {
+                    self.handle(claimed.deliveries).await;
+                }
+            }
+            if idle {
+                sleep(Duration::from_millis((40 + self.stage.below(100)).into())).await;
+            }
+        }
+    }
+
+    /// Handles deliveries, some together and some by themselves.
+    async fn handle(&self, mut deliveries: Vec<Delivery>) {
+        for delivery in &deliveries {
+            self.stage.recorder.borrow_mut().deliver(&self.name, delivery);
+        }
+        while !deliveries.is_empty() {
+            let n = 1 + self.stage.below(deliveries.len() as u32) as usize;
+            let at = self.stage.below(2) as usize * (deliveries.len() - n);
+            let batch: Vec<_> = deliveries.splice(at..at + n, []).collect();
+            if !self.run_for_a_while().await {
+                let mut recorder = self.stage.recorder.borrow_mut();
+                batch.iter().chain(&deliveries).for_each(|delivery| recorder.abandon(delivery));
+                return;
+            }
+            if !self.stage.strict.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
+                self.stage.server.note(&format!("{} is poisoned", self.name));
+                drop(self.stage.crashes.send(self.name.clone()));
+                return std::future::pending().await;
+            }
+            self.settle(batch).await;
+        }
+    }
+
+    /// Works for some time; false if the worker must not go on.
+    async fn run_for_a_while(&self) -> bool {
+        let stage = &self.stage;
+        let most = if stage.below(6) == 0 { 2500 } else { 40 };
+        let mut life = self.worker.life();
+        let stopped = life.wait_for(|life| life.phase != Phase::Alive);
+        // Nothing here holds a connection.
+        tokio::select! {
+            biased;
+            _ = stopped => false,
+            () = stage.doze(most) => true,
+        }
+    }
+
+    fn settlement(&self) -> Settlement {
+        let error = "it failed".to_owned();
+        match self.stage.below(20) {
+            0 | 1 => {
+                let delay = Duration::from_millis(self.stage.below(400).into());
+                Settlement::Retry { delay, error }
+            }
+            2 => Settlement::DeadLetter { cause: DeadCause::Handler, error },
+            3 => Settlement::Release,
+            4 => Settlement::Discard { reason: error },
+            _ => Settlement::Ack,
+        }
+    }
+
+    async fn settle(&self, deliveries: Vec<Delivery>) {
+        let on_done = self.stage.settings.on_done;
+        let one = (self.stage.below(2) == 0).then(|| self.settlement());
+        let mut batch = Vec::with_capacity(deliveries.len());
+        for delivery in &deliveries {
+            let settlement = one.clone().unwrap_or_else(|| self.settlement());
+            self.stage.recorder.borrow_mut().ask(delivery, &settlement);
+            batch.push(Settled::new(delivery, settlement, on_done));
+        }
+        let outcomes = self.worker.settle(batch).await;
+        let mut recorder = self.stage.recorder.borrow_mut();
+        match outcomes {
+            Ok(outcomes) => {
+                for (delivery, outcome) in deliveries.iter().zip(outcomes) {
+                    recorder.outcome(delivery, outcome);
+                }
+            }
+            Err(_) => deliveries.iter().for_each(|delivery| recorder.abandon(delivery)),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A history from its seed to its verdict.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use queue_core::connection::{Session, SessionKind};
+use queue_core::store;
+use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::worker::ClaimStrategy;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use crate::chaos::{kill, storm};
+use crate::recorder::Place;
+use crate::rules::Rule;
+use crate::server::Server;
+use crate::stage::{Settings, Stage, Way, Weather};
+use crate::troupe::{Part, Troupe};
+
+/// How long after the last fault everything must be handled. The longest wait of a producer that
+/// found a stranger's lock is two leases, and a row below a mark is found after 30 s at the latest.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What came of a history.
+#[derive(Debug)]
+pub struct Played {
+    /// Sums up every statement and its outcome: the same for every run of a seed.
+    pub trace: u64,
+    /// What went wrong first, with the story of its message.
+    pub violation: Option<String>,
+    /// Statements that the server was given.
+    pub statements: u64,
+    /// Runs of handlers.
+    pub deliveries: usize,
+    /// Settles that were refused because the claim had been taken back.
+    pub fenced: usize,
+    /// Runs that a fault repeated.
+    pub repeated: usize,
+    /// Everything that happened, if asked for.
+    pub log: Vec<String>,
+}
+
+/// Plays the history of `seed`; with `rule`, without that rule.
+#[must_use]
+pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: bool) -> Played {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        let server = Server::new(seed, rule);
+        if logged {
+            server.log.replace(Some(Vec::new()));
+        }
+        let (connects, connecting) = mpsc::unbounded_channel();
+        let (crashes, mut crashing) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
+        let way = Way { server: Rc::clone(&server), connects: connects.clone() };
+        let entered = queue_core::simulation::enter(Rc::new(way));
+        let settings = settings(seed, weather, rule);
+        let stage = Stage::new(Rc::clone(&server), settings, connects, crashes);
+        server.note(&format!("{:?}", stage.settings));
+        prepare(&stage).await;
+        let mut troupe = Troupe::new(Rc::clone(&stage));
+        storm(&stage, &mut troupe, &mut crashing).await;
+        recover(&stage, &mut troupe, &mut crashing).await;
+        judge(&stage);
+        drop(entered);
+        let recorder = stage.recorder.borrow();
+        assert!(!server.broken.get(), "the model met what it does not know in seed {seed}");
+        let verdict = recorder.verdict().map(|(id, what, events)| {
+            let (events, changes) = (events.join("\n  "), stage.changes(id).join("\n  "));
+            format!("message {id}: {what}\n  {events}\nits rows:\n  {changes}")
+        });
+        Played {
+            trace: server.trace_hash(),
+            violation: verdict,
+            statements: server.statements.get(),
+            deliveries: recorder.deliveries,
+            fenced: recorder.fenced,
+            repeated: recorder.repeated,
+            log: server.log.take().unwrap_or_default(),
+        }
+    })
+}
+
+fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings {
+    // Its own numbers, so that a setting more or less does not change the faults of a seed.
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x5e77);
+    let drawn = match rng.random_range(0..8) {
+        0 => Weather::Calm,
+        1 | 2 => Weather::Mild,
+        _ => Weather::Wild,
+    };
+    let weather = weather.unwrap_or(drawn);
+    let poison = if weather == Weather::Wild && rng.random_range(0..3) == 0 {
+        rng.random_range(7..20)
+    } else {
+        0
+    };
+    Settings {
+        weather,
+        rule,
+        lease: Duration::from_secs(rng.random_range(2..=4)),
+        consumers: rng.random_range(1..=3),
+        janitors: rng.random_range(1..=2),
+        senders: rng.random_range(1..=3),
+        strategy: if rng.random_range(0..4) == 0 {
+            ClaimStrategy::UpdateThenSelect
+        } else {
+            ClaimStrategy::SkipLocked
+        },
+        on_done: if rng.random_range(0..3) == 0 {
+            OnDone::Keep(Duration::from_secs(9000))
+        } else {
+            OnDone::Delete
+        },
+        faulty: Duration::from_secs(rng.random_range(3..=9)),
+        poison,
+    }
+}
+
+/// Makes the topic.
+async fn prepare(stage: &Rc<Stage>) {
+    let deadline = Duration::from_secs(5);
+    let session = Session::open(&stage.url("admin"), SessionKind::Plain, deadline).await;
+    let topic = session
+        .expect("a session")
+        .call("make the topic", async |conn| {
+            let settings = TopicSettings::default();
+            store::topic::create(conn, &stage.topic, &settings).await?;
+            store::topic::find(conn, &stage.topic).await
+        })
+        .await;
+    stage.topic_id.set(topic.expect("no fault yet").expect("the topic just made").id);
+}
+
+/// Without faults everything completes; what is sent now runs once.
+async fn recover(
+    stage: &Rc<Stage>,
+    troupe: &mut Troupe,
+    crashing: &mut mpsc::UnboundedReceiver<String>,
+) {
+    // What was missing or silent at the last fault is decided within three leases.
+    sleep(stage.settings.lease * 3).await;
+    stage.strict.set(true);
+    if stage.settings.weather == Weather::Wild {
+        (0..2).for_each(|_| troupe.start(Part::Sender));
+    }
+    let end = Instant::now() + PATIENCE;
+    let mut calm = 0;
+    while Instant::now() < end && calm < 5 {
+        while let Ok(name) = crashing.try_recv() {
+            kill(stage, troupe, &name, false).await;
+        }
+        sleep(Duration::from_millis(500)).await;
+        let left = ["queue_message", "queue_scheduled", "queue_claim"];
+        let drained = left.iter().all(|table| stage.rows(table) == 0);
+        calm = if drained { calm + 1 } else { 0 };
+    }
+}
+
+fn judge(stage: &Rc<Stage>) {
+    let places = stage.places();
+    let mut recorder = stage.recorder.borrow_mut();
+    for id in recorder.ids() {
+        let mut found = places.iter().filter(|(other, _)| *other == id).map(|(_, place)| *place);
+        let place = found.next().unwrap_or(Place::Nowhere);
+        recorder.judge(id, place, PATIENCE);
+        if found.next().is_some() {
+            recorder.fail(format!("message {id} is in two places"));
+        }
+    }
+    drop(recorder);
+    let claims = stage.rows("queue_claim");
+    if claims > 0 {
+        stage.recorder.borrow_mut().fail(format!("{claims} claims without a row are left"));
+    }
+}

@@ -1,0 +1,31 @@
+//! Histories of the real protocol, played from a seed: queue-core's workers, the janitor's duties
+//! and the producer's lanes against a model of the server, on one thread and a clock
+//! that nobody waits for. Every run of a seed is the same, so a history that breaks a promise can
+//! be looked at again and again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "test support: what the model does not know stops the run"
+)]
+
+mod chaos;
+mod consumer;
+mod history;
+mod model;
+mod naive;
+mod process;
+mod recorder;
+mod rules;
+mod sender;
+mod server;
+mod sql;
+mod stage;
+mod troupe;
+
+pub use self::history::{Played, play};
+pub use self::rules::Rule;
+pub use self::stage::Weather;

@@ -1,0 +1,13 @@
+//! The model of the server: what InnoDB does at READ COMMITTED with the store's statements.
+
+mod engine;
+mod eval;
+mod join;
+mod locks;
+mod run;
+mod table;
+mod value;
+
+pub(crate) use self::engine::{Engine, Facts, Outcome, Wait};
+pub(crate) use self::locks::Failure;
+pub(crate) use self::value::{Row, Value};

@@ -1,0 +1,203 @@
+//! What an expression is worth.
+
+use sha2::{Digest, Sha256};
+
+use super::engine::Facts;
+use super::locks::Halt;
+use super::table::Id;
+use super::value::{Row, Value};
+use crate::sql::{Expr, Op};
+
+/// A table of the statement under way, and the row of it that is looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    pub(super) alias: std::rc::Rc<str>,
+    pub(super) columns: std::rc::Rc<[String]>,
+    pub(super) row: Row,
+}
+
+/// What a statement is evaluated with.
+pub(super) struct Context<'a> {
+    pub(super) session: Id,
+    pub(super) facts: &'a Facts,
+    pub(super) params: &'a [Value],
+}
+
+/// What only the engine can say.
+pub(super) trait Ask {
+    fn call(&mut self, name: &str, arguments: &[Value], session: Id) -> Result<Value, Halt>;
+    fn query(
+        &mut self,
+        query: &crate::sql::Query,
+        context: &Context<'_>,
+        frames: &mut Vec<Frame>,
+    ) -> Result<Vec<Vec<Value>>, Halt>;
+}
+
+/// The place of a column: its frame, and its place there.
+pub(super) fn find(frames: &[Frame], table: Option<&str>, name: &str) -> Option<(usize, usize)> {
+    frames.iter().enumerate().rev().find_map(|(at, frame)| {
+        if table.is_some_and(|table| table != &*frame.alias) {
+            return None;
+        }
+        let place = frame.columns.iter().position(|column| column.eq_ignore_ascii_case(name))?;
+        Some((at, place))
+    })
+}
+
+pub(super) fn eval(
+    expr: &Expr,
+    context: &Context<'_>,
+    frames: &mut Vec<Frame>,
+    ask: &mut dyn Ask,
+) -> Result<Value, Halt> {
+    let mut go = |expr: &Expr| eval(expr, context, frames, ask);
+    Ok(match expr {
+        Expr::Null => Value::Null,
+        Expr::Number(number) => Value::Number(*number),
+        Expr::Text(text) => Value::bytes(text),
+        Expr::Param(at) => context.params[*at].clone(),
+        Expr::Name(table, name) => {
+            let (frame, place) = find(frames, table.as_deref(), name)
+                .unwrap_or_else(|| panic!("unknown column {table:?} {name}"));
+            frames[frame].row[place].clone()
+        }
+        Expr::Not(inner) => match go(inner)? {
+            Value::Null => Value::Null,
+            value => Value::truth(!value.is_true()),
+        },
+        Expr::Negative(inner) => Value::Number(-go(inner)?.number()),
+        Expr::Binary(Op::And, left, right) => match go(left)? {
+            Value::Null => match go(right)? {
+                right if right != Value::Null && !right.is_true() => Value::truth(false),
+                _ => Value::Null,
+            },
+            left if !left.is_true() => Value::truth(false),
+            _ => truth(go(right)?),
+        },
+        Expr::Binary(Op::Or, left, right) => match go(left)? {
+            Value::Null => match go(right)? {
+                right if right.is_true() => Value::truth(true),
+                _ => Value::Null,
+            },
+            left if left.is_true() => Value::truth(true),
+            _ => truth(go(right)?),
+        },
+        Expr::Binary(op, left, right) => {
+            let left = go(left)?;
+            binary(*op, &left, &go(right)?)
+        }
+        Expr::In(left, list) => {
+            let left = go(left)?;
+            for one in list {
+                if left != Value::Null && go(one)? == left {
+                    return Ok(Value::truth(true));
+                }
+            }
+            Value::truth(false)
+        }
+        Expr::Between(value, low, high) => {
+            let value = go(value)?;
+            let (low, high) = (go(low)?, go(high)?);
+            let above = binary(Op::GreaterEqual, &value, &low);
+            Value::truth(above.is_true() && binary(Op::LessEqual, &value, &high).is_true())
+        }
+        Expr::IsNull(inner) => Value::truth(go(inner)? == Value::Null),
+        Expr::Case(cases, default) => {
+            for (condition, value) in cases {
+                if go(condition)?.is_true() {
+                    return go(value);
+                }
+            }
+            match default {
+                Some(default) => go(default)?,
+                None => Value::Null,
+            }
+        }
+        Expr::Interval(number, unit) => Value::Number(go(number)?.number() * unit),
+        Expr::Call(name, arguments) => {
+            let arguments = arguments.iter().map(go).collect::<Result<Vec<_>, _>>()?;
+            return function(name, &arguments, context, ask);
+        }
+        Expr::Exists(query) => Value::truth(!ask.query(query, context, frames)?.is_empty()),
+        Expr::Scalar(query) => {
+            let rows = ask.query(query, context, frames)?;
+            rows.into_iter().next().map_or(Value::Null, |mut row| row.swap_remove(0))
+        }
+    })
+}
+
+fn truth(value: Value) -> Value {
+    if value == Value::Null { value } else { Value::truth(value.is_true()) }
+}
+
+pub(super) fn binary(op: Op, left: &Value, right: &Value) -> Value {
+    if op == Op::Same {
+        return Value::truth(left == right);
+    }
+    if *left == Value::Null || *right == Value::Null {
+        return Value::Null;
+    }
+    let sum = |number: i128| match left {
+        Value::Time(_) => Value::Time(i64::try_from(number).expect("a time")),
+        _ => Value::Number(number),
+    };
+    match op {
+        Op::Equal => Value::truth(left == right),
+        Op::Unequal => Value::truth(left != right),
+        Op::Less => Value::truth(left < right),
+        Op::LessEqual => Value::truth(left <= right),
+        Op::Greater => Value::truth(left > right),
+        Op::GreaterEqual => Value::truth(left >= right),
+        Op::Plus => sum(left.number() + right.number()),
+        Op::Minus => sum(left.number() - right.number()),
+        Op::Times => Value::Number(left.number() * right.number()),
+        Op::Modulo => Value::Number(left.number() % right.number()),
+        Op::And | Op::Or | Op::Same => unreachable!("handled above"),
+    }
+}
+
+fn function(
+    name: &str,
+    arguments: &[Value],
+    context: &Context<'_>,
+    ask: &mut dyn Ask,
+) -> Result<Value, Halt> {
+    let facts = context.facts;
+    Ok(match (name, arguments) {
+        ("CONNECTION_ID", []) => Value::Number(context.session.into()),
+        ("CURRENT_USER", []) => Value::bytes(b"queue@%"),
+        ("DATABASE", []) => Value::bytes(b"queue"),
+        ("UTC_TIMESTAMP", _) => Value::Time(facts.now),
+        ("UNIX_TIMESTAMP", []) => Value::Number((facts.now / 1_000_000).into()),
+        ("COALESCE", values) => {
+            values.iter().find(|value| **value != Value::Null).cloned().unwrap_or(Value::Null)
+        }
+        ("LEAST", values) => values.iter().min().cloned().unwrap_or(Value::Null),
+        ("GREATEST", values) => values.iter().max().cloned().unwrap_or(Value::Null),
+        ("CONCAT", values) => {
+            Value::bytes(&values.iter().flat_map(Value::text).collect::<Vec<_>>())
+        }
+        ("CHAR_LENGTH", [value]) => Value::Number(value.text().len() as i128),
+        ("SUBSTRING_INDEX", [value, at, Value::Number(-1)]) => {
+            let (text, at) = (value.text(), at.text());
+            let start = text.iter().rposition(|byte| [*byte] == at[..]).map_or(0, |at| at + 1);
+            Value::bytes(&text[start..])
+        }
+        ("LOWER", [value]) => Value::bytes(&value.text().to_ascii_lowercase()),
+        ("HEX", [value]) => Value::bytes(&hex(&value.text())),
+        ("LEFT", [value, n]) => {
+            let text = value.text();
+            Value::bytes(&text[..text.len().min(n.number() as usize)])
+        }
+        ("SHA2", [value, _]) => {
+            Value::bytes(&hex(&Sha256::digest(value.text())).to_ascii_lowercase())
+        }
+        ("@@", _) => Value::Number(16 << 20),
+        _ => return ask.call(name, arguments, context.session),
+    })
+}
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect()
+}

@@ -1,0 +1,159 @@
+//! Row locks, name locks, and what becomes of those who wait for them.
+
+use std::collections::VecDeque;
+
+use super::engine::Engine;
+use super::table::{Id, Key};
+
+/// Why a statement fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Deadlock,
+    LockWait,
+    Duplicate,
+    ReadOnly,
+    Check,
+    Interrupted,
+    Unknown,
+}
+
+impl Failure {
+    /// What the server says.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Deadlock => "Deadlock found when trying to get lock; try restarting transaction",
+            Self::LockWait => "Lock wait timeout exceeded; try restarting transaction",
+            Self::Duplicate => "Duplicate entry for key",
+            Self::ReadOnly => {
+                "The MariaDB server is running with the --read-only option so it cannot execute this statement"
+            }
+            Self::Check => "CONSTRAINT failed",
+            Self::Interrupted => "Query execution was interrupted",
+            Self::Unknown => "Unknown thread id",
+        }
+    }
+}
+
+/// Why a statement does not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Halt {
+    Fail(Failure),
+    /// Another has locked this row.
+    Row(usize, Key),
+    /// Another holds this name; how long it is waited for, in seconds.
+    Name(Vec<u8>, u64),
+}
+
+/// A name lock.
+#[derive(Debug)]
+pub(super) struct NameLock {
+    pub(super) owner: Id,
+    pub(super) times: u32,
+    pub(super) waiters: VecDeque<Id>,
+}
+
+impl Engine {
+    /// Locks a row for `session`; it must be nobody else's.
+    pub(super) fn lock(&mut self, session: Id, table: usize, key: &Key) {
+        let slot = self.tables[table].slots.entry(key.clone()).or_default();
+        if slot.owner == Some(session) {
+            return;
+        }
+        debug_assert!(slot.owner.is_none(), "a row of another's");
+        slot.owner = Some(session);
+        self.session(session).transaction.locked.push((table, key.clone()));
+    }
+
+    /// Gives a row back that turned out not to be wanted: at READ COMMITTED it stays locked only if
+    /// it matches.
+    pub(super) fn unlock(&mut self, session: Id, table: usize, key: &Key) {
+        let locked = &mut self.session(session).transaction.locked;
+        if let Some(at) = locked.iter().rposition(|(t, k)| *t == table && k == key) {
+            locked.remove(at);
+        }
+        self.free(table, key);
+    }
+
+    /// The row is nobody's any more: who has waited for it goes on.
+    pub(super) fn free(&mut self, table: usize, key: &Key) {
+        let slots = &mut self.tables[table].slots;
+        let Some(slot) = slots.get_mut(key) else { return };
+        slot.owner = None;
+        self.awake.extend(std::mem::take(&mut slot.waiters));
+        if slot.is_empty() {
+            slots.remove(key);
+        }
+    }
+
+    /// Lets `session` wait for a row, unless that closes a circle: then the lightest of it is
+    /// rolled back.
+    pub(super) fn wait_for_row(&mut self, session: Id, table: usize, key: &Key) {
+        let slot = self.tables[table].slots.get_mut(key).expect("a locked row");
+        slot.waiters.push_back(session);
+        let owner = slot.owner;
+        self.session(session).waits_for = owner;
+        let mut circle = vec![session];
+        let mut next = owner;
+        while let Some(id) = next {
+            if id == session {
+                let victim = circle.into_iter().min_by_key(|id| {
+                    self.sessions.get(id).map_or(0, |session| session.transaction.undo.len())
+                });
+                self.fail_waiting(victim.unwrap_or(session), Failure::Deadlock);
+                return;
+            }
+            if circle.contains(&id) {
+                return;
+            }
+            circle.push(id);
+            next = self.sessions.get(&id).and_then(|session| session.waits_for);
+        }
+    }
+
+    /// `session` waits no more.
+    pub(super) fn stop_waiting(&mut self, session: Id) {
+        if let Some(state) = self.sessions.get_mut(&session) {
+            state.waits_for = None;
+        }
+        for table in &mut self.tables {
+            for slot in table.slots.values_mut().filter(|slot| !slot.waiters.is_empty()) {
+                slot.waiters.retain(|waiter| *waiter != session);
+            }
+        }
+        for lock in self.names.values_mut() {
+            lock.waiters.retain(|waiter| *waiter != session);
+        }
+    }
+
+    pub(super) fn get_name(&mut self, session: Id, name: &[u8], wait: u64) -> Result<bool, Halt> {
+        let timed_out = self.session(session).timed_out;
+        match self.names.get_mut(name) {
+            None => {
+                let lock = NameLock { owner: session, times: 1, waiters: VecDeque::new() };
+                self.names.insert(name.to_vec(), lock);
+                Ok(true)
+            }
+            Some(lock) if lock.owner == session => {
+                lock.times += 1;
+                Ok(true)
+            }
+            Some(_) if wait == 0 || timed_out => Ok(false),
+            Some(_) => Err(Halt::Name(name.to_vec(), wait)),
+        }
+    }
+
+    pub(super) fn holder(&self, name: &[u8]) -> Option<Id> {
+        self.names.get(name).map(|lock| lock.owner)
+    }
+
+    /// Frees every name that `session` holds.
+    pub(super) fn free_names(&mut self, session: Id) {
+        let held = |lock: &NameLock| lock.owner == session;
+        let freed: Vec<_> =
+            self.names.iter().filter(|(_, l)| held(l)).map(|(name, _)| name.clone()).collect();
+        for name in freed {
+            let lock = self.names.remove(&name);
+            self.awake.extend(lock.into_iter().flat_map(|lock| lock.waiters));
+        }
+    }
+}

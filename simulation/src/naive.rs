@@ -1,0 +1,38 @@
+//! What an earlier draft did, for histories that no change of a statement brings back.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use queue_core::simulation::StandIn;
+use tokio::time::sleep;
+
+use crate::stage::Stage;
+
+/// Promotes by a predicate, twice: once to insert, once to delete (histories H1 and H2).
+pub(crate) async fn promote(stage: Rc<Stage>) {
+    const COLUMNS: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
+         enqueued_at, ordering_key, biz_id, headers, body";
+    let steps = [
+        "BEGIN".to_owned(),
+        format!(
+            "INSERT INTO queue_message ({COLUMNS}) SELECT {COLUMNS} FROM queue_scheduled \
+             WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id"
+        ),
+        "DELETE FROM queue_scheduled WHERE due_at <= UTC_TIMESTAMP(6)".to_owned(),
+        "COMMIT".to_owned(),
+    ];
+    let mut conn: Option<Box<dyn StandIn>> = None;
+    loop {
+        sleep(Duration::from_millis(50)).await;
+        let open = match conn.take() {
+            Some(open) => Ok(open),
+            None => stage.connect("naive").await,
+        };
+        let Ok(mut open) = open else { continue };
+        let mut broken = false;
+        for step in &steps {
+            broken = broken || open.run(step, &[]).await.is_err();
+        }
+        conn = (!broken).then_some(open);
+    }
+}

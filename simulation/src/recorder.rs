@@ -1,0 +1,276 @@
+//! What really happened, as those tell who took part; the queue's tables are never asked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use queue_core::Delivery;
+use queue_core::message::{MsgId, Settlement};
+use queue_core::worker::SettleOutcome;
+use tokio::time::Instant;
+
+use crate::rules::Rule;
+
+/// Lone crashes after which a message may be dead-lettered: the topic's default.
+const MAX_CRASHES: usize = 3;
+
+/// What the sender knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Its sender waits, or has died, or was told that nobody knows.
+    Unknown,
+    Stored,
+    NotStored,
+}
+
+#[derive(Debug)]
+struct Run {
+    consumer: String,
+    no: u32,
+    asked: Option<Settlement>,
+    outcome: Option<SettleOutcome>,
+    over: bool,
+    /// At some moment its consumer held nothing else.
+    alone: bool,
+}
+
+impl Run {
+    fn is_final(&self) -> bool {
+        !matches!(self.asked, None | Some(Settlement::Retry { .. } | Settlement::Release))
+    }
+
+    /// Whether the message has been given back on purpose.
+    fn is_given_back(&self) -> bool {
+        matches!(self.asked, Some(Settlement::Retry { .. } | Settlement::Release))
+    }
+}
+
+#[derive(Debug)]
+struct Story {
+    sent: Sent,
+    /// No fault may cause a second run of it.
+    strict: bool,
+    runs: Vec<Run>,
+    events: Vec<String>,
+}
+
+/// The stories of all messages, and where they went wrong.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    origin: Instant,
+    stories: BTreeMap<MsgId, Story>,
+    wrong: Option<(MsgId, String)>,
+    rule: Option<Rule>,
+    /// Runs in all.
+    pub(crate) deliveries: usize,
+    pub(crate) fenced: usize,
+    pub(crate) repeated: usize,
+}
+
+/// Where a message is at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Still to be handled.
+    Waiting,
+    /// Among the dead letters, because of lone crashes or not.
+    Dead {
+        crashes: bool,
+    },
+    Archive,
+    Nowhere,
+}
+
+impl Recorder {
+    pub(crate) fn new(rule: Option<Rule>) -> Self {
+        Self {
+            origin: Instant::now(),
+            stories: BTreeMap::new(),
+            wrong: None,
+            rule,
+            deliveries: 0,
+            fenced: 0,
+            repeated: 0,
+        }
+    }
+
+    fn tell(&mut self, id: MsgId, event: String) -> &mut Story {
+        let at = (Instant::now() - self.origin).as_secs_f64();
+        let story = self.stories.get_mut(&id).expect("a message that was sent");
+        story.events.push(format!("{at:>8.3} {event}"));
+        story
+    }
+
+    fn violated(&mut self, id: MsgId, what: String) {
+        self.tell(id, format!("VIOLATION: {what}"));
+        self.wrong.get_or_insert((id, what));
+    }
+
+    pub(crate) fn sending(&mut self, id: MsgId, sender: &str, strict: bool) {
+        let story = Story { sent: Sent::Unknown, strict, runs: Vec::new(), events: Vec::new() };
+        self.stories.insert(id, story);
+        self.tell(id, format!("{sender} sends it"));
+    }
+
+    pub(crate) fn sent(&mut self, id: MsgId, sent: Sent) {
+        let story = self.tell(id, format!("its sender is told: {sent:?}"));
+        story.sent = sent;
+        let ran = !story.runs.is_empty();
+        if sent == Sent::NotStored && ran {
+            self.violated(id, "it was handled, but its sender was told it is not stored".into());
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, consumer: &str, delivery: &Delivery) {
+        let (id, no) = (delivery.msg_id, delivery.delivery_no.0);
+        self.deliveries += 1;
+        let event = format!(
+            "{consumer} handles delivery {no} (row {}, claim {})",
+            delivery.row, delivery.claim_no
+        );
+        let story = self.tell(id, event);
+        let last = story.runs.last();
+        let mut wrong = None;
+        if story.sent == Sent::NotStored {
+            wrong = Some("it was never committed".to_owned());
+        } else if last.is_some_and(|last| last.no >= no) {
+            wrong = Some(format!("delivery {no} follows a later one"));
+        } else if let Some(run) = story
+            .runs
+            .iter()
+            .find(|run| run.is_final() && run.outcome == Some(SettleOutcome::Settled))
+        {
+            wrong = Some(format!("it comes again after delivery {} settled it", run.no));
+        } else if story.strict && last.is_some_and(|last| !last.is_given_back()) {
+            wrong = Some("it runs a second time without a reason".to_owned());
+        }
+        let repeated = last.is_some_and(|last| !last.is_given_back());
+        story.runs.push(Run {
+            consumer: consumer.to_owned(),
+            no,
+            asked: None,
+            outcome: None,
+            over: false,
+            alone: false,
+        });
+        self.repeated += usize::from(repeated);
+        self.find_alone(consumer);
+        if let Some(wrong) = wrong {
+            self.violated(id, wrong);
+        }
+    }
+
+    fn running(&mut self, consumer: &str) -> impl Iterator<Item = &mut Run> {
+        let runs = self.stories.values_mut().flat_map(|story| &mut story.runs);
+        runs.filter(move |run| !run.over && run.consumer == consumer)
+    }
+
+    fn find_alone(&mut self, consumer: &str) {
+        let mut running: Vec<_> = self.running(consumer).collect();
+        if let [run] = running.as_mut_slice() {
+            run.alone = true;
+        }
+    }
+
+    fn run(&mut self, delivery: &Delivery) -> &mut Run {
+        let story = self.stories.get_mut(&delivery.msg_id).expect("a message that was sent");
+        let no = delivery.delivery_no.0;
+        story.runs.iter_mut().find(|run| run.no == no).expect("a run")
+    }
+
+    pub(crate) fn ask(&mut self, delivery: &Delivery, settlement: &Settlement) {
+        self.tell(
+            delivery.msg_id,
+            format!("delivery {} asks for {}", delivery.delivery_no, settlement.verb()),
+        );
+        self.run(delivery).asked = Some(settlement.clone());
+    }
+
+    pub(crate) fn outcome(&mut self, delivery: &Delivery, mut outcome: SettleOutcome) {
+        if outcome == SettleOutcome::Unknown && self.rule == Some(Rule::UnknownIsNotFenced) {
+            outcome = SettleOutcome::Fenced;
+        }
+        let id = delivery.msg_id;
+        self.tell(id, format!("delivery {} is told: {outcome:?}", delivery.delivery_no));
+        self.fenced += usize::from(outcome == SettleOutcome::Fenced);
+        let run = self.run(delivery);
+        run.outcome = Some(outcome);
+        run.over = true;
+        let (consumer, no, is_final) = (run.consumer.clone(), run.no, run.is_final());
+        self.find_alone(&consumer);
+        let runs = &self.stories[&id].runs;
+        if outcome == SettleOutcome::Settled {
+            let later = runs.iter().any(|run| run.no > no);
+            let twice = runs
+                .iter()
+                .filter(|run| run.is_final() && run.outcome == Some(SettleOutcome::Settled));
+            if is_final && later {
+                self.violated(id, format!("delivery {no} settled it though it was another's"));
+            } else if twice.count() > 1 {
+                self.violated(id, "it was settled twice".to_owned());
+            }
+        }
+    }
+
+    /// The handler stopped without settling.
+    pub(crate) fn abandon(&mut self, delivery: &Delivery) {
+        self.tell(delivery.msg_id, format!("delivery {} is abandoned", delivery.delivery_no));
+        self.run(delivery).over = true;
+    }
+
+    /// The process has been killed.
+    pub(crate) fn died(&mut self, consumer: &str) {
+        for run in self.running(consumer) {
+            run.over = true;
+        }
+    }
+
+    /// Every message that is known to be stored.
+    pub(crate) fn ids(&self) -> Vec<MsgId> {
+        self.stories.keys().copied().collect()
+    }
+
+    /// Compares a message's story with where it is at the end.
+    pub(crate) fn judge(&mut self, id: MsgId, place: Place, patience: Duration) {
+        let story = &self.stories[&id];
+        let done = story
+            .runs
+            .iter()
+            .any(|run| run.is_final() && !matches!(run.outcome, Some(SettleOutcome::Fenced)));
+        let lone = story
+            .runs
+            .iter()
+            .filter(|run| run.alone && run.outcome != Some(SettleOutcome::Settled));
+        let wrong = match (story.sent, place) {
+            (_, Place::Waiting) => {
+                Some(format!("it still waits {} s after the last fault", patience.as_secs()))
+            }
+            (Sent::NotStored, Place::Dead { .. } | Place::Archive) => {
+                Some("it is stored, but its sender was told it is not".to_owned())
+            }
+            (_, Place::Dead { crashes: true }) if lone.count() < MAX_CRASHES => {
+                Some("it is a dead letter for crashes that were not its own".to_owned())
+            }
+            (Sent::Stored, Place::Nowhere) if !done => Some(
+                "it is lost: nobody settled it, or only one who was told it is another's"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            self.violated(id, wrong);
+        }
+    }
+
+    /// Something is wrong that belongs to no message.
+    pub(crate) fn fail(&mut self, what: String) {
+        if self.wrong.is_none() {
+            self.wrong = Some((MsgId(uuid::Uuid::nil()), what));
+        }
+    }
+
+    /// The first violation, with the story of its message.
+    pub(crate) fn verdict(&self) -> Option<(MsgId, String, Vec<String>)> {
+        let (id, what) = self.wrong.clone()?;
+        let events = self.stories.get(&id).map(|story| story.events.clone()).unwrap_or_default();
+        Some((id, what, events))
+    }
+}

@@ -1,0 +1,84 @@
+//! The rules of the protocol, each of which a run can switch off: the simulation must then find
+//! the history that the rule closes.
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// H1, H2: a move names its rows by keys that it has locked, never by a predicate twice.
+    MovesByKeys,
+    /// H3: death is decided by one update that competes with adoption and beats.
+    DeathCompetes,
+    /// H4: the grace runs from when a session was first seen missing.
+    Grace,
+    /// H5: a worker that finds its row dead stops its handlers and registers anew.
+    DeadWorkersStop,
+    /// H6: claims that nobody was told of are looked for and given back.
+    ClaimsCompared,
+    /// H7: a worker's row stays while a claim of it is left, and claims of unknown workers are
+    /// rescued.
+    NoOrphans,
+    /// H8: the server drops a session that is silent for a lease.
+    SilentSessionsEnd,
+    /// H11: a range names only rows that are done.
+    RangesOfDoneRows,
+    /// H12: after an unknown outcome a row that is gone is not called fenced.
+    UnknownIsNotFenced,
+    /// H20: whether a beat is old is told by the janitor's own clock.
+    OwnClock,
+    /// H21: claims are fenced by worker and claim number, not by connection id.
+    FencedByClaim,
+    /// H22: only a crash of a worker that held one message alone is charged.
+    LoneCrash,
+    /// H24: rows that become ready below a low-water mark are published and walked to.
+    FloorsAndWalks,
+    /// A settle names its claim.
+    SettlesAreFenced,
+    /// `delivery_no` is never lowered.
+    DeliveriesAreCounted,
+    /// Claimed rows and their claim are committed together, after they were locked.
+    ClaimsLock,
+}
+
+impl Rule {
+    /// What a statement of the store would be without the rule; `None` leaves it as it is.
+    pub(crate) fn rewrite(self, text: &str) -> Option<String> {
+        let changed = match self {
+            Self::MovesByKeys => text.replace("WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT ? FOR UPDATE", "WHERE FALSE ORDER BY due_at, id LIMIT ? FOR UPDATE"),
+            Self::DeathCompetes => text
+                .replace("AND state = 'alive' AND conn_id = ? AND life_conn_id = ? AND server_uid = ? AND server_started_at = ? AND beat_no = ?", "AND (TRUE OR ? = ? + ? + ? + ?)")
+                .replace("AND instance = ? AND state = 'alive'", "AND instance = ?"),
+            Self::DeadWorkersStop if !text.contains("end_reason") => {
+                text.replace("AND instance = ? AND state = 'alive'", "AND instance = ?")
+            }
+            Self::ClaimsCompared if text.starts_with("SELECT worker_id, claim_no") => {
+                text.replace("WHERE worker_id = ? AND claim_no >= ?", "WHERE worker_id = ? AND claim_no >= ? AND FALSE")
+            }
+            Self::NoOrphans => text
+                .replace("ended_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND AND NOT EXISTS (SELECT 1 FROM queue_claim c WHERE c.worker_id = queue_worker.id)", "(TRUE OR ? = 0)")
+                .replace("WHERE w.id IS NULL AND", "WHERE FALSE AND"),
+            Self::SilentSessionsEnd => text.replace("wait_timeout = ", "no_timeout = "),
+            Self::OwnClock if text.contains("w.lease_ms, ") => text
+                .replace("w.lease_ms, ", "CASE WHEN w.beat_at < UTC_TIMESTAMP(6) - INTERVAL w.lease_ms * 1000 MICROSECOND THEN 0 ELSE w.lease_ms END AS lease_ms, ")
+                .replace("COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))), 0) <> 0", "FALSE")
+                .replace("COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')), 0) <> 0", "FALSE"),
+            Self::FencedByClaim if text.contains("queue_message") => text.replace(
+                "AND worker_id = ? AND claim_no = ?",
+                "AND conn_id = CONNECTION_ID() AND (TRUE OR ? = ?)",
+            ),
+            Self::LoneCrash => text
+                .replace("suspicions = suspicions + ?, crashes = crashes + ?", "suspicions = suspicions + 0 * ?, crashes = crashes + 1 + 0 * ?"),
+            Self::FloorsAndWalks => text
+                .replace("worker_id = 0 ORDER BY topic_id, priority, id LIMIT 1)", "worker_id = 0 AND delivery_no = 0 ORDER BY topic_id, priority, id LIMIT 1)")
+                .replace("ON DUPLICATE KEY UPDATE floor = ?, seq = seq + 1", "ON DUPLICATE KEY UPDATE floor = floor + 0 * ?"),
+            Self::SettlesAreFenced if text.starts_with("DELETE m") => {
+                text.replace("AND worker_id = ? AND claim_no = ?", "AND (TRUE OR ? = ?)")
+            }
+            Self::DeliveriesAreCounted => text.replace("delivery_no = delivery_no + 1", "delivery_no = 1"),
+            Self::ClaimsLock => text
+                .replace("ORDER BY topic_id, priority, id LIMIT ? FOR UPDATE SKIP LOCKED", "ORDER BY topic_id, priority, id LIMIT ?")
+                .replace("AND worker_id = 0", "AND (worker_id = 0 OR conn_id <> 0)"),
+            _ => return None,
+        };
+        (changed != text).then_some(changed)
+    }
+}

@@ -1,0 +1,244 @@
+//! The server as clients meet it: connections, latencies, lost replies, crashes.
+
+mod client;
+mod session;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::time::Duration;
+
+use queue_core::simulation::StandIn;
+use queue_core::{Error, Fault};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use self::client::Client;
+pub(crate) use self::session::Fate;
+use crate::model::{Engine, Facts};
+use crate::rules::Rule;
+use crate::sql::{Statement, parse};
+
+/// 2026-01-01, in microseconds since 1970.
+const EPOCH: i64 = 1_767_225_600_000_000;
+
+/// How often statements meet which fate, in a thousand.
+pub(crate) type Fates = Vec<(Fate, u32)>;
+
+/// Somebody connects.
+pub(crate) struct Connect {
+    pub(crate) host: String,
+    pub(crate) reply: oneshot::Sender<queue_core::Result<Box<dyn StandIn>>>,
+}
+
+/// What the engine's side of a connection is told.
+#[derive(Default)]
+pub(crate) struct Handle {
+    signal: Notify,
+    killed: Cell<bool>,
+    /// The server that it belonged to has crashed.
+    dead: Cell<bool>,
+}
+
+/// The server and its network.
+pub(crate) struct Server {
+    pub(crate) engine: RefCell<Engine>,
+    rng: RefCell<StdRng>,
+    handles: RefCell<BTreeMap<u64, Rc<Handle>>>,
+    /// For each host, whether its packets are swallowed.
+    holes: RefCell<HashMap<String, watch::Sender<bool>>>,
+    up: Cell<bool>,
+    pub(crate) limit: Cell<usize>,
+    pub(crate) fates: RefCell<Fates>,
+    origin: Instant,
+    started: Cell<Instant>,
+    /// By how much the clock is wrong, in microseconds.
+    pub(crate) skew: Cell<i64>,
+    trace: RefCell<DefaultHasher>,
+    pub(crate) statements: Cell<u64>,
+    rule: Option<Rule>,
+    parsed: RefCell<HashMap<String, Rc<Statement>>>,
+    pub(crate) log: RefCell<Option<Vec<String>>>,
+    /// The model met what it does not know.
+    pub(crate) broken: Cell<bool>,
+}
+
+/// Sees a panic of the model, which would end nothing but a task.
+struct Witness<'a>(&'a Server);
+
+impl Drop for Witness<'_> {
+    fn drop(&mut self) {
+        self.0.broken.set(self.0.broken.get() || std::thread::panicking());
+    }
+}
+
+impl Server {
+    pub(crate) fn new(seed: u64, rule: Option<Rule>) -> Rc<Self> {
+        let facts = Facts { now: EPOCH, uptime: 0, uid: "model".to_owned(), read_only: false };
+        let now = Instant::now();
+        Rc::new(Self {
+            engine: RefCell::new(Engine::new(facts)),
+            rng: RefCell::new(StdRng::seed_from_u64(seed)),
+            handles: RefCell::default(),
+            holes: RefCell::default(),
+            up: Cell::new(true),
+            limit: Cell::new(150),
+            fates: RefCell::default(),
+            origin: now,
+            started: Cell::new(now),
+            skew: Cell::new(0),
+            trace: RefCell::new(DefaultHasher::new()),
+            statements: Cell::new(0),
+            rule,
+            parsed: RefCell::default(),
+            log: RefCell::default(),
+            broken: Cell::new(false),
+        })
+    }
+
+    /// Takes connections until nobody can connect any more.
+    pub(crate) async fn listen(self: Rc<Self>, mut connects: mpsc::UnboundedReceiver<Connect>) {
+        while let Some(Connect { host, reply }) = connects.recv().await {
+            let server = Rc::clone(&self);
+            tokio::task::spawn_local(async move {
+                let mut hole = server.hole(&host).subscribe();
+                if hole.wait_for(|hole| !hole).await.is_err() {
+                    return;
+                }
+                server.latency(2).await;
+                drop(reply.send(server.accept(host)));
+            });
+        }
+    }
+
+    fn accept(self: &Rc<Self>, host: String) -> queue_core::Result<Box<dyn StandIn>> {
+        let refused = |fault, reason: &str| Error::Connect {
+            server: "model:3306".to_owned(),
+            fault,
+            reason: reason.to_owned(),
+        };
+        if !self.up.get() {
+            return Err(refused(Fault::Gone, "Connection refused (os error 111)"));
+        }
+        if self.engine.borrow().connections() >= self.limit.get() {
+            return Err(refused(Fault::Busy, "Too many connections (1040)"));
+        }
+        let id = self.engine.borrow_mut().open();
+        self.note(&format!("conn {id} of {host} opens"));
+        let handle = Rc::new(Handle::default());
+        self.handles.borrow_mut().insert(id, Rc::clone(&handle));
+        let (sender, requests) = mpsc::unbounded_channel();
+        let hole = self.hole(&host).subscribe();
+        let server = Rc::clone(self);
+        tokio::task::spawn_local(session::Session { server, id, handle, hole, requests }.serve());
+        Ok(Box::new(Client::new(sender)))
+    }
+
+    /// Whether the packets of `host` are swallowed.
+    pub(crate) fn hole(&self, host: &str) -> watch::Sender<bool> {
+        let mut holes = self.holes.borrow_mut();
+        holes.entry(host.to_owned()).or_insert_with(|| watch::channel(false).0).clone()
+    }
+
+    /// Lets every host's packets pass.
+    pub(crate) fn heal(&self) {
+        for hole in self.holes.borrow().values() {
+            hole.send_replace(false);
+        }
+    }
+
+    /// The next random number below `n`.
+    pub(crate) fn below(&self, n: u32) -> u32 {
+        self.rng.borrow_mut().random_range(0..n.max(1))
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        self.rng.borrow_mut().random()
+    }
+
+    /// Up to `most` milliseconds, more often few.
+    async fn latency(&self, most: u32) {
+        let ms = self.below(most + 1).min(self.below(most + 2));
+        if ms > 0 {
+            tokio::time::sleep(Duration::from_millis(ms.into())).await;
+        }
+    }
+
+    /// The statement of a text, as it stands or as a rule that is switched off changes it.
+    fn parse(&self, text: &str) -> Rc<Statement> {
+        if let Some(known) = self.parsed.borrow().get(text) {
+            return Rc::clone(known);
+        }
+        let _witness = Witness(self);
+        let changed = self.rule.and_then(|rule| rule.rewrite(text));
+        let statement = Rc::new(parse(changed.as_deref().unwrap_or(text)));
+        self.parsed.borrow_mut().insert(text.to_owned(), Rc::clone(&statement));
+        statement
+    }
+
+    /// Sets the engine's clock, lets it act, and tells those whom it concerns.
+    pub(crate) fn act<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
+        let _witness = Witness(self);
+        let mut engine = self.engine.borrow_mut();
+        let running = Instant::now() - self.origin;
+        engine.facts.now = EPOCH + running.as_micros() as i64 + self.skew.get();
+        engine.facts.uptime = (Instant::now() - self.started.get()).as_secs() as i64;
+        let result = act(&mut engine);
+        let handles = self.handles.borrow();
+        for id in std::mem::take(&mut engine.ready) {
+            if let Some(handle) = handles.get(&id) {
+                handle.signal.notify_one();
+            }
+        }
+        for id in std::mem::take(&mut engine.killed) {
+            if let Some(handle) = handles.get(&id) {
+                handle.killed.set(true);
+                handle.signal.notify_one();
+            }
+        }
+        result
+    }
+
+    /// Ends a connection from the server's side, as KILL does.
+    pub(crate) fn kill(&self, id: u64) {
+        self.act(|engine| engine.killed.push(id));
+    }
+
+    /// The server's process is killed; it stays away until [`restart`](Self::restart).
+    pub(crate) fn crash(&self) {
+        self.note("the server crashes");
+        self.up.set(false);
+        self.engine.borrow_mut().crash();
+        for handle in std::mem::take(&mut *self.handles.borrow_mut()).into_values() {
+            handle.dead.set(true);
+            handle.signal.notify_one();
+        }
+    }
+
+    pub(crate) fn restart(&self) {
+        self.note("the server starts");
+        self.up.set(true);
+        self.started.set(Instant::now());
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.get()
+    }
+
+    /// Takes note of what happens: for the trace's hash, and for people.
+    pub(crate) fn note(&self, what: &str) {
+        let at = (Instant::now() - self.origin).as_millis() as u64;
+        (at, what).hash(&mut *self.trace.borrow_mut());
+        if let Some(log) = self.log.borrow_mut().as_mut() {
+            log.push(format!("{:>8.3} {what}", at as f64 / 1000.0));
+        }
+    }
+
+    /// What sums up everything that has happened.
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.trace.borrow().finish()
+    }
+}

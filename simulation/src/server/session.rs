@@ -1,0 +1,253 @@
+//! The server's end of a connection.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use diesel::QueryResult;
+use diesel::result::{DatabaseErrorKind, Error};
+use queue_core::simulation::{Answer, Value as Bound};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::client::Request;
+use super::{Handle, Server};
+use crate::model::{Failure, Outcome, Value, Wait};
+use crate::sql::Statement;
+
+/// What becomes of a statement on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It arrives, and so does its reply.
+    Served,
+    /// The connection breaks before it arrives.
+    Unsent,
+    /// The connection breaks behind it: it is executed, and nobody hears of it.
+    Unheard,
+    /// The same, but the server gets to it only after so many milliseconds (history H6).
+    Late(u32),
+    /// The server takes so many milliseconds for it.
+    Slow(u32),
+}
+
+/// How long the server waits for a silent client unless the client says otherwise: 8 h.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(28_800);
+
+pub(super) struct Session {
+    pub(super) server: Rc<Server>,
+    pub(super) id: u64,
+    pub(super) handle: Rc<Handle>,
+    pub(super) hole: watch::Receiver<bool>,
+    pub(super) requests: mpsc::UnboundedReceiver<Request>,
+}
+
+impl Session {
+    /// Serves the client until one of both ends the connection.
+    pub(super) async fn serve(mut self) {
+        let mut wait_timeout = WAIT_TIMEOUT;
+        while let Some(request) = self.next(wait_timeout).await {
+            let fate = self.fate(&request.text);
+            self.server.statements.set(self.server.statements.get() + 1);
+            let Request { text, values, reply } = request;
+            let mut reply = Some(reply);
+            if fate == Fate::Unsent {
+                break;
+            }
+            if matches!(fate, Fate::Late(_)) {
+                // The client sees the connection break at once.
+                reply = None;
+            }
+            self.server.latency(1).await;
+            if let Fate::Slow(ms) | Fate::Late(ms) = fate {
+                sleep(Duration::from_millis(ms.into())).await;
+            }
+            if self.is_over() {
+                break;
+            }
+            let statement = self.server.parse(&text);
+            let Some(outcome) = self.execute(&statement, &values).await else { break };
+            if let (Statement::Set(variables), Ok(_)) = (&*statement, &outcome) {
+                let seconds = variables.iter().find(|(name, _)| name == "wait_timeout");
+                wait_timeout = seconds.map_or(wait_timeout, |(_, s)| Duration::from_secs(*s));
+            }
+            self.note(&text, &values, fate, &outcome);
+            if self.handle.killed.get() || matches!(fate, Fate::Unheard | Fate::Late(_)) {
+                break;
+            }
+            if self.server.below(8) == 0 {
+                self.server.latency(3).await;
+            }
+            if let Some(reply) = reply {
+                self.reply(reply, outcome);
+            }
+        }
+        self.end();
+    }
+
+    /// The next statement; `None` when the connection is over.
+    async fn next(&mut self, wait_timeout: Duration) -> Option<Request> {
+        let silence = Instant::now() + wait_timeout;
+        let request = loop {
+            if self.is_over() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                () = self.handle.signal.notified() => {}
+                request = self.requests.recv() => break request,
+                () = sleep_until(silence) => return None,
+            }
+        };
+        // Neither a statement nor the end of the connection comes through a hole.
+        while *self.hole.borrow_and_update() {
+            if self.is_over() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                () = self.handle.signal.notified() => {}
+                changed = self.hole.changed() => changed.ok()?,
+                () = sleep_until(silence) => return None,
+            }
+        }
+        request
+    }
+
+    fn is_over(&self) -> bool {
+        self.handle.dead.get() || self.handle.killed.get()
+    }
+
+    fn fate(&self, text: &str) -> Fate {
+        let fates = self.server.fates.borrow();
+        if fates.is_empty() {
+            return Fate::Served;
+        }
+        // Commits are where outcomes become unknown.
+        let weight = if text == "COMMIT" { 250 } else { 1000 };
+        let mut at = self.server.below(weight);
+        for (fate, share) in fates.iter() {
+            if at < *share {
+                return match fate {
+                    Fate::Late(most) => Fate::Late(self.server.below(*most)),
+                    Fate::Slow(most) => Fate::Slow(self.server.below(*most)),
+                    other => *other,
+                };
+            }
+            at -= share;
+        }
+        Fate::Served
+    }
+
+    /// Runs a statement to its end; `None` if the server crashes meanwhile.
+    async fn execute(
+        &self,
+        statement: &Rc<Statement>,
+        values: &[Bound<'static>],
+    ) -> Option<Outcome> {
+        let params = values.iter().map(value).collect();
+        self.server.act(|engine| engine.begin(self.id, Rc::clone(statement), params));
+        loop {
+            let wait = self.server.act(|engine| match engine.outcome(self.id) {
+                Some(outcome) => Err(outcome),
+                None => Ok(engine.wait(self.id)),
+            });
+            let longest = match wait {
+                Err(outcome) => return Some(outcome),
+                Ok(Some(Wait::Row)) | Ok(None) => Duration::from_secs(1),
+                Ok(Some(Wait::Name(seconds))) => Duration::from_secs(seconds),
+            };
+            let until = Instant::now() + longest;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.handle.signal.notified() => break,
+                    () = sleep_until(until) => {
+                        self.server.act(|engine| engine.time_out(self.id));
+                        break;
+                    }
+                }
+            }
+            if self.handle.dead.get() {
+                return None;
+            }
+            if self.handle.killed.get() {
+                self.server.act(|engine| engine.interrupt(self.id));
+            }
+        }
+    }
+
+    fn reply(&self, reply: oneshot::Sender<QueryResult<Answer>>, outcome: Outcome) {
+        let outcome = outcome.map_err(error);
+        let mut hole = self.hole.clone();
+        if *hole.borrow() {
+            tokio::task::spawn_local(async move {
+                if hole.wait_for(|hole| !hole).await.is_ok() {
+                    drop(reply.send(outcome));
+                }
+            });
+        } else {
+            drop(reply.send(outcome));
+        }
+    }
+
+    /// The server forgets the connection. The client learns it at once, unless it is cut off.
+    fn end(self) {
+        if !self.handle.dead.get() {
+            self.server.act(|engine| engine.close(self.id));
+            self.server.handles.borrow_mut().remove(&self.id);
+            self.server.note(&format!("conn {} ends", self.id));
+        }
+        let (mut hole, requests) = (self.hole, self.requests);
+        if *hole.borrow() {
+            tokio::task::spawn_local(async move {
+                drop(hole.wait_for(|hole| !hole).await);
+                drop(requests);
+            });
+        }
+    }
+
+    fn note(&self, text: &str, values: &[Bound<'static>], fate: Fate, outcome: &Outcome) {
+        let outcome = match outcome {
+            Ok(answer) => format!("{} matched, {} rows", answer.matched, answer.rows.len()),
+            Err(failure) => format!("{failure:?}"),
+        };
+        let fate = if fate == Fate::Served { String::new() } else { format!(" {fate:?}") };
+        let numbers: Vec<_> = values.iter().map(short).collect();
+        let text: String = text.chars().take(110).collect();
+        self.server.note(&format!(
+            "conn {}{fate}: {text} [{}]: {outcome}",
+            self.id,
+            numbers.join(" ")
+        ));
+    }
+}
+
+fn short(value: &Bound<'_>) -> String {
+    match value {
+        Bound::Number(number) => number.to_string(),
+        Bound::Signed(number) => number.to_string(),
+        Bound::MaybeNumber(number) => format!("{number:?}"),
+        Bound::Bytes(bytes) => String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned(),
+        Bound::MaybeBytes(_) => "_".to_owned(),
+    }
+}
+
+fn value(bound: &Bound<'static>) -> Value {
+    match bound {
+        Bound::Number(number) => Value::Number((*number).into()),
+        Bound::Signed(number) => Value::Number((*number).into()),
+        Bound::MaybeNumber(number) => {
+            number.map_or(Value::Null, |number| Value::Number(number.into()))
+        }
+        Bound::Bytes(bytes) => Value::bytes(bytes),
+        Bound::MaybeBytes(bytes) => bytes.as_ref().map_or(Value::Null, |bytes| Value::bytes(bytes)),
+    }
+}
+
+fn error(failure: Failure) -> Error {
+    let kind = match failure {
+        Failure::Duplicate => DatabaseErrorKind::UniqueViolation,
+        Failure::Check => DatabaseErrorKind::CheckViolation,
+        _ => DatabaseErrorKind::Unknown,
+    };
+    Error::DatabaseError(kind, Box::new(failure.text().to_owned()))
+}

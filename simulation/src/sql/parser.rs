@@ -1,0 +1,469 @@
+use super::lexer::{Token, tokens};
+use super::{Expr, From, Locking, Op, Query, Rows, Select, Source, Statement};
+
+/// Reads one statement.
+///
+/// # Panics
+/// When the statement has what the model does not know.
+pub(crate) fn parse(text: &str) -> Statement {
+    let mut parser = Parser::new(text);
+    let statement = parser.statement();
+    assert!(
+        parser.at == parser.tokens.len(),
+        "unknown to the model: {:?} in {text}",
+        parser.rest()
+    );
+    statement
+}
+
+pub(super) struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    params: usize,
+}
+
+/// Words that cannot be a table's other name.
+const KEYWORDS: [&str; 17] = [
+    "WHERE",
+    "ORDER",
+    "LIMIT",
+    "FOR",
+    "FORCE",
+    "JOIN",
+    "LEFT",
+    "STRAIGHT_JOIN",
+    "ON",
+    "UNION",
+    "SET",
+    "VALUES",
+    "GROUP",
+    "FROM",
+    "SELECT",
+    "AND",
+    "THEN",
+];
+
+impl Parser {
+    pub(super) fn new(text: &str) -> Self {
+        Self { tokens: tokens(text), at: 0, params: 0 }
+    }
+
+    pub(super) fn rest(&self) -> &[Token] {
+        &self.tokens[self.at.min(self.tokens.len())..]
+    }
+
+    pub(super) fn next(&mut self) -> Token {
+        let token = self.tokens.get(self.at).cloned();
+        self.at += 1;
+        token.expect("a statement that goes on")
+    }
+
+    fn is(&self, word: &str) -> bool {
+        matches!(self.tokens.get(self.at), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
+    }
+
+    pub(super) fn takes(&mut self, word: &str) -> bool {
+        let is = self.is(word);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// Takes all of these words, or none.
+    pub(super) fn take_all(&mut self, words: &str) -> bool {
+        let start = self.at;
+        let all = words.split(' ').all(|word| self.takes(word));
+        if !all {
+            self.at = start;
+        }
+        all
+    }
+
+    fn needs(&mut self, words: &str) {
+        assert!(self.take_all(words), "{words} expected at {:?}", self.rest());
+    }
+
+    fn is_symbol(&self, symbol: &str) -> bool {
+        matches!(self.tokens.get(self.at), Some(Token::Symbol(found)) if *found == symbol)
+    }
+
+    pub(super) fn takes_symbol(&mut self, symbol: &str) -> bool {
+        let is = self.is_symbol(symbol);
+        self.at += usize::from(is);
+        is
+    }
+
+    pub(super) fn needs_symbol(&mut self, symbol: &str) {
+        assert!(self.takes_symbol(symbol), "{symbol} expected at {:?}", self.rest());
+    }
+
+    pub(super) fn word(&mut self) -> String {
+        match self.next() {
+            Token::Word(word) => word,
+            other => panic!("a name expected, not {other:?}"),
+        }
+    }
+
+    pub(super) fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        let mut list = vec![one(self)];
+        while self.takes_symbol(",") {
+            list.push(one(self));
+        }
+        list
+    }
+
+    pub(super) fn in_parentheses<T>(&mut self, one: impl FnOnce(&mut Self) -> T) -> T {
+        self.needs_symbol("(");
+        let value = one(self);
+        self.needs_symbol(")");
+        value
+    }
+
+    fn statement(&mut self) -> Statement {
+        if self.is("SELECT") || self.is_symbol("(") {
+            return Statement::Select(self.query());
+        }
+        let verb = self.word();
+        match verb.to_ascii_uppercase().as_str() {
+            "INSERT" => self.insert(),
+            "UPDATE" => {
+                let source = self.source(false);
+                self.needs("SET");
+                let sets = self.list(Self::assignment);
+                Statement::Update { source, sets, filter: self.filter() }
+            }
+            "DELETE" => self.delete(),
+            "BEGIN" => Statement::Begin,
+            "COMMIT" => Statement::Commit,
+            "ROLLBACK" => Statement::Rollback,
+            "KILL" => match self.next() {
+                Token::Number(id) => Statement::Kill(u64::try_from(id).expect("an id")),
+                other => panic!("KILL {other:?}"),
+            },
+            "SHOW" => self.show(),
+            "SET" => self.set(),
+            other => panic!("unknown to the model: {other}"),
+        }
+    }
+
+    fn assignment(&mut self) -> (String, Expr) {
+        let column = self.word();
+        self.needs_symbol("=");
+        (column, self.expr())
+    }
+
+    fn insert(&mut self) -> Statement {
+        self.needs("INTO");
+        let table = self.word();
+        let columns = self.in_parentheses(|p| p.list(Self::word));
+        let rows = if self.takes("VALUES") {
+            Rows::Values(self.list(|p| p.in_parentheses(|p| p.list(Self::expr))))
+        } else {
+            Rows::Select(Box::new(self.select()))
+        };
+        let on_duplicate = if self.take_all("ON DUPLICATE KEY UPDATE") {
+            self.list(Self::assignment)
+        } else {
+            Vec::new()
+        };
+        Statement::Insert { table, columns, rows, on_duplicate }
+    }
+
+    fn delete(&mut self) -> Statement {
+        let target = if self.is("FROM") { None } else { Some(self.word()) };
+        self.needs("FROM");
+        let from = self.sources();
+        let target = target.unwrap_or_else(|| from[0].alias.clone());
+        let filter = self.filter();
+        let (order, limit) = self.order_and_limit();
+        Statement::Delete { target, from, filter, order, limit }
+    }
+
+    fn show(&mut self) -> Statement {
+        self.takes("GLOBAL");
+        let what = self.word().to_ascii_lowercase();
+        let mut names = Vec::new();
+        if self.take_all("WHERE Variable_name IN") {
+            let texts = self.in_parentheses(|p| p.list(Self::next));
+            names.extend(texts.into_iter().map(text_of));
+        } else if self.take_all("WHERE Variable_name") {
+            self.needs_symbol("=");
+            let name = self.next();
+            names.push(text_of(name));
+        }
+        Statement::Show(what, names)
+    }
+
+    /// Several SETs of session variables; those that are no numbers change nothing in the model.
+    fn set(&mut self) -> Statement {
+        let mut variables = Vec::new();
+        while self.at < self.tokens.len() {
+            let token = self.next();
+            if let Token::Word(name) = token
+                && self.takes_symbol("=")
+                && let Token::Number(value) = self.next()
+            {
+                variables.push((name, u64::try_from(value).expect("no sign")));
+            }
+        }
+        Statement::Set(variables)
+    }
+
+    fn query(&mut self) -> Query {
+        let mut selects = Vec::new();
+        loop {
+            let select =
+                if self.is_symbol("(") { self.in_parentheses(Self::select) } else { self.select() };
+            selects.push(select);
+            if !self.take_all("UNION ALL") {
+                return Query(selects);
+            }
+        }
+    }
+
+    fn select(&mut self) -> Select {
+        self.needs("SELECT");
+        let items = self.list(|p| {
+            let start = p.at;
+            let expr = p.expr();
+            let name = if p.takes("AS") {
+                p.word()
+            } else {
+                match &p.tokens[start..p.at] {
+                    [.., Token::Word(name)] => name.clone(),
+                    _ => String::new(),
+                }
+            };
+            (expr, name)
+        });
+        let from = if self.takes("FROM") { self.sources() } else { Vec::new() };
+        let filter = self.filter();
+        let (order, limit) = self.order_and_limit();
+        let locking = self
+            .take_all("FOR UPDATE")
+            .then(|| if self.take_all("SKIP LOCKED") { Locking::Skip } else { Locking::Wait });
+        Select { items, from, filter, order, limit, locking }
+    }
+
+    fn filter(&mut self) -> Option<Expr> {
+        self.takes("WHERE").then(|| self.expr())
+    }
+
+    fn order_and_limit(&mut self) -> (Vec<(Expr, bool)>, Option<Expr>) {
+        let order = if self.take_all("ORDER BY") {
+            self.list(|p| {
+                let expr = p.expr();
+                (expr, p.takes("DESC"))
+            })
+        } else {
+            Vec::new()
+        };
+        let limit = self.takes("LIMIT").then(|| self.expr());
+        (order, limit)
+    }
+
+    fn sources(&mut self) -> Vec<Source> {
+        let mut sources = vec![self.source(false)];
+        loop {
+            let left = self.take_all("LEFT JOIN");
+            if !left && !self.takes("JOIN") && !self.takes("STRAIGHT_JOIN") {
+                return sources;
+            }
+            let mut source = self.source(left);
+            self.needs("ON");
+            source.on = Some(self.expr());
+            sources.push(source);
+        }
+    }
+
+    fn source(&mut self, left: bool) -> Source {
+        let table = if self.is_symbol("(") {
+            From::Query(self.in_parentheses(Self::query))
+        } else if self.takes("JSON_TABLE") {
+            self.needs_symbol("(");
+            let array = self.expr();
+            self.needs_symbol(",");
+            assert_eq!(self.next(), Token::Text(b"$[*]".to_vec()), "elements of an array");
+            self.needs("COLUMNS");
+            self.in_parentheses(|p| {
+                p.needs("id BIGINT UNSIGNED PATH");
+                p.next()
+            });
+            self.needs_symbol(")");
+            From::Json(array)
+        } else {
+            let mut name = self.word();
+            if self.takes_symbol(".") {
+                name = format!("{name}.{}", self.word());
+            }
+            From::Table(name)
+        };
+        let other_name = match self.tokens.get(self.at) {
+            Some(Token::Word(word)) => {
+                !KEYWORDS.iter().any(|keyword| word.eq_ignore_ascii_case(keyword))
+            }
+            _ => false,
+        };
+        let alias = match (&table, other_name) {
+            (_, true) => self.word(),
+            (From::Table(name), false) => name.clone(),
+            _ => String::new(),
+        };
+        let index = self.take_all("FORCE INDEX").then(|| self.in_parentheses(Self::word));
+        Source { table, alias, index, left, on: None }
+    }
+
+    pub(super) fn expr(&mut self) -> Expr {
+        self.binary(0)
+    }
+
+    fn binary(&mut self, level: u8) -> Expr {
+        if level == 2 && self.takes("NOT") {
+            return Expr::Not(Box::new(self.binary(2)));
+        }
+        if level > 5 {
+            return self.unary();
+        }
+        let mut left = self.binary(level + 1);
+        loop {
+            if level == 3
+                && let Some(predicate) = self.predicate(&left)
+            {
+                left = predicate;
+                continue;
+            }
+            let Some(op) = self.operator(level) else { return left };
+            let right = self.binary(level + 1);
+            left = Expr::Binary(op, Box::new(left), Box::new(right));
+        }
+    }
+
+    fn operator(&mut self, level: u8) -> Option<Op> {
+        let symbols: &[(&str, Op)] = match level {
+            0 => return self.takes("OR").then_some(Op::Or),
+            1 => return self.takes("AND").then_some(Op::And),
+            3 => &[
+                ("<=>", Op::Same),
+                ("<=", Op::LessEqual),
+                (">=", Op::GreaterEqual),
+                ("<>", Op::Unequal),
+                ("!=", Op::Unequal),
+                ("=", Op::Equal),
+                ("<", Op::Less),
+                (">", Op::Greater),
+            ],
+            4 => &[("+", Op::Plus), ("-", Op::Minus)],
+            5 => &[("*", Op::Times), ("%", Op::Modulo)],
+            _ => &[],
+        };
+        symbols.iter().find(|(symbol, _)| self.takes_symbol(symbol)).map(|(_, op)| *op)
+    }
+
+    /// IS NULL, IN and BETWEEN after `left`.
+    fn predicate(&mut self, left: &Expr) -> Option<Expr> {
+        let left = || Box::new(left.clone());
+        if self.take_all("IS NOT NULL") {
+            return Some(Expr::Not(Box::new(Expr::IsNull(left()))));
+        }
+        if self.take_all("IS NULL") {
+            return Some(Expr::IsNull(left()));
+        }
+        if self.takes("IN") {
+            return Some(Expr::In(left(), self.in_parentheses(|p| p.list(Self::expr))));
+        }
+        if self.takes("BETWEEN") {
+            let low = self.binary(4);
+            self.needs("AND");
+            return Some(Expr::Between(left(), Box::new(low), Box::new(self.binary(4))));
+        }
+        None
+    }
+
+    fn unary(&mut self) -> Expr {
+        match self.next() {
+            Token::Param => {
+                self.params += 1;
+                Expr::Param(self.params - 1)
+            }
+            Token::Number(number) => Expr::Number(number),
+            Token::Text(text) => Expr::Text(text),
+            Token::Symbol("-") => Expr::Negative(Box::new(self.unary())),
+            Token::Symbol("*") => Expr::Number(1),
+            Token::Symbol("@@") => Expr::Call("@@".into(), vec![Expr::Text(self.word().into())]),
+            Token::Symbol("(") => {
+                let expr = if self.is("SELECT") {
+                    Expr::Scalar(Box::new(self.query()))
+                } else {
+                    self.expr()
+                };
+                self.needs_symbol(")");
+                expr
+            }
+            Token::Word(word) => self.named(&word),
+            Token::Symbol(other) => panic!("unknown to the model: {other} {:?}", self.rest()),
+        }
+    }
+
+    fn named(&mut self, word: &str) -> Expr {
+        match word.to_ascii_uppercase().as_str() {
+            "NULL" => return Expr::Null,
+            "TRUE" => return Expr::Number(1),
+            "FALSE" => return Expr::Number(0),
+            "EXISTS" => return Expr::Exists(Box::new(self.in_parentheses(Self::query))),
+            "INTERVAL" => {
+                let number = self.binary(4);
+                let unit = match self.word().to_ascii_uppercase().as_str() {
+                    "MICROSECOND" => 1,
+                    "SECOND" => 1_000_000,
+                    other => panic!("unknown to the model: {other}"),
+                };
+                return Expr::Interval(Box::new(number), unit);
+            }
+            "CASE" => return self.case(),
+            "CAST" => {
+                return self.in_parentheses(|p| {
+                    let expr = p.expr();
+                    p.needs("AS");
+                    p.word();
+                    expr
+                });
+            }
+            "CONVERT" => {
+                return self.in_parentheses(|p| {
+                    let expr = p.expr();
+                    p.needs("USING");
+                    p.word();
+                    expr
+                });
+            }
+            _ => {}
+        }
+        if self.takes_symbol("(") {
+            let arguments = if self.is_symbol(")") { Vec::new() } else { self.list(Self::expr) };
+            self.needs_symbol(")");
+            return Expr::Call(word.to_ascii_uppercase(), arguments);
+        }
+        if self.takes_symbol(".") {
+            return Expr::Name(Some(word.to_owned()), self.word());
+        }
+        Expr::Name(None, word.to_owned())
+    }
+
+    fn case(&mut self) -> Expr {
+        let mut cases = Vec::new();
+        while self.takes("WHEN") {
+            let condition = self.expr();
+            self.needs("THEN");
+            cases.push((condition, self.expr()));
+        }
+        let default = self.takes("ELSE").then(|| Box::new(self.expr()));
+        self.needs("END");
+        Expr::Case(cases, default)
+    }
+}
+
+fn text_of(token: Token) -> String {
+    match token {
+        Token::Text(text) => String::from_utf8_lossy(&text).into_owned(),
+        other => panic!("a text expected, not {other:?}"),
+    }
+}

@@ -1,0 +1,209 @@
+//! Where a history is played: the server, those who use it, and what they agree on.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use queue_core::connection::ServerUrl;
+use queue_core::message::MsgId;
+use queue_core::simulation::{StandIn, World};
+use queue_core::topic::{OnDone, TopicId};
+use queue_core::worker::ClaimStrategy;
+use queue_core::{Error, NewMessage, Priority, TopicName};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::model::{Row, Value};
+use crate::recorder::{Place, Recorder};
+use crate::rules::Rule;
+use crate::server::{Connect, Server};
+
+/// What may go wrong in a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Nothing.
+    Calm,
+    /// What must not cause a second run: single connections, janitors, producers, clocks.
+    Mild,
+    /// Everything.
+    Wild,
+}
+
+/// What is drawn from the seed before a history begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) weather: Weather,
+    pub(crate) rule: Option<Rule>,
+    pub(crate) lease: Duration,
+    pub(crate) consumers: u32,
+    pub(crate) janitors: u32,
+    pub(crate) senders: u32,
+    pub(crate) strategy: ClaimStrategy,
+    pub(crate) on_done: OnDone,
+    pub(crate) faulty: Duration,
+    /// Every so many-th message kills whoever handles it; 0 for none.
+    pub(crate) poison: u32,
+}
+
+/// A played history's surroundings.
+pub(crate) struct Stage {
+    pub(crate) server: Rc<Server>,
+    pub(crate) recorder: RefCell<Recorder>,
+    pub(crate) settings: Settings,
+    pub(crate) topic: TopicName,
+    pub(crate) topic_id: Cell<TopicId>,
+    connects: mpsc::UnboundedSender<Connect>,
+    /// Names of processes that kill themselves.
+    pub(crate) crashes: mpsc::UnboundedSender<String>,
+    /// The faults are over: what is sent now is handled once.
+    pub(crate) strict: Cell<bool>,
+    messages: Cell<u32>,
+}
+
+impl Stage {
+    pub(crate) fn new(
+        server: Rc<Server>,
+        settings: Settings,
+        connects: mpsc::UnboundedSender<Connect>,
+        crashes: mpsc::UnboundedSender<String>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            server,
+            recorder: RefCell::new(Recorder::new(settings.rule)),
+            strict: Cell::new(settings.weather != Weather::Wild && settings.poison == 0),
+            settings,
+            topic: TopicName::new("work").expect("a name"),
+            topic_id: Cell::new(TopicId(0)),
+            connects,
+            crashes,
+            messages: Cell::new(0),
+        })
+    }
+
+    /// The server as the process `host` names it.
+    pub(crate) fn url(&self, host: &str) -> ServerUrl {
+        ServerUrl::new(&format!("mysql://queue:queue@{host}:3306/queue")).expect("a URL")
+    }
+
+    pub(crate) fn below(&self, n: u32) -> u32 {
+        self.server.below(n)
+    }
+
+    /// Sleeps for up to `most` milliseconds.
+    pub(crate) async fn doze(&self, most: u32) {
+        tokio::time::sleep(Duration::from_millis(self.below(most).into())).await;
+    }
+
+    /// A message that nobody has sent before.
+    pub(crate) fn message(&self) -> NewMessage {
+        let n = self.messages.get() + 1;
+        self.messages.set(n);
+        let priority = if self.below(4) == 0 { Priority::FIRST } else { Priority::default() };
+        let poison = self.settings.poison > 0 && n.is_multiple_of(self.settings.poison);
+        let body = if poison && !self.strict.get() { "poison" } else { "" };
+        NewMessage::new(body).with_msg_id(MsgId(Uuid::from_u128(n.into()))).with_priority(priority)
+    }
+
+    /// A connection without a queue: for strangers.
+    pub(crate) async fn connect(&self, host: &str) -> queue_core::Result<Box<dyn StandIn>> {
+        connect(&self.connects, host).await
+    }
+
+    /// Where each message is now: its id, and whether it still has to be handled.
+    pub(crate) fn places(&self) -> Vec<(MsgId, Place)> {
+        let engine = self.server.engine.borrow();
+        let mut places = Vec::new();
+        for (name, place) in [
+            ("queue_message", Place::Waiting),
+            ("queue_scheduled", Place::Waiting),
+            ("queue_dead", Place::Dead { crashes: false }),
+            ("queue_archive", Place::Archive),
+        ] {
+            let table = &engine.tables[engine.table(name)];
+            let id = table.definition.place("msg_id").expect("a column");
+            let cause = table.definition.place("cause");
+            for row in table.slots.values().filter_map(|slot| slot.committed.as_ref()) {
+                let Value::Bytes(bytes) = &row[id] else { continue };
+                let Some(id) = MsgId::from_bytes(bytes) else { continue };
+                let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
+                let place = match place {
+                    Place::Dead { .. } => Place::Dead { crashes },
+                    other => other,
+                };
+                places.push((id, place));
+            }
+        }
+        places
+    }
+
+    /// Every committed change of a message's rows.
+    pub(crate) fn changes(&self, id: MsgId) -> Vec<String> {
+        let engine = self.server.engine.borrow();
+        let bytes = Value::bytes(id.as_bytes());
+        let changes = engine.changes.iter().filter_map(|change| {
+            let definition = &engine.tables[change.table].definition;
+            let place = definition.place("msg_id")?;
+            let is_its = |row: &Option<Row>| row.as_ref().is_some_and(|row| row[place] == bytes);
+            let show = |row: &Option<Row>| match row {
+                Some(row) => ["priority", "id", "worker_id", "claim_no", "delivery_no", "crashes"]
+                    .iter()
+                    .filter_map(|name| {
+                        Some(format!("{name} {}", row[definition.place(name)?].number()))
+                    })
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                None => "nothing".to_owned(),
+            };
+            (is_its(&change.before) || is_its(&change.after)).then(|| {
+                let at = change.at % 3_600_000_000;
+                format!(
+                    "{:>8.3} conn {}: {}: {} -> {}",
+                    at as f64 / 1e6,
+                    change.session,
+                    definition.name,
+                    show(&change.before),
+                    show(&change.after)
+                )
+            })
+        });
+        changes.collect()
+    }
+
+    /// Committed rows of a table.
+    pub(crate) fn rows(&self, name: &str) -> usize {
+        let engine = self.server.engine.borrow();
+        let slots = &engine.tables[engine.table(name)].slots;
+        slots.values().filter(|slot| slot.committed.is_some()).count()
+    }
+}
+
+/// The way from queue-core to the stage.
+pub(crate) struct Way {
+    pub(crate) server: Rc<Server>,
+    pub(crate) connects: mpsc::UnboundedSender<Connect>,
+}
+
+impl World for Way {
+    fn connect(&self, url: &ServerUrl) -> BoxFuture<'static, queue_core::Result<Box<dyn StandIn>>> {
+        let connects = self.connects.clone();
+        let server = url.server();
+        async move { connect(&connects, server.split(':').next().unwrap_or_default()).await }
+            .boxed()
+    }
+
+    fn random(&self) -> u64 {
+        self.server.random()
+    }
+}
+
+async fn connect(
+    connects: &mpsc::UnboundedSender<Connect>,
+    host: &str,
+) -> queue_core::Result<Box<dyn StandIn>> {
+    let (reply, connected) = oneshot::channel();
+    let gone = || Error::WorkerStopped;
+    connects.send(Connect { host: host.to_owned(), reply }).map_err(|_| gone())?;
+    connected.await.map_err(|_| gone())?
+}

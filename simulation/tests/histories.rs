@@ -1,0 +1,80 @@
+//! Thousands of histories, each from a seed. `SIM_SEED=n` plays one and prints all of it,
+//! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use simulation::{Played, Weather, play};
+
+/// How many histories a run of the suite plays: some seconds on two cores.
+const SEEDS: u64 = 1000;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().expect(name))
+}
+
+/// Plays `seeds` on every core; those that went wrong.
+fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
+    let next = AtomicU64::new(seeds.start);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let players: Vec<_> = (0..cores)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut wrong = Vec::new();
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= seeds.end {
+                            return wrong;
+                        }
+                        let played = play(seed, None, None, false);
+                        if played.violation.is_some() {
+                            wrong.push((seed, played));
+                        }
+                    }
+                })
+            })
+            .collect();
+        players.into_iter().flat_map(|player| player.join().unwrap()).collect()
+    })
+}
+
+/// I1, I2, I3, I6, I8 and I11 hold in every history.
+#[test]
+fn no_history_breaks_a_promise() {
+    if let Some(seed) = variable("SIM_SEED") {
+        let played = play(seed, None, None, true);
+        let log = played.log.join("\n");
+        let violation = played.violation.unwrap_or_else(|| "no violation".to_owned());
+        panic!("{log}\n\nseed {seed}: {violation}");
+    }
+    let from = variable("SIM_FROM").unwrap_or(0);
+    let mut wrong = play_all(from..from + variable("SIM_SEEDS").unwrap_or(SEEDS));
+    wrong.sort_by_key(|(seed, _)| *seed);
+    let seeds: Vec<_> = wrong.iter().map(|(seed, _)| *seed).collect();
+    if let Some((seed, played)) = wrong.first() {
+        let violation = played.violation.as_deref().unwrap_or_default();
+        panic!("seed {seed}: {violation}\nSIM_SEED={seed} plays it again; all: {seeds:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_played_the_same_way_every_time() {
+    for seed in 0..20 {
+        let once = play(seed, None, None, true);
+        let again = play(seed, None, None, true);
+        let differs = once.log.iter().zip(&again.log).find(|(a, b)| a != b);
+        assert_eq!(differs, None, "seed {seed}");
+        assert_eq!((once.trace, once.log.len()), (again.trace, again.log.len()), "seed {seed}");
+    }
+}
+
+/// A simulation in which nothing happens finds nothing.
+#[test]
+fn histories_have_faults_that_are_felt() {
+    let played: Vec<_> = (0..40).map(|seed| play(seed, Some(Weather::Wild), None, false)).collect();
+    let sum = |count: fn(&Played) -> usize| played.iter().map(count).sum::<usize>();
+    assert!(sum(|played| played.deliveries) > 1000);
+    assert!(sum(|played| played.repeated) > 20);
+    assert!(sum(|played| played.fenced) > 0);
+}
