@@ -34,6 +34,9 @@ pub(crate) const TABLE: &str = "CREATE TABLE naive_queue ( \
      body LONGBLOB NOT NULL, \
      KEY (owner, status, ts)) ENGINE = InnoDB";
 
+/// How long after TERM a process has to end by itself.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The wait before a connection that was lost is made again.
 const RECONNECT: Duration = Duration::from_millis(200);
 
@@ -96,6 +99,13 @@ pub(crate) async fn run(args: NaiveArgs) -> anyhow::Result<ExitCode> {
     let record = Record::open(&args.identity.record)?;
     let url = args.server.url()?;
     let drain = signals::shutdown_on_signals()?.drain;
+    let ending = drain.clone();
+    tokio::spawn(async move {
+        ending.cancelled().await;
+        // It may wait for ever for an answer that the network has swallowed.
+        tokio::time::sleep(PATIENCE).await;
+        std::process::exit(0);
+    });
     match args.role {
         NaiveRole::Sender => sender::run(&args, &url, &record, &drain).await?,
         NaiveRole::Consumer => consumer::run(&args, &url, &record, &drain).await?,

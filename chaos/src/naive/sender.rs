@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::sql_types::Binary;
-use diesel_async::RunQueryDsl;
+use diesel_async::{AsyncMysqlConnection, RunQueryDsl, SimpleAsyncConnection};
 use queue_core::connection::ServerUrl;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -34,11 +34,8 @@ pub(super) async fn run(
                 conn = connect(url, drain).await;
             }
             let Some(open) = &mut conn else { return Ok(()) };
-            let insert = diesel::sql_query("INSERT INTO naive_queue (msg_id, body) VALUES (?, ?)")
-                .bind::<Binary, _>(first.msg_id().as_bytes().to_vec())
-                .bind::<Binary, _>(body.clone());
-            match insert.execute(open).await {
-                Ok(_) => break,
+            match insert(open, first, &body).await {
+                Ok(()) => break,
                 Err(_) => conn = None,
             }
         }
@@ -46,4 +43,15 @@ pub(super) async fn run(
         tokio::time::sleep(Duration::from_secs_f64(1.0 / args.rate)).await;
     }
     Ok(())
+}
+
+/// One transaction, as the business would have it.
+async fn insert(conn: &mut AsyncMysqlConnection, tag: Tag, body: &[u8]) -> diesel::QueryResult<()> {
+    conn.batch_execute("BEGIN").await?;
+    diesel::sql_query("INSERT INTO naive_queue (msg_id, body) VALUES (?, ?)")
+        .bind::<Binary, _>(tag.msg_id().as_bytes().to_vec())
+        .bind::<Binary, _>(body.to_vec())
+        .execute(conn)
+        .await?;
+    conn.batch_execute("COMMIT").await
 }
