@@ -126,21 +126,26 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
     let queue = if args.naive { Queue::Naive } else { Queue::Product };
     let arena = Arena::prepare(queue, server, args.url, args.clock_library, folder.path()).await?;
-    let drained = run::run(&arena, &plan).await;
+    let sound = prove(&arena, &plan).await;
+    drop(arena);
+    let kept = args.keep.or_else(|| {
+        (!matches!(sound, Ok(true))).then(|| PathBuf::from(format!("target/chaos-{}", plan.seed)))
+    });
+    if let Some(kept) = kept {
+        report::keep(folder.path(), &kept)?;
+    }
+    Ok(if sound? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs, checks and shows; whether every promise was kept.
+async fn prove(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
+    let drained = run::run(arena, plan).await;
     if let Err(error) = &drained {
         tracing::error!(seed = plan.seed, %error, "The run itself failed.");
     }
     let leftovers = arena.leftovers().await?;
     let drained = drained?;
     let findings = check::check(&arena.folder().join("records"), &leftovers)?;
-    let sound = findings.is_sound() && drained;
-    report::show(&plan, args.server, &findings)?;
-    drop(arena);
-    let kept = args
-        .keep
-        .or_else(|| (!sound).then(|| PathBuf::from(format!("target/chaos-{}", plan.seed))));
-    if let Some(kept) = kept {
-        report::keep(folder.path(), &kept)?;
-    }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    report::show(plan, arena.server.kind, &findings)?;
+    Ok(findings.is_sound() && drained)
 }
