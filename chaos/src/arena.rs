@@ -71,7 +71,8 @@ pub(crate) enum Queue {
 /// See the module.
 pub(crate) struct Arena {
     pub(crate) queue: Queue,
-    pub(crate) server: Server,
+    /// What is killed and frozen, unless it is a cluster.
+    server: Option<Server>,
     pub(crate) fleet: Fleet,
     /// What the harness does and sends.
     pub(crate) record: Record,
@@ -89,7 +90,7 @@ impl Arena {
     /// Makes the queue's tables, the topics and the application's account on `server`.
     pub(crate) async fn prepare(
         queue: Queue,
-        server: Server,
+        server: Option<Server>,
         root: ServerUrl,
         clock_library: Option<PathBuf>,
         folder: &Path,
@@ -131,6 +132,11 @@ impl Arena {
             next: AtomicU64::new(0),
             sending: Mutex::new(()),
         })
+    }
+
+    /// The one server of this run.
+    pub(crate) fn server(&self) -> anyhow::Result<&Server> {
+        self.server.as_ref().context("this fault is not for a cluster")
     }
 
     /// The folder of this run: `records/` and what the processes said.
@@ -196,6 +202,5 @@ pub(crate) fn account_url(
     user: &str,
     password: &str,
 ) -> anyhow::Result<ServerUrl> {
-    let (_, place) = url.expose().rsplit_once('@').context("the URL has an account")?;
-    Ok(ServerUrl::new(&format!("mysql://{user}:{password}@{place}"))?)
+    Ok(url.with_account(user, password)?)
 }

@@ -1,5 +1,6 @@
 //! The proof: from the records of all actors alone, what became of every message.
 
+mod failover;
 mod history;
 mod message;
 mod rescue;
@@ -10,6 +11,7 @@ use std::path::Path;
 use crate::record::{Answer, Ended, Enqueued, Moment};
 use crate::tag::Tag;
 use crate::task::Ending;
+pub(crate) use failover::Failover;
 use history::History;
 use message::Message;
 pub(crate) use rescue::{RescueTimes, Times};
@@ -74,12 +76,19 @@ pub(crate) struct Findings {
     /// Strikes by name, in the order of their first.
     pub(crate) strikes: Vec<(String, usize)>,
     pub(crate) rescue: RescueTimes,
+    /// Of a cluster: each loss of its writer.
+    pub(crate) failovers: Vec<Failover>,
     pub(crate) violations: Vec<Violation>,
 }
 
 impl Findings {
     pub(crate) fn is_sound(&self) -> bool {
-        self.violations.is_empty()
+        self.is_sound_but_for(&[])
+    }
+
+    /// Whether no promise was broken that is not among these.
+    pub(crate) fn is_sound_but_for(&self, known: &[Breach]) -> bool {
+        self.violations.iter().all(|violation| known.contains(&violation.breach))
     }
 
     pub(crate) fn count(&self, breach: Breach) -> usize {
@@ -93,6 +102,7 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     let quiet_end = history.phase("faults");
     let mut findings = Findings {
         rescue: rescue::times(&history),
+        failovers: failover::times(&history),
         strikes: history.strikes(),
         peak: history.peak(),
         broken: history.broken(),

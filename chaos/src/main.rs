@@ -4,6 +4,8 @@
 mod actor;
 mod arena;
 mod check;
+mod cluster;
+mod failover;
 mod fault;
 mod naive;
 mod record;
@@ -13,7 +15,7 @@ mod schedule;
 mod tag;
 mod task;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use queue_service::{logging, process};
 
 use crate::actor::{recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs};
 use crate::arena::{Arena, Load, Queue, Server, ServerKind};
+use crate::check::Findings;
+use crate::failover::FailoverPlan;
 use crate::fault::Fault;
 use crate::naive::NaiveArgs;
 use crate::run::{Plan, QUIET};
@@ -41,6 +45,8 @@ struct Arguments {
 enum Command {
     /// One run: a quiet phase, faults, and the proof.
     Run(RunArgs),
+    /// A run on a cluster: a quiet phase, its writer killed again and again, and the proof.
+    Failover(FailoverArgs),
     /// Show the faults.
     Faults,
     /// A process of a run that sends.
@@ -97,10 +103,26 @@ struct RunArgs {
     service: ServiceArgs,
 }
 
+#[derive(clap::Args)]
+struct FailoverArgs {
+    #[command(flatten)]
+    plan: FailoverPlan,
+    /// The cluster's URL, as root.
+    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    url: ServerUrl,
+    /// Where the records are kept after the run; without it they are only kept of a run that
+    /// failed.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
 fn main() -> ExitCode {
     let arguments: Arguments = args::parse();
     match arguments.command {
         Command::Run(args) => process::run(|| run_once(args)),
+        Command::Failover(args) => process::run(|| fail_over(args)),
         Command::Faults => process::run(|| async {
             report::faults()?;
             Ok(ExitCode::SUCCESS)
@@ -125,27 +147,57 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
     let server = Server::new(args.ops, args.server, args.server_name);
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
     let queue = if args.naive { Queue::Naive } else { Queue::Product };
-    let arena = Arena::prepare(queue, server, args.url, args.clock_library, folder.path()).await?;
-    let sound = prove(&arena, &plan).await;
-    drop(arena);
-    let kept = args.keep.or_else(|| {
-        (!matches!(sound, Ok(true))).then(|| PathBuf::from(format!("target/chaos-{}", plan.seed)))
+    let arena =
+        Arena::prepare(queue, Some(server), args.url, args.clock_library, folder.path()).await?;
+    let drained = run::run(&arena, &plan).await;
+    let sound = findings(&arena, plan.seed, drained).await.and_then(|(findings, drained)| {
+        report::show(&plan, args.server, &findings)?;
+        Ok(findings.is_sound() && drained)
     });
+    drop(arena);
+    end(folder.path(), args.keep, plan.seed, sound)
+}
+
+async fn fail_over(args: FailoverArgs) -> anyhow::Result<ExitCode> {
+    logging::init(&args.service);
+    let plan = args.plan;
+    let seed = plan.seed.unwrap_or_else(rand::random);
+    let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
+    let arena = Arena::prepare(Queue::Product, None, args.url, None, folder.path()).await?;
+    let drained = failover::run(&arena, &plan, seed).await;
+    let sound = findings(&arena, seed, drained).await.and_then(|(findings, drained)| {
+        report::show_failovers(&plan, seed, &findings)?;
+        Ok(findings.is_sound_but_for(plan.known()) && drained)
+    });
+    drop(arena);
+    end(folder.path(), args.keep, seed, sound)
+}
+
+/// Keeps the records of a run that failed, or if asked to.
+fn end(
+    folder: &Path,
+    keep: Option<PathBuf>,
+    seed: u64,
+    sound: anyhow::Result<bool>,
+) -> anyhow::Result<ExitCode> {
+    let is_sound = matches!(sound, Ok(true));
+    let kept = keep.or_else(|| (!is_sound).then(|| PathBuf::from(format!("target/chaos-{seed}"))));
     if let Some(kept) = kept {
-        report::keep(folder.path(), &kept)?;
+        report::keep(folder, &kept)?;
     }
     Ok(if sound? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs, checks and shows; whether every promise was kept.
-async fn prove(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
-    let drained = run::run(arena, plan).await;
+/// What a run came to, and whether everything ended in time.
+async fn findings(
+    arena: &Arena,
+    seed: u64,
+    drained: anyhow::Result<bool>,
+) -> anyhow::Result<(Findings, bool)> {
     if let Err(error) = &drained {
-        tracing::error!(seed = plan.seed, %error, "The run itself failed.");
+        tracing::error!(seed, %error, "The run itself failed.");
     }
     let leftovers = arena.leftovers().await?;
-    let drained = drained?;
     let findings = check::check(&arena.folder().join("records"), &leftovers)?;
-    report::show(plan, arena.server.kind, &findings)?;
-    Ok(findings.is_sound() && drained)
+    Ok((findings, drained?))
 }

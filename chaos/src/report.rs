@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::arena::ServerKind;
 use crate::check::{Breach, Findings, RescueTimes, Times};
+use crate::failover::FailoverPlan;
 use crate::fault::{CATALOGUE, Setting};
 use crate::run::Plan;
 
@@ -38,15 +39,54 @@ pub(crate) fn show(plan: &Plan, server: ServerKind, findings: &Findings) -> anyh
     writeln!(out, "{} for {} s, seed {}", server.word(), plan.time.as_secs(), plan.seed)?;
     let strikes = findings.strikes.iter().map(|(fault, n)| format!("{fault} {n}"));
     writeln!(out, "faults: {}", strikes.collect::<Vec<_>>().join(", "))?;
+    proof(&mut out, plan.seed, findings)?;
+    writeln!(out, "{}", json(server.word(), plan.seed, findings))?;
+    Ok(())
+}
+
+/// Shows the outcome of a run on a cluster.
+pub(crate) fn show_failovers(
+    plan: &FailoverPlan,
+    seed: u64,
+    findings: &Findings,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let cluster = plan.cluster.kind.word();
+    let how = if plan.cluster.asynchronous {
+        format!(", asynchronous and {} ms behind", plan.lag_ms)
+    } else {
+        String::new()
+    };
+    writeln!(out, "{cluster}{how}, {} failovers, seed {seed}", findings.failovers.len())?;
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["failover", "first acknowledged enqueue", "first claim on the new writer"]);
+    let shown = |time: Option<Duration>| time.map_or("never".to_owned(), seconds);
+    for (n, failover) in (1..).zip(&findings.failovers) {
+        table.add_row([n.to_string(), shown(failover.acknowledged), shown(failover.claimed)]);
+    }
+    writeln!(out, "{table}")?;
+    proof(&mut out, seed, findings)?;
+    let mut line = json(cluster, seed, findings);
+    line["failovers"] = findings
+        .failovers
+        .iter()
+        .map(|f| json!({"ack_ms": millis(f.acknowledged), "claim_ms": millis(f.claimed)}))
+        .collect();
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+/// Each promise and how it was kept, and the first that were not.
+fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
     writeln!(out, "{}", table(findings))?;
     for violation in findings.violations.iter().take(SHOWN) {
         let (breach, tag) = (violation.breach, violation.tag);
-        writeln!(out, "{breach:?}: message {tag}, seed {}\n{}", plan.seed, violation.history)?;
+        writeln!(out, "{breach:?}: message {tag}, seed {seed}\n{}", violation.history)?;
     }
     if findings.violations.len() > SHOWN {
         writeln!(out, "and {} more broken promises", findings.violations.len() - SHOWN)?;
     }
-    writeln!(out, "{}", json(plan, server, findings))?;
     Ok(())
 }
 
@@ -96,10 +136,11 @@ fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-fn json(plan: &Plan, server: ServerKind, findings: &Findings) -> Value {
-    let millis = |time: Option<Duration>| {
-        time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-    };
+fn millis(time: Option<Duration>) -> Option<u64> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn json(server: &str, seed: u64, findings: &Findings) -> Value {
     let times = |times: &Times| {
         json!({
             "n": times.sorted.len(),
@@ -108,8 +149,8 @@ fn json(plan: &Plan, server: ServerKind, findings: &Findings) -> Value {
         })
     };
     json!({
-        "server": server.word(),
-        "seed": plan.seed,
+        "server": server,
+        "seed": seed,
         "enqueued": findings.enqueued,
         "peak_per_second": findings.peak,
         "lost": findings.count(Breach::Lost),

@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 /// Runs it; whether everything came to its end in time.
 pub(crate) async fn run(arena: &Arena, plan: &Plan) -> anyhow::Result<bool> {
     let mut rng = SmallRng::seed_from_u64(plan.seed);
-    let bar = progress(plan);
+    let bar = progress(plan.time);
     phase(arena, &bar, "quiet")?;
     let seed = rng.random();
     match arena.queue {
@@ -89,7 +89,7 @@ async fn strike(
 }
 
 /// No more faults: the senders finish, the backlog is handled, the fleet stops in order.
-async fn settle_down(arena: &Arena) -> anyhow::Result<bool> {
+pub(crate) async fn settle_down(arena: &Arena) -> anyhow::Result<bool> {
     let deadline = Instant::now() + LIVENESS;
     arena.fleet.dismiss(&arena.fleet.all(Role::Sender)).await?;
     let mut drained = false;
@@ -101,14 +101,14 @@ async fn settle_down(arena: &Arena) -> anyhow::Result<bool> {
     Ok(drained)
 }
 
-fn phase(arena: &Arena, bar: &ProgressBar, name: &'static str) -> anyhow::Result<()> {
+pub(crate) fn phase(arena: &Arena, bar: &ProgressBar, name: &'static str) -> anyhow::Result<()> {
     bar.set_message(name);
     arena.record.note(&Event::Phase { name: name.to_owned() })?;
     Ok(())
 }
 
-fn progress(plan: &Plan) -> ProgressBar {
-    let bar = ProgressBar::new(plan.time.as_secs());
+pub(crate) fn progress(time: Duration) -> ProgressBar {
+    let bar = ProgressBar::new(time.as_secs());
     if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {len} s  {msg}") {
         bar.set_style(style);
     }
@@ -116,7 +116,7 @@ fn progress(plan: &Plan) -> ProgressBar {
 }
 
 /// Waits, and moves the bar.
-async fn tick(bar: &ProgressBar, until: Instant) {
+pub(crate) async fn tick(bar: &ProgressBar, until: Instant) {
     while Instant::now() < until {
         tokio::time::sleep((until - Instant::now()).min(Duration::from_secs(1))).await;
         bar.set_position(bar.elapsed().as_secs());

@@ -44,10 +44,18 @@ backend_create() {
 
 # Prints the process id of the running server. The pid file alone is no proof: ids are used again.
 server_pid() {
-  local pid
+  local pid tries
   pid=$(cat "$instance/pid" 2>/dev/null) || return 1
-  grep -zqxF -- "--datadir=$instance/data" "/proc/$pid/cmdline" 2>/dev/null || return 1
-  echo "$pid"
+  # In the middle of becoming another program a process has no command line for a moment.
+  for ((tries = 0; tries < 5; tries++)); do
+    if grep -zqxF -- "--datadir=$instance/data" "/proc/$pid/cmdline" 2>/dev/null; then
+      echo "$pid"
+      return
+    fi
+    if ! kill -0 "$pid" 2>/dev/null || grep -zq . "/proc/$pid/cmdline" 2>/dev/null; then break; fi
+    sleep 0.01
+  done
+  return 1
 }
 
 backend_alive() { server_pid >/dev/null; }

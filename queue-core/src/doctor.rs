@@ -2,6 +2,7 @@
 //! shows all of it; every process runs it at its start and refuses to go on after a failure.
 
 mod cluster;
+mod durability;
 
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ async fn ask_all(url: &ServerUrl) -> Result<Report> {
     let (mut other, standing) = connect_host(url, host, SessionKind::Plain).await?;
     let variables = ask::variables(&mut conn).await?;
     let mut checks = vec![version(&variables), cluster::writable(&standing), binlog(&variables)];
-    checks.extend([durability(&variables), packet(&variables)]);
+    checks.extend([durability::durability(&variables), packet(&variables)]);
+    checks.extend(durability::semi_sync(&variables));
     checks.push(cluster::one_writer(&variables, &standing));
     checks.push(cluster::replica(&mut conn, &standing).await?);
     checks.extend(cluster::hosts(url, host, &standing).await);
@@ -174,25 +176,6 @@ fn binlog(variables: &Variables) -> Check {
         "binlog_format is STATEMENT, which READ COMMITTED cannot write (error 1665): SET GLOBAL binlog_format = ROW.".to_owned()
     };
     check("binlog", ok, Verdict::Failure, detail)
-}
-
-fn durability(variables: &Variables) -> Check {
-    let flush = variables.get("innodb_flush_log_at_trx_commit").unwrap_or("1");
-    let ok = flush == "1";
-    let detail = if ok {
-        let sync = variables.get("sync_binlog").unwrap_or("0");
-        let synced = if variables.is_on("log_bin") {
-            format!(", sync_binlog {sync}")
-        } else {
-            String::new()
-        };
-        format!("every commit reaches the disk (innodb_flush_log_at_trx_commit 1{synced})")
-    } else {
-        format!(
-            "innodb_flush_log_at_trx_commit is {flush}: a crash loses acknowledged messages (0 lost 15,631 of 60,280 in our test); SET GLOBAL innodb_flush_log_at_trx_commit = 1."
-        )
-    };
-    check("durability", ok, Verdict::Warning, detail)
 }
 
 fn packet(variables: &Variables) -> Check {

@@ -56,7 +56,8 @@ pub(crate) struct Program {
 /// A place in the fleet, filled by one process after the other.
 pub(crate) struct Member {
     program: Program,
-    /// Everything between the process and the server goes through it.
+    /// Everything between the process and the server goes through it; of a cluster, to the first
+    /// host of the URL.
     pub(crate) proxy: FaultProxy,
     url: ServerUrl,
     folder: PathBuf,
@@ -79,7 +80,8 @@ impl Member {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let proxy = FaultProxy::start(server).await;
-        let url = proxy.url(server);
+        // To a cluster the way is straight: what dies is the server itself.
+        let url = if server.servers().len() > 1 { server.clone() } else { proxy.url(server) };
         let state = State {
             actor: Actor(0),
             oddities: Vec::new(),

@@ -50,7 +50,7 @@ impl History {
         match event {
             Event::Invoke { first, n } => {
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).invoked = true;
+                    self.message(Tag { seq, ..first }).invoked = Some(at);
                 }
             }
             Event::Enqueue { first, n, outcome } => {
@@ -58,7 +58,7 @@ impl History {
                     *self.acknowledged.entry(at.0.as_secs()).or_default() += n;
                 }
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).outcome = Some(outcome);
+                    self.message(Tag { seq, ..first }).outcome = Some((at, outcome));
                 }
             }
             Event::Purge { first, n } => {

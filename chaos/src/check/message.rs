@@ -27,8 +27,10 @@ pub(super) struct Settled {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Message {
-    pub(super) invoked: bool,
-    pub(super) outcome: Option<Enqueued>,
+    /// When it was about to be sent.
+    pub(super) invoked: Option<Moment>,
+    /// What its sender learned, and when.
+    pub(super) outcome: Option<(Moment, Enqueued)>,
     /// A person has deleted it, or was about to.
     pub(super) purged: bool,
     pub(super) starts: Vec<Start>,
@@ -40,9 +42,9 @@ impl Message {
     /// A sender that was killed never learned it.
     pub(super) fn outcome(&self) -> Enqueued {
         match (self.invoked, self.outcome) {
-            (true, Some(outcome)) => outcome,
-            (true, None) => Enqueued::InDoubt,
-            (false, _) => Enqueued::NotStored,
+            (Some(_), Some((_, outcome))) => outcome,
+            (Some(_), None) => Enqueued::InDoubt,
+            (None, _) => Enqueued::NotStored,
         }
     }
 

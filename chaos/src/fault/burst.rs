@@ -20,7 +20,7 @@ const BEFORE: Duration = Duration::from_secs(4);
 const AFTER: Duration = Duration::from_secs(2);
 
 pub(super) async fn crash_under_burst(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let _server = arena.server.alone().await;
+    let _server = arena.server()?.alone().await;
     let load = SenderLoad {
         topic: BURST,
         rate: RATE,
@@ -30,8 +30,8 @@ pub(super) async fn crash_under_burst(arena: &Arena, rng: &mut SmallRng) -> anyh
     };
     let sender = arena.fleet.add_sender(load, &["--batch", BATCH, "--lanes", "8"]).await?;
     tokio::time::sleep(BEFORE.mul_f64(rng.random_range(0.5..1.5))).await;
-    arena.server.crash().await?;
-    arena.server.restart().await?;
+    arena.server()?.crash().await?;
+    arena.server()?.restart().await?;
     tokio::time::sleep(AFTER).await;
     arena.fleet.dismiss(&[sender]).await
 }

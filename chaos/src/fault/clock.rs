@@ -60,7 +60,7 @@ pub(super) async fn step_clock(arena: &Arena, rng: &mut SmallRng) -> anyhow::Res
         steps.reverse();
     }
     for step in steps.into_iter().chain(["+0"]) {
-        arena.server.step_clock(step).await?;
+        arena.server()?.step_clock(step).await?;
         sleep(Duration::from_millis(rng.random_range(2_000..8_000))).await;
     }
     Ok(())

@@ -21,7 +21,7 @@ const CONNECTIONS: u64 = 500;
 
 /// The application's account has no privilege to write all the same.
 pub(super) async fn read_only(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let on = match arena.server.kind {
+    let on = match arena.server()?.kind {
         ServerKind::Mariadb => "SET GLOBAL read_only = 1",
         ServerKind::Mysql => "SET GLOBAL super_read_only = 1",
     };
@@ -64,8 +64,8 @@ pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> an
 
 /// The disk is full, then it is not; a server that gave up is started again.
 pub(super) async fn fill_disk(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    arena.server.fill_disk().await?;
+    arena.server()?.fill_disk().await?;
     sleep(Duration::from_millis(rng.random_range(3_000..12_000))).await;
-    arena.server.free_disk().await?;
-    arena.server.start().await
+    arena.server()?.free_disk().await?;
+    arena.server()?.start().await
 }

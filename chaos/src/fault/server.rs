@@ -13,31 +13,31 @@ use crate::arena::{Arena, Role};
 use crate::record::{Event, Hit};
 
 pub(super) async fn crash_server(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let _server = arena.server.alone().await;
-    arena.server.crash().await?;
+    let _server = arena.server()?.alone().await;
+    arena.server()?.crash().await?;
     tokio::time::sleep(Duration::from_millis(rng.random_range(0..2_000))).await;
-    arena.server.restart().await
+    arena.server()?.restart().await
 }
 
 pub(super) async fn restart_server(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
-    let _server = arena.server.alone().await;
-    arena.server.restart().await
+    let _server = arena.server()?.alone().await;
+    arena.server()?.restart().await
 }
 
 /// For a moment, or beyond every lease (history H20).
 pub(super) async fn stall_server(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let _server = arena.server.alone().await;
+    let _server = arena.server()?.alone().await;
     let long = rng.random_ratio(1, 3);
     let millis = if long { 13_000 } else { rng.random_range(500..4_000) };
-    arena.server.freeze().await?;
+    arena.server()?.freeze().await?;
     tokio::time::sleep(Duration::from_millis(millis)).await;
-    arena.server.thaw().await
+    arena.server()?.thaw().await
 }
 
 /// Half of the consumers are frozen, the server starts again, and their connections' ids come up
 /// again under strangers, who stay until after the consumers' thaw (history H21).
 pub(super) async fn reuse_ids(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let _server = arena.server.alone().await;
+    let _server = arena.server()?.alone().await;
     let mut victims = arena.fleet.all(Role::Recorder);
     victims.shuffle(rng);
     victims.truncate(victims.len().div_ceil(2));
@@ -70,8 +70,8 @@ async fn strangers(
         .filter(|listed| ports.contains(&listed.port))
         .map(|listed| listed.id)
         .collect();
-    arena.server.crash().await?;
-    arena.server.restart().await?;
+    arena.server()?.crash().await?;
+    arena.server()?.restart().await?;
     let highest = wanted.iter().copied().max().unwrap_or_default();
     let mut strangers = Vec::new();
     loop {

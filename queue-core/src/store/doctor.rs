@@ -36,6 +36,13 @@ impl Variables {
     }
 }
 
+impl<'v> FromIterator<(&'v str, &'v str)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (&'v str, &'v str)>>(variables: I) -> Self {
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Self(variables.into_iter().map(owned).collect())
+    }
+}
+
 /// No index: the variables behind the self-test.
 ///
 /// # Errors
@@ -54,7 +61,9 @@ pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
          'innodb_flush_log_at_trx_commit', 'max_allowed_packet', 'wsrep_on', \
          'transaction_isolation', 'tx_isolation', 'max_connections', 'autocommit', \
          'group_replication_group_name', 'group_replication_single_primary_mode', \
-         'group_replication_consistency')",
+         'group_replication_consistency', 'rpl_semi_sync_master_enabled', \
+         'rpl_semi_sync_master_wait_point', 'rpl_semi_sync_source_enabled', \
+         'rpl_semi_sync_source_wait_point')",
     );
     let rows: Vec<Row> = load(conn, "read the server's variables", statement).await?;
     Ok(Variables(rows.into_iter().map(|row| (row.name, row.value)).collect()))

@@ -1,0 +1,38 @@
+//! How long a cluster whose writer was killed took to work again, as its users saw it.
+
+use std::time::Duration;
+
+use super::history::History;
+use super::message::Message;
+use crate::cluster::KILL_WRITER;
+use crate::record::{Enqueued, Moment};
+
+/// One loss of the writer. Times run from its death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// Until a message sent since was acknowledged.
+    pub(crate) acknowledged: Option<Duration>,
+    /// Until a message sent since was begun: it was claimed on the new writer.
+    pub(crate) claimed: Option<Duration>,
+}
+
+/// Of every strike against the writer.
+pub(super) fn times(history: &History) -> Vec<Failover> {
+    let strikes = history.strikes.iter().filter(|strike| strike.fault == KILL_WRITER);
+    strikes.map(|strike| one(history, strike.to)).collect()
+}
+
+/// The writer was certainly dead at `death`, so what was sent after it went to another.
+fn one(history: &History, death: Moment) -> Failover {
+    let since = |message: &&Message| message.invoked.is_some_and(|at| at >= death);
+    let sent = || history.messages.values().filter(since);
+    let acknowledged = sent().filter_map(|message| match message.outcome {
+        Some((at, Enqueued::Stored)) => Some(at),
+        _ => None,
+    });
+    let claimed = sent().flat_map(|message| message.starts.iter().map(|start| start.at));
+    Failover {
+        acknowledged: acknowledged.min().map(|at| at.since(death)),
+        claimed: claimed.min().map(|at| at.since(death)),
+    }
+}

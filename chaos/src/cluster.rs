@@ -1,0 +1,82 @@
+//! A cluster under test: its writer is killed, another takes over, and the dead one comes back.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use tokio::process::Command;
+
+/// What the records call the death of the writer. It heals, in their sense, once the process is
+/// gone: from then on the clock of the failover runs.
+pub(crate) const KILL_WRITER: &str = "kill-writer";
+
+/// What kind of cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClusterKind {
+    /// A MariaDB primary and a semi-synchronous replica; the harness promotes it.
+    Semisync,
+    /// MySQL Group Replication with one primary; the group elects the next.
+    Group,
+    /// Three nodes of Galera; the next in the URL takes over.
+    Galera,
+}
+
+impl ClusterKind {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Semisync => "semisync",
+            Self::Group => "group",
+            Self::Galera => "galera",
+        }
+    }
+}
+
+/// A cluster built by `ops/cluster`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Cluster {
+    /// The folder with `cluster`.
+    #[arg(long)]
+    ops: PathBuf,
+    /// What kind of cluster.
+    #[arg(long)]
+    pub(crate) kind: ClusterKind,
+    /// Semisync: commits do not wait for the replica.
+    #[arg(long = "async")]
+    pub(crate) asynchronous: bool,
+}
+
+impl Cluster {
+    /// `kill -9` of the node that takes the writes.
+    pub(crate) async fn kill_writer(&self) -> anyhow::Result<()> {
+        self.control("kill").await
+    }
+
+    /// Makes the replica the writer, or waits until the cluster has found one by itself.
+    pub(crate) async fn promote(&self) -> anyhow::Result<()> {
+        self.control("promote").await
+    }
+
+    /// Brings the dead node back.
+    pub(crate) async fn rejoin(&self) -> anyhow::Result<()> {
+        self.control("rejoin").await
+    }
+
+    /// From now on nothing of what the writer commits reaches the replica.
+    pub(crate) async fn cut(&self) -> anyhow::Result<()> {
+        self.control("cut").await
+    }
+
+    async fn control(&self, verb: &str) -> anyhow::Result<()> {
+        let mut command = Command::new(self.ops.join("cluster"));
+        command.args([verb, "--kind", self.kind.word()]);
+        if self.asynchronous {
+            command.arg("--async");
+        }
+        let output = command.stdin(Stdio::null()).output().await;
+        let output = output.context("Cannot run ops/cluster")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "cluster {verb} failed: {said}");
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! A run on a cluster: a quiet phase, then its writer is killed again and again under load.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::Instant;
+
+use crate::arena::{Arena, Load};
+use crate::check::Breach;
+use crate::cluster::{Cluster, KILL_WRITER};
+use crate::record::Event;
+use crate::run::{self, QUIET};
+
+/// How long the new writer serves before the dead node comes back: beyond every lease.
+const SETTLING: Duration = Duration::from_secs(15);
+
+/// How long the cluster is whole before the next writer dies.
+const WHOLE: Duration = Duration::from_secs(5);
+
+/// What is run.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct FailoverPlan {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// How often the writer is killed.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) failovers: u32,
+    /// With --async: how far behind the replica is when the writer dies, in milliseconds.
+    #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
+    pub(crate) lag_ms: u64,
+    /// Of what is random. Drawn if not given.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) load: Load,
+}
+
+impl FailoverPlan {
+    /// What an asynchronous replica can do to a queue, as the documents say; nothing else.
+    pub(crate) fn known(&self) -> &'static [Breach] {
+        if self.cluster.asynchronous {
+            &[Breach::Lost, Breach::WrongAck, Breach::SharedDelivery]
+        } else {
+            &[]
+        }
+    }
+}
+
+/// Runs it; whether everything came to its end in time.
+pub(crate) async fn run(arena: &Arena, plan: &FailoverPlan, seed: u64) -> anyhow::Result<bool> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let round = SETTLING + WHOLE;
+    let bar = run::progress(QUIET + round * plan.failovers);
+    run::phase(arena, &bar, "quiet")?;
+    arena.fleet.muster(plan.load, QUIET, rng.random()).await?;
+    run::tick(&bar, Instant::now() + QUIET).await;
+    run::phase(arena, &bar, "faults")?;
+    for _ in 0..plan.failovers {
+        fail_over(arena, plan, &mut rng).await?;
+        run::tick(&bar, Instant::now() + SETTLING).await;
+        note(arena, "rejoin", plan.cluster.rejoin()).await?;
+        run::tick(&bar, Instant::now() + WHOLE).await;
+    }
+    run::phase(arena, &bar, "liveness")?;
+    let drained = run::settle_down(arena).await;
+    bar.finish_and_clear();
+    drained
+}
+
+async fn fail_over(arena: &Arena, plan: &FailoverPlan, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let cluster = &plan.cluster;
+    tokio::time::sleep(Duration::from_millis(rng.random_range(0..2_000))).await;
+    if plan.lag_ms > 0 {
+        cluster.cut().await?;
+        tokio::time::sleep(Duration::from_millis(plan.lag_ms)).await;
+    }
+    note(arena, KILL_WRITER, cluster.kill_writer()).await?;
+    note(arena, "promote", cluster.promote()).await
+}
+
+async fn note(
+    arena: &Arena,
+    fault: &str,
+    strike: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    arena.record.note(&Event::Strike { fault: fault.to_owned() })?;
+    let struck = strike.await;
+    arena.record.note(&Event::Heal { fault: fault.to_owned() })?;
+    struck
+}
