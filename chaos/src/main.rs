@@ -27,6 +27,7 @@ use queue_service::{logging, process};
 
 use crate::actor::{recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs};
 use crate::arena::{Arena, Load, Queue, Server, ServerKind};
+use crate::check::Findings;
 use crate::failover::FailoverPlan;
 use crate::fault::Fault;
 use crate::naive::NaiveArgs;
@@ -149,14 +150,10 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
     let arena =
         Arena::prepare(queue, Some(server), args.url, args.clock_library, folder.path()).await?;
     let drained = run::run(&arena, &plan).await;
-    if let Err(error) = &drained {
-        tracing::error!(seed = plan.seed, %error, "The run itself failed.");
-    }
-    let leftovers = arena.leftovers().await?;
-    let drained = drained?;
-    let findings = check::check(&arena.folder().join("records"), &leftovers)?;
-    let sound = findings.is_sound() && drained;
-    report::show(&plan, args.server, &findings)?;
+    let sound = findings(&arena, plan.seed, drained).await.and_then(|(findings, drained)| {
+        report::show(&plan, args.server, &findings)?;
+        Ok(findings.is_sound() && drained)
+    });
     drop(arena);
     end(folder.path(), args.keep, plan.seed, sound)
 }
@@ -168,23 +165,39 @@ async fn fail_over(args: FailoverArgs) -> anyhow::Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;
     let arena = Arena::prepare(Queue::Product, None, args.url, None, folder.path()).await?;
     let drained = failover::run(&arena, &plan, seed).await;
-    if let Err(error) = &drained {
-        tracing::error!(seed, %error, "The run itself failed.");
-    }
-    let leftovers = arena.leftovers().await?;
-    let drained = drained?;
-    let findings = check::check(&arena.folder().join("records"), &leftovers)?;
-    let sound = findings.is_sound_but_for(plan.known()) && drained;
-    report::show_failovers(&plan, seed, &findings)?;
+    let sound = findings(&arena, seed, drained).await.and_then(|(findings, drained)| {
+        report::show_failovers(&plan, seed, &findings)?;
+        Ok(findings.is_sound_but_for(plan.known()) && drained)
+    });
     drop(arena);
     end(folder.path(), args.keep, seed, sound)
 }
 
 /// Keeps the records of a run that failed, or if asked to.
-fn end(folder: &Path, keep: Option<PathBuf>, seed: u64, sound: bool) -> anyhow::Result<ExitCode> {
-    let kept = keep.or_else(|| (!sound).then(|| PathBuf::from(format!("target/chaos-{seed}"))));
+fn end(
+    folder: &Path,
+    keep: Option<PathBuf>,
+    seed: u64,
+    sound: anyhow::Result<bool>,
+) -> anyhow::Result<ExitCode> {
+    let is_sound = matches!(sound, Ok(true));
+    let kept = keep.or_else(|| (!is_sound).then(|| PathBuf::from(format!("target/chaos-{seed}"))));
     if let Some(kept) = kept {
         report::keep(folder, &kept)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if sound? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a run came to, and whether everything ended in time.
+async fn findings(
+    arena: &Arena,
+    seed: u64,
+    drained: anyhow::Result<bool>,
+) -> anyhow::Result<(Findings, bool)> {
+    if let Err(error) = &drained {
+        tracing::error!(seed, %error, "The run itself failed.");
+    }
+    let leftovers = arena.leftovers().await?;
+    let findings = check::check(&arena.folder().join("records"), &leftovers)?;
+    Ok((findings, drained?))
 }

@@ -78,9 +78,10 @@ backend_launch() {
     "${common_options[@]}" "${product_options[@]}" "${options[@]}" \
     </dev/null >>"$instance/error.log" 2>&1 &
   echo $! >"$instance/pid"
-  # The id only counts once setsid and env have become the server.
+  # The id only counts once setsid and env have become the server, which takes seconds where
+  # everything waits for a processor.
   local tries
-  for ((tries = 0; tries < 100; tries++)); do
+  for ((tries = 0; tries < 1000; tries++)); do
     if backend_alive || ! kill -0 $! 2>/dev/null; then return; fi
     sleep 0.01
   done
