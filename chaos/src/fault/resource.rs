@@ -8,7 +8,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
 
-use crate::arena::{Arena, ServerKind};
+use crate::arena::{Arena, ServerKind, WORK};
+use crate::task::{Ending, Task};
 
 /// Places left to the fleet's own newcomers when another account begins to take the rest.
 const FREE: u64 = 4;
@@ -21,6 +22,10 @@ const MOST: usize = 10;
 
 /// How long the taking is given, before members of the fleet are cut and before they may return.
 const TAKING: Duration = Duration::from_secs(1);
+
+/// Messages of this size that are sent while the disk is full.
+const LARGE: usize = 1_000;
+const PADDING: usize = 60_000;
 
 /// What `dev-server` starts a server with.
 const CONNECTIONS: u64 = 500;
@@ -77,7 +82,16 @@ async fn take(account: &ServerUrl, end: Instant) -> usize {
 /// The disk is full, then it is not; a server that gave up is started again.
 pub(super) async fn fill_disk(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     arena.server.fill_disk().await?;
-    sleep(Duration::from_millis(rng.random_range(3_000..12_000))).await;
+    let end = Instant::now() + Duration::from_millis(rng.random_range(3_000..12_000));
+    // Tables have room of their own: it has to be used up before a full disk is noticed.
+    for _ in 0..LARGE {
+        let task = Task { work_ms: rng.random_range(0..400), ending: Ending::Ack };
+        let sent = arena.send_padded(WORK, task, PADDING);
+        if tokio::time::timeout_at(end, sent).await.is_err() {
+            break;
+        }
+    }
+    tokio::time::sleep_until(end).await;
     arena.server.free_disk().await?;
     arena.server.start().await
 }
