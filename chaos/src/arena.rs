@@ -182,10 +182,22 @@ impl Arena {
 
     /// Enqueues one message of the harness's own and writes it down like any sender.
     pub(crate) async fn send(&self, topic: &str, task: Task) -> anyhow::Result<Tag> {
+        self.send_padded(topic, task, 0).await
+    }
+
+    /// The same with so many bytes of padding.
+    pub(crate) async fn send_padded(
+        &self,
+        topic: &str,
+        task: Task,
+        padding: usize,
+    ) -> anyhow::Result<Tag> {
         let _one = self.sending.lock().await;
         let mut conn = self.connect().await?;
         let tag = Tag { sender: HARNESS, seq: self.next.fetch_add(1, Ordering::Relaxed) };
-        let message = NewMessage::json(&task)?.with_msg_id(tag.msg_id());
+        let message = NewMessage::json(&task)?
+            .with_msg_id(tag.msg_id())
+            .with_header("padding", "x".repeat(padding));
         self.record.note(&Event::Invoke { first: tag, n: 1 })?;
         let outcome = match enqueue(&mut conn, &TopicName::new(topic)?, &message).await {
             Ok(_) => Enqueued::Stored,

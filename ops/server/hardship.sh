@@ -12,7 +12,11 @@ disk_mount() {
   local place
   place=$(mktemp -d)
   mount -t tmpfs -o "size=$disk" tmpfs "$place" || die "cannot mount a file system of $disk"
-  cp -a "$1/data/." "$place/"
+  if ! cp -a "$1/data/." "$place/"; then
+    umount "$place"
+    rmdir "$place"
+    die "$disk is too small for $product's data"
+  fi
   rm -rf "$1/data"
   ln -s "$place" "$1/data"
   echo "$place" >"$1/disk"

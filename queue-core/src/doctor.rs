@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::connection::{
     Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::process_list;
 
@@ -244,7 +244,11 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
     ask::begin(conn).await?;
     ask::begin(other).await?;
     let first = ask::lock_scratch(conn, names).await?;
-    let second = ask::lock_scratch(other, names).await?;
+    let second = match ask::lock_scratch(other, names).await {
+        // It waits for the row, as if the words were not there.
+        Err(error) if error.fault() == Fault::LockWait => None,
+        second => second?,
+    };
     ask::roll_back(conn).await?;
     ask::roll_back(other).await?;
     ask::remove_scratch(conn, names).await?;
@@ -252,7 +256,7 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
     let detail = if ok {
         "SKIP LOCKED passes over another session's row".to_owned()
     } else {
-        "SKIP LOCKED hands out a row that another session has locked, so messages would be handled twice: this server cannot run the queue.".to_owned()
+        "SKIP LOCKED hands out a row that another session has locked, or waits for it: this server cannot run the queue.".to_owned()
     };
     Ok(check("skip locked", ok, Verdict::Failure, detail))
 }

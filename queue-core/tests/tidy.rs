@@ -307,6 +307,60 @@ fn every_known_history_and_defect_is_named_by_a_test() {
     none_of("A test names each history and defect", missing);
 }
 
+/// The last row of the fault matrix.
+const FAULTS: u32 = 40;
+
+/// Each fault of the chaos harness with the rows it says it stands for.
+fn catalogue() -> BTreeSet<(String, String)> {
+    let code = read("chaos/src/fault.rs");
+    let faults = code.split("fault!(").skip(1).filter_map(|text| {
+        let mut literals = text.split('"').skip(1).step_by(2);
+        Some((literals.next()?.to_owned(), literals.next()?.to_owned()))
+    });
+    let mut catalogue = BTreeSet::new();
+    for (name, rows) in faults {
+        catalogue.extend(rows.split(' ').map(|row| (row.to_owned(), name.clone())));
+    }
+    catalogue
+}
+
+#[test]
+fn the_table_of_faults_has_every_row_every_fault_and_only_tests_that_exist() {
+    let table = read("docs/faults.md");
+    let rows: BTreeMap<&str, &str> =
+        table.lines().filter_map(|line| line.strip_prefix("| F")?.split_once(" | ")).collect();
+    let tests: BTreeSet<String> = sources().iter().flat_map(|file| tests_in(&file.text)).collect();
+    let exists = |name: &str| tests.iter().any(|test| test.split(' ').next_back() == Some(name));
+    let mut violations = Vec::new();
+    let mut named = BTreeSet::new();
+    for number in 1..=FAULTS {
+        let Some(row) = rows.get(number.to_string().as_str()) else {
+            violations.push(format!("F{number} has no row"));
+            continue;
+        };
+        let covered = row.split(" | ").nth(1).unwrap_or_default();
+        let names: Vec<_> = covered.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() && !covered.contains("*Limit:*") {
+            violations.push(format!("F{number} is neither covered nor a limit"));
+        }
+        for name in names {
+            match name.strip_prefix("--faults ") {
+                Some(fault) => {
+                    named.insert((format!("F{number}"), fault.to_owned()));
+                }
+                None if exists(name) => {}
+                None => violations.push(format!("F{number}: there is no test {name}")),
+            }
+        }
+    }
+    let catalogue = catalogue();
+    assert!(!catalogue.is_empty());
+    for (row, fault) in catalogue.symmetric_difference(&named) {
+        violations.push(format!("{row} {fault}: in chaos/src/fault.rs or in the table only"));
+    }
+    none_of("docs/faults.md is the table of all faults", violations);
+}
+
 #[test]
 fn tests_are_recognised_by_their_attribute() {
     let text = "/// History H3.\n#[test]\nfn a_b() {}\n/// H4\nfn none() {}\n    #[tokio::test]\n    \

@@ -1,12 +1,14 @@
 //! What is in the server's tables.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary};
 use diesel_async::RunQueryDsl;
 use queue_core::MsgId;
 
-use super::{Arena, Queue};
+use super::{Arena, Queue, SERVER_PATIENCE};
 use crate::check::Leftovers;
 use crate::task::Task;
 
@@ -26,10 +28,16 @@ impl Arena {
             #[diesel(sql_type = BigInt)]
             n: i64,
         }
-        let mut conn = self.connect().await?;
         let query = format!("SELECT CAST(({query}) AS SIGNED) AS n");
-        let rows: Vec<Row> = diesel::sql_query(query).load(&mut conn).await?;
-        Ok(rows.iter().map(|row| row.n.unsigned_abs()).sum())
+        let deadline = tokio::time::Instant::now() + SERVER_PATIENCE;
+        loop {
+            let mut conn = self.connect().await?;
+            match diesel::sql_query(&query).load::<Row>(&mut conn).await {
+                Ok(rows) => return Ok(rows.iter().map(|row| row.n.unsigned_abs()).sum()),
+                Err(error) if tokio::time::Instant::now() > deadline => return Err(error.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
     }
 
     /// What is in the tables now.

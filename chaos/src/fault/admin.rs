@@ -49,11 +49,9 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
 /// A topic of its own is deleted with all its messages while they are handled.
 pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let topic = format!("doomed-{}", NEXT_TOPIC.fetch_add(1, Ordering::Relaxed));
-    // It may have been made although the reply was lost.
-    while !arena.queuectl(&["topic", "create", &topic]).await?
-        && !arena.queuectl(&["topic", "show", &topic]).await?
-    {
-        sleep(Duration::from_millis(200)).await;
+    let there = format!("SELECT COUNT(*) FROM queue_topic WHERE name = '{topic}'");
+    while arena.number(&there).await? == 0 {
+        arena.queuectl(&["topic", "create", &topic]).await?;
     }
     let consumer = arena.fleet.add_recorder(&[&topic], 16).await?;
     send_doomed(arena, next_actor(), &topic, rng).await?;
@@ -63,7 +61,7 @@ pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Re
         sleep(Duration::from_millis(20)).await;
     }
     sleep(Duration::from_millis(rng.random_range(0..1_000))).await;
-    while arena.queuectl(&["topic", "show", &topic]).await? {
+    while arena.number(&there).await? > 0 {
         arena.queuectl(&["topic", "delete", &topic, "--purge", "--yes"]).await?;
     }
     sleep(Duration::from_secs(2)).await;

@@ -9,11 +9,9 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tokio::time::{Instant, sleep};
 
+use super::BEYOND_LEASE;
 use crate::arena::{Arena, WORK};
 use crate::task::{Ending, Task};
-
-/// Longer than the lease (10 s), the grace and a sweep.
-const BEYOND_LEASE: Duration = Duration::from_secs(13);
 
 /// Connections of a deadlock storm.
 const RIVALS: usize = 8;

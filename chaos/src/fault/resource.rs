@@ -2,19 +2,30 @@
 
 use std::time::Duration;
 
-use queue_core::AsyncMysqlConnection;
-use queue_core::connection::{SessionKind, connect};
+use futures_util::future::join_all;
+use queue_core::connection::{ServerUrl, SessionKind, connect};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
 
-use crate::arena::{Arena, ServerKind};
+use crate::arena::{Arena, ServerKind, WORK};
+use crate::task::{Ending, Task};
 
 /// Places left to the fleet's own newcomers when another account begins to take the rest.
-const FREE: u64 = 10;
+const FREE: u64 = 4;
 
-/// The most connections that account opens: a server that was restarted meanwhile takes more.
-const MOST: usize = 200;
+/// So many at once ask for a place of the server's, again and again.
+const HOGS: u64 = 24;
+
+/// The most places that each of them takes: a server that was restarted meanwhile has more.
+const MOST: usize = 10;
+
+/// How long the taking is given, before members of the fleet are cut and before they may return.
+const TAKING: Duration = Duration::from_secs(1);
+
+/// Messages of this size that are sent while the disk is full.
+const LARGE: usize = 1_000;
+const PADDING: usize = 60_000;
 
 /// What `dev-server` starts a server with.
 const CONNECTIONS: u64 = 500;
@@ -39,33 +50,48 @@ pub(super) async fn exhaust_connections(arena: &Arena, rng: &mut SmallRng) -> an
     let end = Instant::now() + Duration::from_millis(rng.random_range(5_000..20_000));
     let victims: Vec<_> =
         arena.fleet.everybody().into_iter().filter(|_| rng.random_ratio(2, 3)).collect();
-    let mut hogs: Vec<AsyncMysqlConnection> = Vec::new();
-    let mut full = 0;
+    let cut = async {
+        sleep(TAKING).await;
+        // Their places are taken before they may come back.
+        victims.iter().for_each(|victim| victim.proxy.refuse());
+        sleep(TAKING).await;
+        victims.iter().for_each(|victim| victim.proxy.pass());
+    };
+    let (taken, ()) = tokio::join!(join_all((0..HOGS).map(|_| take(&hog, end))), cut);
+    let refused: usize = taken.iter().sum();
+    tracing::info!(refused, cut = victims.len(), "Every connection was taken.");
+    arena.execute(&format!("SET GLOBAL max_connections = {CONNECTIONS}")).await
+}
+
+/// Takes places until `end`, then leaves them; how often there was none.
+async fn take(account: &ServerUrl, end: Instant) -> usize {
+    let (mut taken, mut refused) = (Vec::new(), 0);
     while Instant::now() < end {
-        match connect(&hog, SessionKind::Plain).await {
-            Ok(conn) if hogs.len() < MOST => hogs.push(conn),
-            _ => {
-                full += 1;
-                match full {
-                    // Their places are taken before they may come back.
-                    1 => victims.iter().for_each(|victim| victim.proxy.refuse()),
-                    5 => victims.iter().for_each(|victim| victim.proxy.pass()),
-                    _ => {}
-                }
-                sleep(Duration::from_millis(50)).await;
-            }
+        if taken.len() < MOST
+            && let Ok(conn) = connect(account, SessionKind::Plain).await
+        {
+            taken.push(conn);
+        } else {
+            refused += 1;
+            sleep(Duration::from_millis(100)).await;
         }
     }
-    victims.iter().for_each(|victim| victim.proxy.pass());
-    tracing::info!(hogs = hogs.len(), full, cut = victims.len(), "Connections were taken.");
-    drop(hogs);
-    arena.execute(&format!("SET GLOBAL max_connections = {CONNECTIONS}")).await
+    refused
 }
 
 /// The disk is full, then it is not; a server that gave up is started again.
 pub(super) async fn fill_disk(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     arena.server()?.fill_disk().await?;
-    sleep(Duration::from_millis(rng.random_range(3_000..12_000))).await;
+    let end = Instant::now() + Duration::from_millis(rng.random_range(3_000..12_000));
+    // Tables have room of their own: it has to be used up before a full disk is noticed.
+    for _ in 0..LARGE {
+        let task = Task { work_ms: rng.random_range(0..400), ending: Ending::Ack };
+        let sent = arena.send_padded(WORK, task, PADDING);
+        if tokio::time::timeout_at(end, sent).await.is_err() {
+            break;
+        }
+    }
+    tokio::time::sleep_until(end).await;
     arena.server()?.free_disk().await?;
     arena.server()?.start().await
 }

@@ -1,9 +1,11 @@
 //! The self-test.
 
 use queue_core::Error;
+use queue_core::connection::ServerUrl;
 use queue_core::doctor::{Report, Verdict, examine, require};
 use queue_test::TestDatabase;
 
+use crate::middleman::Middleman;
 use crate::scene::Scene;
 
 fn verdict(report: &Report, name: &str) -> Verdict {
@@ -87,6 +89,37 @@ async fn an_account_without_process_is_told_what_it_costs() {
     assert_eq!(verdict(&report, "process list"), Verdict::Warning);
     assert_eq!(report.failures().count(), 0, "{report:#?}");
     require(&url).await.unwrap();
+}
+
+/// As an account without a password that sees everything, through a middleman.
+async fn through(scene: &mut Scene, middleman: Middleman) -> ServerUrl {
+    let account = scene.db.account(&["ALL PRIVILEGES ON *.*"]).await.expose().to_owned();
+    let account = account.replacen(":test@", "@", 1);
+    let user = account.trim_start_matches("mysql://").split('@').next().unwrap();
+    scene.sql(&format!("ALTER USER '{user}'@'%' IDENTIFIED BY ''")).await;
+    let account = ServerUrl::new(&account).unwrap();
+    middleman.start(&account).await
+}
+
+/// F32: between transactions it gives the client another connection of its own to the server.
+#[tokio::test]
+async fn a_proxy_that_reassigns_backends_is_refused() {
+    let mut scene = Scene::new().await;
+    let url = through(&mut scene, Middleman::Reassigns).await;
+    let refused = require(&url).await.unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    assert!(refused.to_string().contains("turn multiplexing off"), "{refused}");
+}
+
+/// F33: it reads over SKIP LOCKED, so that a claim waits for every other one.
+#[tokio::test]
+async fn a_server_that_ignores_skip_locked_is_refused() {
+    let mut scene = Scene::new().await;
+    let url = through(&mut scene, Middleman::IgnoresSkipLocked).await;
+    let refused = require(&url).await.unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    assert!(refused.to_string().contains("SKIP LOCKED"), "{refused}");
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_duty").await, 0, "it leaves nothing");
 }
 
 #[tokio::test]

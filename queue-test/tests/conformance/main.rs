@@ -25,6 +25,7 @@ mod inspect;
 mod lanes;
 mod locks;
 mod marks;
+mod middleman;
 mod moves;
 mod network;
 mod plans;
