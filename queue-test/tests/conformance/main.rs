@@ -24,6 +24,7 @@ mod inspect;
 mod lanes;
 mod locks;
 mod marks;
+mod model;
 mod moves;
 mod plans;
 mod rescue;
