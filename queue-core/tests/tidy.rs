@@ -63,7 +63,10 @@ impl File {
 
     fn is_test(&self) -> bool {
         let name = self.name();
-        name.contains("/tests/") || name.ends_with("/tests.rs") || name.starts_with("queue-test/")
+        let for_tests = ["queue-test/", "simulation/"];
+        name.contains("/tests/")
+            || name.ends_with("/tests.rs")
+            || for_tests.iter().any(|folder| name.starts_with(folder))
     }
 
     /// Its lines with their numbers, up to its tests and without comments.

@@ -12,6 +12,7 @@
     reason = "test support: what the model does not know stops the run"
 )]
 
+mod alone;
 mod chaos;
 mod consumer;
 mod history;
@@ -26,6 +27,7 @@ mod sql;
 mod stage;
 mod troupe;
 
+pub use self::alone::Model;
 pub use self::history::{Played, play};
 pub use self::rules::Rule;
 pub use self::stage::Weather;

@@ -1,10 +1,12 @@
 //! The model of the server: what InnoDB does at READ COMMITTED with the store's statements.
 
+mod conditions;
 mod engine;
 mod eval;
 mod join;
 mod locks;
 mod run;
+mod select;
 mod table;
 mod value;
 

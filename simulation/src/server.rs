@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use queue_core::simulation::StandIn;
 use queue_core::{Error, Fault};
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ pub(crate) struct Handle {
 /// The server and its network.
 pub(crate) struct Server {
     pub(crate) engine: RefCell<Engine>,
-    rng: RefCell<StdRng>,
+    rng: RefCell<SmallRng>,
     handles: RefCell<BTreeMap<u64, Rc<Handle>>>,
     /// For each host, whether its packets are swallowed.
     holes: RefCell<HashMap<String, watch::Sender<bool>>>,
@@ -81,7 +81,7 @@ impl Server {
         let now = Instant::now();
         Rc::new(Self {
             engine: RefCell::new(Engine::new(facts)),
-            rng: RefCell::new(StdRng::seed_from_u64(seed)),
+            rng: RefCell::new(SmallRng::seed_from_u64(seed)),
             handles: RefCell::default(),
             holes: RefCell::default(),
             up: Cell::new(true),
@@ -230,11 +230,22 @@ impl Server {
 
     /// Takes note of what happens: for the trace's hash, and for people.
     pub(crate) fn note(&self, what: &str) {
+        self.note_with(|| what.to_owned());
+    }
+
+    /// As [`note`](Self::note); what is written only if somebody reads it.
+    pub(crate) fn note_with(&self, what: impl FnOnce() -> String) {
         let at = (Instant::now() - self.origin).as_millis() as u64;
-        (at, what).hash(&mut *self.trace.borrow_mut());
         if let Some(log) = self.log.borrow_mut().as_mut() {
+            let what = what();
+            (at, &what).hash(&mut *self.trace.borrow_mut());
             log.push(format!("{:>8.3} {what}", at as f64 / 1000.0));
         }
+    }
+
+    /// Whether counts of lists are hidden, because the rule about them is off.
+    fn hides_counts(&self) -> bool {
+        self.rule.is_some_and(Rule::hides_counts)
     }
 
     /// What sums up everything that has happened.

@@ -1,6 +1,7 @@
 //! The SQL of the store as the model reads it. What the store does not use is not known here, and
 //! stops the run.
 
+mod expressions;
 mod lexer;
 mod parser;
 mod tables;

@@ -198,7 +198,7 @@ impl World for Way {
     }
 }
 
-async fn connect(
+pub(crate) async fn connect(
     connects: &mpsc::UnboundedSender<Connect>,
     host: &str,
 ) -> queue_core::Result<Box<dyn StandIn>> {

@@ -26,6 +26,7 @@ mod lanes;
 mod locks;
 mod marks;
 mod middleman;
+mod model;
 mod moves;
 mod network;
 mod plans;

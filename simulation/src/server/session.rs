@@ -64,7 +64,8 @@ impl Session {
                 break;
             }
             let statement = self.server.parse(&text);
-            let Some(outcome) = self.execute(&statement, &values).await else { break };
+            let Some(mut outcome) = self.execute(&statement, &values).await else { break };
+            self.hide_count(&text, &values, &mut outcome);
             if let (Statement::Set(variables), Ok(_)) = (&*statement, &outcome) {
                 let seconds = variables.iter().find(|(name, _)| name == "wait_timeout");
                 wait_timeout = seconds.map_or(wait_timeout, |(_, s)| Duration::from_secs(*s));
@@ -175,6 +176,16 @@ impl Session {
         }
     }
 
+    /// Says that as many rows were matched as were named, where the rule that this breaks is off.
+    fn hide_count(&self, text: &str, values: &[Bound<'static>], outcome: &mut Outcome) {
+        if let (true, Ok(answer)) = (self.server.hides_counts() && text.contains(" IN ("), outcome)
+        {
+            // Topic and priority come before the ids, worker and claim number behind them.
+            let ids = values.iter().skip(2).take(values.len().saturating_sub(4)).map(short);
+            answer.matched = ids.collect::<std::collections::BTreeSet<_>>().len();
+        }
+    }
+
     fn reply(&self, reply: oneshot::Sender<QueryResult<Answer>>, outcome: Outcome) {
         let outcome = outcome.map_err(error);
         let mut hole = self.hole.clone();
@@ -206,18 +217,16 @@ impl Session {
     }
 
     fn note(&self, text: &str, values: &[Bound<'static>], fate: Fate, outcome: &Outcome) {
-        let outcome = match outcome {
-            Ok(answer) => format!("{} matched, {} rows", answer.matched, answer.rows.len()),
-            Err(failure) => format!("{failure:?}"),
-        };
-        let fate = if fate == Fate::Served { String::new() } else { format!(" {fate:?}") };
-        let numbers: Vec<_> = values.iter().map(short).collect();
-        let text: String = text.chars().take(110).collect();
-        self.server.note(&format!(
-            "conn {}{fate}: {text} [{}]: {outcome}",
-            self.id,
-            numbers.join(" ")
-        ));
+        self.server.note_with(|| {
+            let outcome = match outcome {
+                Ok(answer) => format!("{} matched, {} rows", answer.matched, answer.rows.len()),
+                Err(failure) => format!("{failure:?}"),
+            };
+            let fate = if fate == Fate::Served { String::new() } else { format!(" {fate:?}") };
+            let numbers: Vec<_> = values.iter().map(short).collect();
+            let text: String = text.chars().take(110).collect();
+            format!("conn {}{fate}: {text} [{}]: {outcome}", self.id, numbers.join(" "))
+        });
     }
 }
 

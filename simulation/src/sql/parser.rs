@@ -1,5 +1,5 @@
 use super::lexer::{Token, tokens};
-use super::{Expr, From, Locking, Op, Query, Rows, Select, Source, Statement};
+use super::{Expr, From, Locking, Query, Rows, Select, Source, Statement};
 
 /// Reads one statement.
 ///
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Statement {
 pub(super) struct Parser {
     tokens: Vec<Token>,
     at: usize,
-    params: usize,
+    pub(super) params: usize,
 }
 
 /// Words that cannot be a table's other name.
@@ -58,7 +58,7 @@ impl Parser {
         token.expect("a statement that goes on")
     }
 
-    fn is(&self, word: &str) -> bool {
+    pub(super) fn is(&self, word: &str) -> bool {
         matches!(self.tokens.get(self.at), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
     }
 
@@ -78,11 +78,11 @@ impl Parser {
         all
     }
 
-    fn needs(&mut self, words: &str) {
+    pub(super) fn needs(&mut self, words: &str) {
         assert!(self.take_all(words), "{words} expected at {:?}", self.rest());
     }
 
-    fn is_symbol(&self, symbol: &str) -> bool {
+    pub(super) fn is_symbol(&self, symbol: &str) -> bool {
         matches!(self.tokens.get(self.at), Some(Token::Symbol(found)) if *found == symbol)
     }
 
@@ -208,7 +208,7 @@ impl Parser {
         Statement::Set(variables)
     }
 
-    fn query(&mut self) -> Query {
+    pub(super) fn query(&mut self) -> Query {
         let mut selects = Vec::new();
         loop {
             let select =
@@ -310,154 +310,6 @@ impl Parser {
         };
         let index = self.take_all("FORCE INDEX").then(|| self.in_parentheses(Self::word));
         Source { table, alias, index, left, on: None }
-    }
-
-    pub(super) fn expr(&mut self) -> Expr {
-        self.binary(0)
-    }
-
-    fn binary(&mut self, level: u8) -> Expr {
-        if level == 2 && self.takes("NOT") {
-            return Expr::Not(Box::new(self.binary(2)));
-        }
-        if level > 5 {
-            return self.unary();
-        }
-        let mut left = self.binary(level + 1);
-        loop {
-            if level == 3
-                && let Some(predicate) = self.predicate(&left)
-            {
-                left = predicate;
-                continue;
-            }
-            let Some(op) = self.operator(level) else { return left };
-            let right = self.binary(level + 1);
-            left = Expr::Binary(op, Box::new(left), Box::new(right));
-        }
-    }
-
-    fn operator(&mut self, level: u8) -> Option<Op> {
-        let symbols: &[(&str, Op)] = match level {
-            0 => return self.takes("OR").then_some(Op::Or),
-            1 => return self.takes("AND").then_some(Op::And),
-            3 => &[
-                ("<=>", Op::Same),
-                ("<=", Op::LessEqual),
-                (">=", Op::GreaterEqual),
-                ("<>", Op::Unequal),
-                ("!=", Op::Unequal),
-                ("=", Op::Equal),
-                ("<", Op::Less),
-                (">", Op::Greater),
-            ],
-            4 => &[("+", Op::Plus), ("-", Op::Minus)],
-            5 => &[("*", Op::Times), ("%", Op::Modulo)],
-            _ => &[],
-        };
-        symbols.iter().find(|(symbol, _)| self.takes_symbol(symbol)).map(|(_, op)| *op)
-    }
-
-    /// IS NULL, IN and BETWEEN after `left`.
-    fn predicate(&mut self, left: &Expr) -> Option<Expr> {
-        let left = || Box::new(left.clone());
-        if self.take_all("IS NOT NULL") {
-            return Some(Expr::Not(Box::new(Expr::IsNull(left()))));
-        }
-        if self.take_all("IS NULL") {
-            return Some(Expr::IsNull(left()));
-        }
-        if self.takes("IN") {
-            return Some(Expr::In(left(), self.in_parentheses(|p| p.list(Self::expr))));
-        }
-        if self.takes("BETWEEN") {
-            let low = self.binary(4);
-            self.needs("AND");
-            return Some(Expr::Between(left(), Box::new(low), Box::new(self.binary(4))));
-        }
-        None
-    }
-
-    fn unary(&mut self) -> Expr {
-        match self.next() {
-            Token::Param => {
-                self.params += 1;
-                Expr::Param(self.params - 1)
-            }
-            Token::Number(number) => Expr::Number(number),
-            Token::Text(text) => Expr::Text(text),
-            Token::Symbol("-") => Expr::Negative(Box::new(self.unary())),
-            Token::Symbol("*") => Expr::Number(1),
-            Token::Symbol("@@") => Expr::Call("@@".into(), vec![Expr::Text(self.word().into())]),
-            Token::Symbol("(") => {
-                let expr = if self.is("SELECT") {
-                    Expr::Scalar(Box::new(self.query()))
-                } else {
-                    self.expr()
-                };
-                self.needs_symbol(")");
-                expr
-            }
-            Token::Word(word) => self.named(&word),
-            Token::Symbol(other) => panic!("unknown to the model: {other} {:?}", self.rest()),
-        }
-    }
-
-    fn named(&mut self, word: &str) -> Expr {
-        match word.to_ascii_uppercase().as_str() {
-            "NULL" => return Expr::Null,
-            "TRUE" => return Expr::Number(1),
-            "FALSE" => return Expr::Number(0),
-            "EXISTS" => return Expr::Exists(Box::new(self.in_parentheses(Self::query))),
-            "INTERVAL" => {
-                let number = self.binary(4);
-                let unit = match self.word().to_ascii_uppercase().as_str() {
-                    "MICROSECOND" => 1,
-                    "SECOND" => 1_000_000,
-                    other => panic!("unknown to the model: {other}"),
-                };
-                return Expr::Interval(Box::new(number), unit);
-            }
-            "CASE" => return self.case(),
-            "CAST" => {
-                return self.in_parentheses(|p| {
-                    let expr = p.expr();
-                    p.needs("AS");
-                    p.word();
-                    expr
-                });
-            }
-            "CONVERT" => {
-                return self.in_parentheses(|p| {
-                    let expr = p.expr();
-                    p.needs("USING");
-                    p.word();
-                    expr
-                });
-            }
-            _ => {}
-        }
-        if self.takes_symbol("(") {
-            let arguments = if self.is_symbol(")") { Vec::new() } else { self.list(Self::expr) };
-            self.needs_symbol(")");
-            return Expr::Call(word.to_ascii_uppercase(), arguments);
-        }
-        if self.takes_symbol(".") {
-            return Expr::Name(Some(word.to_owned()), self.word());
-        }
-        Expr::Name(None, word.to_owned())
-    }
-
-    fn case(&mut self) -> Expr {
-        let mut cases = Vec::new();
-        while self.takes("WHEN") {
-            let condition = self.expr();
-            self.needs("THEN");
-            cases.push((condition, self.expr()));
-        }
-        let default = self.takes("ELSE").then(|| Box::new(self.expr()));
-        self.needs("END");
-        Expr::Case(cases, default)
     }
 }
 

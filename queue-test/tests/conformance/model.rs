@@ -1,0 +1,362 @@
+//! The model that the simulation plays its histories on does what the server does: random
+//! sequences of the store's statements, over three sessions, with the same outcome on both.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::Text;
+use queue_core::connection::{Connection, Link};
+use queue_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
+use queue_core::rescue::{Why, take_back};
+use queue_core::store::claim::{self, Fence, Marks};
+use queue_core::store::lane::{self, LaneId};
+use queue_core::store::moves::{self, Outcome};
+use queue_core::store::settle::{self, ClaimedRows};
+use queue_core::store::worker::{self, Incarnation, Registration, Role};
+use queue_core::store::{enqueue, floor, scheduled};
+use queue_core::topic::{TopicId, TopicName, TopicSettings};
+use queue_core::{AsyncMysqlConnection, Delivery, Error, NewMessage, Priority, store};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simulation::Model;
+use uuid::Uuid;
+
+use crate::scene::Scene;
+
+const SESSIONS: usize = 3;
+const SEQUENCES: u64 = 25;
+const STEPS: usize = 40;
+const TOPIC: TopicId = TopicId(1);
+
+/// A step of a sequence, by one of the sessions.
+#[derive(Debug, Clone)]
+enum Step {
+    Begin,
+    Commit,
+    Rollback,
+    Enqueue(u64, u8),
+    /// Locks up to so many ready rows, makes them its own and records the claim.
+    Claim(u32),
+    /// Settles every second row, or all, of what a session claimed last, as its own or another's.
+    Settle {
+        kind: u8,
+        of: usize,
+        every: usize,
+        as_own: bool,
+    },
+    LockOwn {
+        of: usize,
+        wait: bool,
+    },
+    TakeBack {
+        of: usize,
+        crashed: bool,
+    },
+    Promote,
+    Walk,
+    Publish(u64),
+    Advance(u64),
+    Beat(u64),
+    Adopt(u64),
+    DeclareDead(u64),
+}
+
+fn step(rng: &mut StdRng) -> Step {
+    let of = rng.random_range(0..SESSIONS);
+    match rng.random_range(0..24) {
+        0..3 => Step::Begin,
+        3..6 => Step::Commit,
+        6 => Step::Rollback,
+        7..10 => Step::Enqueue(rng.random_range(1..4), rng.random_range(4..6)),
+        10..14 => Step::Claim(rng.random_range(1..5)),
+        14..17 => Step::Settle {
+            kind: rng.random_range(0..6),
+            of,
+            every: rng.random_range(1..3),
+            as_own: rng.random_range(0..4) > 0,
+        },
+        17 => Step::LockOwn { of, wait: rng.random() },
+        18 => Step::TakeBack { of, crashed: rng.random() },
+        19 => Step::Promote,
+        20 => Step::Walk,
+        21 => Step::Publish(rng.random_range(1..9)),
+        22 => Step::Advance(rng.random_range(1..4)),
+        _ => match rng.random_range(0..3) {
+            0 => Step::Beat(rng.random_range(1..4)),
+            1 => Step::Adopt(rng.random_range(1..4)),
+            _ => Step::DeclareDead(rng.random_range(1..4)),
+        },
+    }
+}
+
+/// One of the two, and what its sessions hold.
+struct Side<C> {
+    conns: Vec<Option<C>>,
+    held: Vec<(Fence, Vec<Delivery>)>,
+    claims: u64,
+}
+
+fn instance(n: u64) -> Uuid {
+    Uuid::from_u128(n.into())
+}
+
+fn shown<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(value) => format!("{value:?}"),
+        // What the rows of a count are called differs by nothing.
+        Err(Error::Counts { .. }) => "counts".to_owned(),
+        Err(error) => format!("{:?}", error.fault()),
+    }
+}
+
+impl<C: Connection> Side<C> {
+    async fn new(conns: Vec<C>) -> Self {
+        let fence = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
+        let held = vec![(fence, Vec::new()); SESSIONS];
+        let mut side = Self { conns: conns.into_iter().map(Some).collect(), held, claims: 0 };
+        let conn = side.conns[0].as_mut().unwrap();
+        let incarnation = Incarnation { server_uid: "same".into(), started_at: 1 };
+        for n in 1..=SESSIONS as u64 {
+            let who = Registration {
+                instance: instance(n),
+                client_id: "c".into(),
+                version: "1".into(),
+                lease: Duration::from_secs(10),
+            };
+            worker::register(conn, &who, &incarnation).await.unwrap();
+        }
+        lane::open(conn, LaneId(instance(9))).await.unwrap();
+        side
+    }
+
+    /// Performs a step on a connection that is taken out meanwhile.
+    async fn perform(&mut self, at: usize, step: &Step, messages: &[NewMessage]) -> (C, String)
+    where
+        C: 'static,
+    {
+        let mut conn = self.conns[at].take().unwrap();
+        let own = Fence { worker: WorkerId(at as u64 + 1), claim_no: ClaimNo(self.claims + 1) };
+        let said = perform(&mut conn, at, step, messages, own, &mut self.held).await;
+        if matches!(step, Step::Claim(_)) {
+            self.claims += 1;
+        }
+        (conn, said)
+    }
+}
+
+async fn perform(
+    conn: &mut impl Connection,
+    at: usize,
+    step: &Step,
+    messages: &[NewMessage],
+    own: Fence,
+    held: &mut [(Fence, Vec<Delivery>)],
+) -> String {
+    match step {
+        Step::Begin => format!("{:?}", conn.batch("BEGIN").await.is_ok()),
+        Step::Commit => format!("{:?}", conn.batch("COMMIT").await.is_ok()),
+        Step::Rollback => format!("{:?}", conn.batch("ROLLBACK").await.is_ok()),
+        Step::Enqueue(..) => shown(enqueue::insert(conn, TOPIC, messages).await),
+        Step::Claim(limit) => {
+            let marks = Marks::START;
+            let found = match claim::lock_ready(conn, TOPIC, &marks, *limit, own.claim_no).await {
+                Ok(found) => found,
+                Err(error) => return shown::<()>(Err(error)),
+            };
+            let Some(first) = found.first() else { return "nothing".to_owned() };
+            let rows = found.iter().map(|delivery| delivery.row).collect();
+            let owned = claim::own(conn, own, TOPIC, first.priority, &rows).await;
+            let recorded = claim::record(conn, own, TOPIC, first.priority, &rows).await;
+            let told: Vec<_> =
+                found.iter().map(|one| (one.msg_id, one.delivery_no, one.failures)).collect();
+            held[at] = (own, found);
+            format!("{told:?} {} {}", shown(owned), shown(recorded))
+        }
+        Step::Settle { kind, of, every, as_own } => {
+            let Some(claimed) = claimed(&held[*of], *every, if *as_own { None } else { Some(own) })
+            else {
+                return "nothing".to_owned();
+            };
+            let keep = Duration::from_secs(100);
+            match kind {
+                0 | 1 => shown(settle::ack(conn, &claimed).await),
+                2 => shown(settle::release(conn, &claimed).await),
+                3 => shown(moves::to_scheduled(conn, &claimed, Duration::ZERO, "e").await),
+                4 => shown(moves::to_dead(conn, &claimed, DeadCause::Handler, "e").await),
+                _ => shown(moves::to_archive(conn, &claimed, Outcome::Done, keep).await),
+            }
+        }
+        Step::LockOwn { of, wait } => {
+            let Some(claimed) = claimed(&held[*of], 1, None) else { return "nothing".to_owned() };
+            let found = if *wait {
+                settle::wait_for_own(conn, &claimed).await
+            } else {
+                settle::lock_own(conn, &claimed).await
+            };
+            shown(found.map(|rows| rows.len()))
+        }
+        Step::TakeBack { of, crashed } => {
+            let claims =
+                claim::of_worker(conn, WorkerId(*of as u64 + 1), ClaimNo(0)).await.unwrap();
+            let Some(claim) = claims.last() else { return "nothing".to_owned() };
+            let why = if *crashed { Why::Crashed { rows_held: 9 } } else { Why::NotNeeded };
+            shown(take_back(conn, claim, why).await)
+        }
+        Step::Promote => match scheduled::lock_due(conn, 100).await {
+            Ok(due) if due.is_empty() => "nothing".to_owned(),
+            Ok(due) => {
+                let rows = due.iter().map(|due| due.row).collect();
+                let moved = scheduled::promote(conn, &rows).await.map(|_| due.len());
+                shown(moved)
+            }
+            Err(error) => shown::<()>(Err(error)),
+        },
+        Step::Walk => shown(claim::walk(conn, TOPIC).await.map(|walk| {
+            (walk.ready.iter().map(|(priority, _)| *priority).collect::<Vec<_>>(), walk.suspect)
+        })),
+        Step::Publish(row) => {
+            shown(floor::publish(conn, TOPIC, Priority::default(), RowId(*row)).await)
+        }
+        Step::Advance(seq) => shown(lane::advance(conn, LaneId(instance(9)), *seq).await),
+        Step::Beat(n) => shown(worker::beat(conn, WorkerId(*n), instance(*n)).await),
+        Step::Adopt(n) => {
+            let incarnation = Incarnation { server_uid: "same".into(), started_at: 1 };
+            shown(worker::adopt(conn, WorkerId(*n), instance(*n), Role::Work, &incarnation).await)
+        }
+        Step::DeclareDead(n) => {
+            let seen = worker::find(conn, WorkerId(*n)).await.unwrap().unwrap();
+            shown(worker::declare_dead(conn, &seen, "test").await)
+        }
+    }
+}
+
+fn claimed(held: &(Fence, Vec<Delivery>), every: usize, own: Option<Fence>) -> Option<ClaimedRows> {
+    let (fence, deliveries) = held;
+    let first = deliveries.first()?;
+    Some(ClaimedRows {
+        fence: own.unwrap_or(*fence),
+        topic: TOPIC,
+        priority: first.priority,
+        rows: deliveries.iter().step_by(every).map(|delivery| delivery.row).collect(),
+    })
+}
+
+/// Performs a step; if it waits for a row, the others commit, and then it goes on.
+async fn take<C: Connection + 'static>(
+    side: &mut Side<C>,
+    at: usize,
+    step: &Step,
+    messages: &[NewMessage],
+    mut waits: impl AsyncFnMut() -> bool,
+) -> String {
+    let mut others: Vec<_> =
+        (0..SESSIONS).filter(|other| *other != at).map(|other| (other, None)).collect();
+    for (other, conn) in &mut others {
+        *conn = side.conns[*other].take();
+    }
+    let mut blocked = false;
+    let (conn, said) = {
+        let mut performing = Box::pin(side.perform(at, step, messages));
+        loop {
+            let pause = Duration::from_millis(100);
+            if let Ok(done) = tokio::time::timeout(pause, &mut performing).await {
+                break done;
+            }
+            if !blocked && waits().await {
+                blocked = true;
+                for (_, conn) in &mut others {
+                    conn.as_mut().unwrap().batch("COMMIT").await.unwrap();
+                }
+            }
+        }
+    };
+    side.conns[at] = Some(conn);
+    for (other, conn) in others {
+        side.conns[other] = conn;
+    }
+    format!("{said}{}", if blocked { " after a wait" } else { "" })
+}
+
+const TABLES: [(&str, &[&str]); 6] = [
+    ("queue_message", &["priority", "body", "worker_id", "claim_no", "delivery_no", "suspicions"]),
+    ("queue_scheduled", &["priority", "body", "delivery_no", "failures", "crashes"]),
+    ("queue_dead", &["priority", "body", "failures", "cause"]),
+    ("queue_archive", &["priority", "body", "failures", "outcome"]),
+    ("queue_claim", &["worker_id", "claim_no", "n"]),
+    ("queue_worker", &["id", "state", "beat_no"]),
+];
+
+async fn server_rows(
+    conn: &mut AsyncMysqlConnection,
+    table: &str,
+    columns: &[&str],
+) -> Vec<String> {
+    #[derive(QueryableByName)]
+    struct Shown {
+        #[diesel(sql_type = Text)]
+        shown: String,
+    }
+    let columns = columns.join(", ");
+    let query = format!("SELECT CAST(CONCAT_WS(' ', {columns}) AS CHAR) AS shown FROM {table}");
+    let rows: Vec<Shown> =
+        diesel_async::RunQueryDsl::load(diesel::sql_query(query), conn).await.unwrap();
+    rows.into_iter().map(|row| row.shown).collect()
+}
+
+#[tokio::test]
+async fn the_model_does_what_the_server_does() {
+    tokio::task::LocalSet::new().run_until(compare()).await;
+}
+
+async fn compare() {
+    for seed in 0..SEQUENCES {
+        let mut scene = Scene::new().await;
+        let model = Model::start();
+        let name = TopicName::new("t").unwrap();
+        let mut link = model.connect().await;
+        store::topic::create(&mut link, &name, &TopicSettings::default()).await.unwrap();
+        let mut links: Vec<Link> = Vec::new();
+        let mut conns = Vec::new();
+        for _ in 0..SESSIONS {
+            links.push(model.connect().await);
+            conns.push(scene.db.connect().await);
+        }
+        let (mut server_side, mut model_side) = (Side::new(conns).await, Side::new(links).await);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut steps = Vec::new();
+        for n in 0..STEPS {
+            let (at, step) = (rng.random_range(0..SESSIONS), step(&mut rng));
+            let messages = messages(&step, n);
+            let on_server =
+                take(&mut server_side, at, &step, &messages, async || scene.lock_waits().await > 0)
+                    .await;
+            let on_model =
+                take(&mut model_side, at, &step, &messages, async || model.lock_waits() > 0).await;
+            steps.push(format!("{at} {step:?}: {on_server}"));
+            assert_eq!(on_server, on_model, "sequence {seed}:\n{}", steps.join("\n"));
+        }
+        for at in 0..SESSIONS {
+            take(&mut server_side, at, &Step::Commit, &[], async || false).await;
+            take(&mut model_side, at, &Step::Commit, &[], async || false).await;
+        }
+        for (table, columns) in TABLES {
+            let mut on_server = server_rows(&mut scene.conn, table, columns).await;
+            let mut on_model = model.rows(table, columns);
+            on_server.sort();
+            on_model.sort();
+            assert_eq!(on_server, on_model, "{table} of {seed}:\n{}", steps.join("\n"));
+        }
+    }
+}
+
+/// The messages of a step, the same for both.
+fn messages(step: &Step, n: usize) -> Vec<NewMessage> {
+    let Step::Enqueue(many, priority) = step else { return Vec::new() };
+    let message = |at: u64| {
+        let id = Uuid::from_u128(u128::from(at) + n as u128 * 10 + 1);
+        NewMessage::new(format!("{n}-{at}"))
+            .with_msg_id(queue_core::MsgId(id))
+            .with_priority(Priority::new(*priority).unwrap())
+    };
+    (0..*many).map(message).collect()
+}

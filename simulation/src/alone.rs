@@ -1,0 +1,67 @@
+//! The model by itself, for the comparison with real servers.
+
+use std::rc::Rc;
+
+use queue_core::connection::{Connection, Link};
+use tokio::sync::mpsc;
+
+use crate::model::{Row, Value};
+use crate::server::Server;
+use crate::stage::connect;
+
+/// A model of a server, with the queue's tables and nothing in them.
+pub struct Model {
+    server: Rc<Server>,
+    connects: mpsc::UnboundedSender<crate::server::Connect>,
+}
+
+impl Model {
+    /// Starts it on the tasks of the current `LocalSet`.
+    #[must_use]
+    pub fn start() -> Self {
+        let server = Server::new(0, None);
+        let (connects, connecting) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
+        Self { server, connects }
+    }
+
+    /// A new connection.
+    ///
+    /// # Panics
+    /// If the model has ended.
+    pub async fn connect(&self) -> Link {
+        let conn = connect(&self.connects, "test").await.expect("the model listens");
+        Link::Model(conn)
+    }
+
+    /// Runs a statement without values.
+    ///
+    /// # Errors
+    /// What the server would say.
+    pub async fn run(link: &mut Link, sql: &str) -> diesel::QueryResult<()> {
+        link.batch(sql).await
+    }
+
+    /// How many sessions wait for a row.
+    #[must_use]
+    pub fn lock_waits(&self) -> usize {
+        let engine = self.server.engine.borrow();
+        engine.ids().into_iter().filter(|id| engine.wait(*id).is_some()).count()
+    }
+
+    /// These columns of a table's committed rows, in the order of its key.
+    #[must_use]
+    pub fn rows(&self, table: &str, columns: &[&str]) -> Vec<String> {
+        let engine = self.server.engine.borrow();
+        let table = &engine.tables[engine.table(table)];
+        let show =
+            |row: &Row, name: &&str| match &row[table.definition.place(name).expect("a column")] {
+                Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                Value::Null => "NULL".to_owned(),
+                other => other.number().to_string(),
+            };
+        let rows = table.slots.values().filter_map(|slot| slot.committed.as_ref());
+        rows.map(|row| columns.iter().map(|name| show(row, name)).collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+}
