@@ -25,7 +25,7 @@ pub(super) fn durability(variables: &Variables) -> Check {
 }
 
 /// Whether what the server acknowledges survives a failover to its replica: said only of a server
-/// that has semi-synchronous replication at all, since nobody can tell here whether it has replicas.
+/// that has semi-synchronous replication at all, as nobody can tell here whether it has replicas.
 pub(super) fn semi_sync(variables: &Variables) -> Option<Check> {
     let either = |product: [&str; 2]| product.into_iter().find_map(|name| variables.get(name));
     let point = either(["rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point"])?;
