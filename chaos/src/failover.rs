@@ -26,7 +26,8 @@ pub(crate) struct FailoverPlan {
     /// How often the writer is killed; once with --async.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) failovers: u32,
-    /// With --async: how far behind the replica is when the writer dies, in milliseconds.
+    /// With --async: how long before the writer's death nothing reaches the replica any more, in
+    /// milliseconds; the commands that cut and kill take their own time besides.
     #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
     pub(crate) lag_ms: u64,
     /// Of what is random. Drawn if not given.
