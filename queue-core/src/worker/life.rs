@@ -124,14 +124,14 @@ impl LifeSession {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
             tokio::select! {
-            biased;
-                           stopped = stops.recv() => break stopped,
-                           () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
-                               .await
-                               .ok()
-                               .flatten(),
-                           () = tokio::time::sleep(PROBE) => {}
-                       }
+                biased;
+                stopped = stops.recv() => break stopped,
+                () = work_ended.cancelled() => break tokio::time::timeout(WORK_END, stops.recv())
+                    .await
+                    .ok()
+                    .flatten(),
+                () = tokio::time::sleep(PROBE) => {}
+            }
             let asked = Instant::now();
             let beat_due = asked >= next_beat;
             match self.step(beat_due).await {
