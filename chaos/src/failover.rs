@@ -23,10 +23,11 @@ const WHOLE: Duration = Duration::from_secs(5);
 pub(crate) struct FailoverPlan {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// How often the writer is killed.
+    /// How often the writer is killed; once with --async.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) failovers: u32,
-    /// With --async: how far behind the replica is when the writer dies, in milliseconds.
+    /// With --async: how long before the writer's death nothing reaches the replica any more, in
+    /// milliseconds; the commands that cut and kill take their own time besides.
     #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
     pub(crate) lag_ms: u64,
     /// Of what is random. Drawn if not given.
@@ -37,6 +38,12 @@ pub(crate) struct FailoverPlan {
 }
 
 impl FailoverPlan {
+    /// A former primary that has what its replica never got cannot come back, so there is one
+    /// failover without semi-synchronous replication.
+    fn failovers(&self) -> u32 {
+        if self.cluster.asynchronous { 1 } else { self.failovers }
+    }
+
     /// What an asynchronous replica can do to a queue, as the documents say; nothing else.
     pub(crate) fn known(&self) -> &'static [Breach] {
         if self.cluster.asynchronous {
@@ -51,16 +58,18 @@ impl FailoverPlan {
 pub(crate) async fn run(arena: &Arena, plan: &FailoverPlan, seed: u64) -> anyhow::Result<bool> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let round = SETTLING + WHOLE;
-    let bar = run::progress(QUIET + round * plan.failovers);
+    let bar = run::progress(QUIET + round * plan.failovers());
     run::phase(arena, &bar, "quiet")?;
     arena.fleet.muster(plan.load, QUIET, rng.random()).await?;
     run::tick(&bar, Instant::now() + QUIET).await;
     run::phase(arena, &bar, "faults")?;
-    for _ in 0..plan.failovers {
+    for _ in 0..plan.failovers() {
         fail_over(arena, plan, &mut rng).await?;
         run::tick(&bar, Instant::now() + SETTLING).await;
-        note(arena, "rejoin", plan.cluster.rejoin()).await?;
-        run::tick(&bar, Instant::now() + WHOLE).await;
+        if !plan.cluster.asynchronous {
+            note(arena, "rejoin", plan.cluster.rejoin()).await?;
+            run::tick(&bar, Instant::now() + WHOLE).await;
+        }
     }
     run::phase(arena, &bar, "liveness")?;
     let drained = run::settle_down(arena).await;

@@ -107,3 +107,43 @@ async fn a_worker_takes_its_claims_along_from_one_host_to_the_next() {
     assert_eq!(last[0].delivery_no.0, 1);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_worker").await, 1);
 }
+
+/// A failover to an asynchronous replica undoes settlements: the rows are claimed again by a worker
+/// that lives and has long forgotten them, and nobody else would ever take them back.
+#[tokio::test]
+async fn claims_whose_settlement_a_failover_has_undone_are_given_back() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(2).await;
+    let worker = scene.worker().await;
+    let topic = scene.topic.id;
+    let held = claim_n(&worker, topic, 2).await;
+    scene
+        .sql(
+            "CREATE TABLE kept_message AS SELECT * FROM queue_message; \
+             CREATE TABLE kept_claim AS SELECT * FROM queue_claim",
+        )
+        .await;
+    let ack = |delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete);
+    worker.settle(held.iter().map(ack).collect()).await.unwrap();
+    let undo = "INSERT INTO queue_message SELECT * FROM kept_message; \
+                INSERT INTO queue_claim SELECT * FROM kept_claim";
+    // The first reconnect is an ordinary one, after which the worker has nothing old to look for.
+    for then in ["SELECT 1", undo] {
+        scene.sql(then).await;
+        let conn = scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await;
+        scene.sql(&format!("KILL {conn}")).await;
+        until("the work session is another", async || {
+            // A claim finds the session lost.
+            drop(worker.claim(topic, 1).await);
+            scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await != conn
+        })
+        .await;
+    }
+    until("nothing is claimed by what was", async || {
+        let old = held[0].delivery_no.0;
+        drop(worker.claim(topic, 2).await);
+        scene.number(&format!("SELECT COUNT(*) FROM queue_message WHERE delivery_no = {old}")).await
+            == 0
+    })
+    .await;
+}

@@ -63,6 +63,8 @@ impl Work {
             return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
         }
         self.session = Some(session);
+        // It may lead to another server, one that has lost what this worker had settled.
+        self.compared_from = ClaimNo(0);
         self.reconcile().await
     }
 
