@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::scene::Scene;
 
 const SESSIONS: usize = 3;
-const SEQUENCES: u64 = 25;
+const SEQUENCES: u64 = 12;
 const STEPS: usize = 40;
 const TOPIC: TopicId = TopicId(1);
 

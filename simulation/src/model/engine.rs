@@ -40,6 +40,8 @@ pub(super) struct Session {
     pub(super) waits_for: Option<Id>,
     /// The wait for a name is over.
     pub(super) timed_out: bool,
+    /// The rows that the statement has waited for: it keeps them, whether they match or not.
+    pub(super) waited: Vec<(usize, Key)>,
     running: Option<(Rc<Statement>, Rc<[Value]>)>,
     outcome: Option<Outcome>,
     pub(super) wait: Option<Wait>,
@@ -164,6 +166,7 @@ impl Engine {
         let session = self.session(id);
         session.running = Some((statement, params));
         session.timed_out = false;
+        session.waited.clear();
         self.attempt(id);
         self.go_on();
     }
@@ -228,7 +231,9 @@ impl Engine {
                 match halt {
                     Halt::Fail(failure) => self.finish(id, Err(failure)),
                     Halt::Row(table, key) => {
-                        self.session(id).wait = Some(Wait::Row);
+                        let session = self.session(id);
+                        session.wait = Some(Wait::Row);
+                        session.waited.push((table, key.clone()));
                         self.wait_for_row(id, table, &key);
                     }
                     Halt::Name(name, seconds) => {

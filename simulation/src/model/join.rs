@@ -193,7 +193,11 @@ impl Engine {
                     }
                 }
             }
-            let mine = self.tables[table].slots[&key].owner == Some(me);
+            // A row read by its whole key before the plan is made is never given back.
+            let constant = mode != Mode::Update && prefix.len() == key.len();
+            let kept = constant
+                || self.tables[table].slots[&key].owner == Some(me)
+                || self.session(me).waited.iter().any(|(t, k)| *t == table && *k == key);
             self.lock(me, table, &key);
             let row = versions.into_iter().next().expect("a version in the range");
             frames.push(frame(row));
@@ -203,7 +207,7 @@ impl Engine {
             };
             let matched = on && self.join(scan, at + 1, context, frames, out)?;
             frames.pop();
-            if !matched && !mine {
+            if !matched && !kept {
                 self.unlock(me, table, &key);
             }
             any |= matched;
