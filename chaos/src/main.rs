@@ -23,7 +23,7 @@ use anyhow::ensure;
 use clap::{Parser, Subcommand};
 use queue_core::connection::ServerUrl;
 use queue_service::args::{self, ServiceArgs};
-use queue_service::{logging, process};
+use queue_service::{logging, process, signals};
 
 use crate::actor::{recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs};
 use crate::arena::{Arena, Load, Queue, Server, ServerKind};
@@ -121,8 +121,8 @@ struct FailoverArgs {
 fn main() -> ExitCode {
     let arguments: Arguments = args::parse();
     match arguments.command {
-        Command::Run(args) => process::run(|| run_once(args)),
-        Command::Failover(args) => process::run(|| fail_over(args)),
+        Command::Run(args) => process::run(|| until_told_to_end(run_once(args))),
+        Command::Failover(args) => process::run(|| until_told_to_end(fail_over(args))),
         Command::Faults => process::run(|| async {
             report::faults()?;
             Ok(ExitCode::SUCCESS)
@@ -131,6 +131,17 @@ fn main() -> ExitCode {
         Command::Record(args) => process::run(|| actor::recorder::run(args)),
         Command::Naive(args) => process::run(|| naive::run(args)),
         Command::Witness(args) => process::run(|| async move { actor::witness::run(&args) }),
+    }
+}
+
+/// TERM or Ctrl-C ends a run where it is, and all its processes with it.
+async fn until_told_to_end(
+    run: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    let told = signals::shutdown_on_signals()?.drain;
+    match told.run_until_cancelled(run).await {
+        Some(ended) => ended,
+        None => anyhow::bail!("The run was told to end before it had proved anything."),
     }
 }
 

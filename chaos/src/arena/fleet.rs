@@ -252,6 +252,8 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         self.supervisor.abort();
+        // Whoever else still holds a member: its process goes with the run.
+        self.everybody().iter().for_each(|member| member.end());
     }
 }
 

@@ -196,13 +196,21 @@ impl Member {
     }
 }
 
-impl Drop for Member {
-    fn drop(&mut self) {
+impl Member {
+    /// Kills the process; no other follows.
+    pub(crate) fn end(&self) {
         let mut state = self.state();
+        state.retired = true;
         if let Some(child) = &mut state.child {
             // It may have ended already.
             drop(child.kill());
             drop(child.wait());
         }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.end();
     }
 }
