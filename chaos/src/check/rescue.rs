@@ -58,7 +58,9 @@ pub(super) fn times(history: &History) -> RescueTimes {
             let Some(&(at, how)) = alone.get(&start.actor) else { continue };
             if start.at < at && !is_settled(message, start.actor, start.delivery_no, at) {
                 let next = message.starts.iter().filter(|next| {
-                    next.actor != start.actor && next.delivery_no > start.delivery_no
+                    next.actor != start.actor
+                        && next.delivery_no > start.delivery_no
+                        && next.at > at
                 });
                 // Without another delivery the settlement was committed just before the hit.
                 if let Some(next) = next.map(|next| next.at).min() {

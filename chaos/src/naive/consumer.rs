@@ -56,7 +56,7 @@ pub(super) async fn run(
 async fn claim(conn: &mut AsyncMysqlConnection, limit: usize) -> diesel::QueryResult<Vec<Row>> {
     let update = format!(
         "UPDATE naive_queue SET status = 'claimed', owner = CONNECTION_ID(), \
-         ts = CURRENT_TIMESTAMP, tries = tries + 1 \
+         tries = tries + 1 \
          WHERE owner = 0 AND status = 'unsent' LIMIT {limit}"
     );
     diesel::sql_query(update).execute(conn).await?;
