@@ -92,8 +92,8 @@ impl Crew {
             let at = self.stage.below(2) as usize * (deliveries.len() - n);
             let batch: Vec<_> = deliveries.splice(at..at + n, []).collect();
             if !self.run_for_a_while().await {
-                let mut recorder = self.stage.recorder.borrow_mut();
-                batch.iter().chain(&deliveries).for_each(|delivery| recorder.abandon(delivery));
+                deliveries.extend(batch);
+                self.give_back(deliveries).await;
                 return;
             }
             if !self.stage.strict.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
@@ -105,10 +105,22 @@ impl Crew {
         }
     }
 
+    /// Cancelled, what is not done is released; a dead worker has nothing to release.
+    async fn give_back(&self, deliveries: Vec<Delivery>) {
+        self.stage.server.note(&format!("{} cancels {}", self.name, deliveries.len()));
+        let release = deliveries.iter().map(|_| Settlement::Release).collect();
+        self.settle_as(deliveries, release).await;
+    }
+
     /// Works for some time; false if the worker must not go on.
     async fn run_for_a_while(&self) -> bool {
         let stage = &self.stage;
-        let most = if stage.below(6) == 0 { 2500 } else { 40 };
+        let most = match (stage.below(6), stage.settings.max_run_time) {
+            (0, None) => 2500,
+            // Long enough to lose the claim, while that is no surprise.
+            (0, Some(_)) if !stage.strict.get() => 6000,
+            _ => 40,
+        };
         let mut life = self.worker.life();
         let stopped = life.wait_for(|life| life.phase != Phase::Alive);
         // Nothing here holds a connection.
@@ -134,11 +146,16 @@ impl Crew {
     }
 
     async fn settle(&self, deliveries: Vec<Delivery>) {
-        let on_done = self.stage.settings.on_done;
         let one = (self.stage.below(2) == 0).then(|| self.settlement());
+        let each = |_| one.clone().unwrap_or_else(|| self.settlement());
+        let settlements = deliveries.iter().map(each).collect();
+        self.settle_as(deliveries, settlements).await;
+    }
+
+    async fn settle_as(&self, deliveries: Vec<Delivery>, settlements: Vec<Settlement>) {
+        let on_done = self.stage.settings.on_done;
         let mut batch = Vec::with_capacity(deliveries.len());
-        for delivery in &deliveries {
-            let settlement = one.clone().unwrap_or_else(|| self.settlement());
+        for (delivery, settlement) in deliveries.iter().zip(settlements) {
             self.stage.recorder.borrow_mut().ask(delivery, &settlement);
             batch.push(Settled::new(delivery, settlement, on_done));
         }

@@ -105,7 +105,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
     Settings {
         weather,
         rule,
-        lease: Duration::from_secs(rng.random_range(2..=4)),
+        lease: Duration::from_secs(rng.random_range(2..=3)),
         consumers: rng.random_range(1..=3),
         janitors: rng.random_range(1..=2),
         senders: rng.random_range(1..=3),
@@ -119,6 +119,8 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         } else {
             OnDone::Delete
         },
+        max_run_time: (weather == Weather::Wild && rng.random_range(0..3) == 0)
+            .then(|| Duration::from_millis(rng.random_range(100..1000))),
         faulty: Duration::from_secs(rng.random_range(3..=9)),
         poison,
     }
@@ -131,7 +133,8 @@ async fn prepare(stage: &Rc<Stage>) {
     let topic = session
         .expect("a session")
         .call("make the topic", async |conn| {
-            let settings = TopicSettings::default();
+            let max_run_time = stage.settings.max_run_time;
+            let settings = TopicSettings { max_run_time, ..TopicSettings::default() };
             store::topic::create(conn, &stage.topic, &settings).await?;
             store::topic::find(conn, &stage.topic).await
         })
@@ -153,7 +156,7 @@ async fn recover(
     }
     let end = Instant::now() + PATIENCE;
     let mut calm = 0;
-    while Instant::now() < end && calm < 5 {
+    while Instant::now() < end && calm < 3 {
         while let Ok(name) = crashing.try_recv() {
             kill(stage, troupe, &name, false).await;
         }

@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) senders: u32,
     pub(crate) strategy: ClaimStrategy,
     pub(crate) on_done: OnDone,
+    /// How long a handler may run before its claim is taken back; some run longer.
+    pub(crate) max_run_time: Option<Duration>,
     pub(crate) faulty: Duration,
     /// Every so many-th message kills whoever handles it; 0 for none.
     pub(crate) poison: u32,

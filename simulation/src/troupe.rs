@@ -50,9 +50,9 @@ impl Troupe {
             Part::Consumer => Process::start(consume(stage, name.clone())),
             Part::Janitor => Process::start(sweep(stage, name.clone())),
             Part::Sender if self.started.is_multiple_of(2) => {
-                Process::start(transact(stage, name.clone(), 12))
+                Process::start(transact(stage, name.clone(), 7))
             }
-            Part::Sender => Process::start(produce(stage, name.clone(), 12)),
+            Part::Sender => Process::start(produce(stage, name.clone(), 10)),
         };
         self.stage.server.note(&format!("{name} starts"));
         self.running.insert(name, (part, process));

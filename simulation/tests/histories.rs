@@ -1,4 +1,4 @@
-//! Thousands of histories, each from a seed. `SIM_SEED=n` plays one and prints all of it,
+//! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
 //! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::thread;
 
 use simulation::{Played, Weather, play};
 
-/// How many histories a run of the suite plays: some seconds on two cores.
-const SEEDS: u64 = 1000;
+/// How many histories a run of the suite plays: less than a minute on two cores, unoptimized.
+const SEEDS: u64 = 500;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect(name))
@@ -76,5 +76,5 @@ fn histories_have_faults_that_are_felt() {
     let sum = |count: fn(&Played) -> usize| played.iter().map(count).sum::<usize>();
     assert!(sum(|played| played.deliveries) > 1000);
     assert!(sum(|played| played.repeated) > 20);
-    assert!(sum(|played| played.fenced) > 0);
+    assert!(sum(|played| played.fenced) > 5);
 }

@@ -132,13 +132,12 @@ impl LifeSession {
                     .flatten(),
                 () = tokio::time::sleep(PROBE) => {}
             }
-            let asked = Instant::now();
-            let beat_due = asked >= next_beat;
+            let began = Instant::now();
+            let beat_due = began >= next_beat;
             match self.step(beat_due).await {
                 Ok(pulse) => {
-                    self.answered.set(asked);
                     if beat_due {
-                        next_beat = asked + self.options.beat;
+                        next_beat = began + self.options.beat;
                     }
                     self.publish_alive(pulse);
                 }
@@ -176,6 +175,9 @@ impl LifeSession {
         if was_lost {
             self.reopen().await?;
         }
+        // Not from before the reconnect: a worker that has waited long for that would call itself
+        // silent at the moment it is heard again, and cancel its handlers for nothing.
+        let asked = Instant::now();
         let pulse = self
             .session
             .call("probe", async |conn| {
@@ -188,6 +190,9 @@ impl LifeSession {
                 floor::pulse(conn).await
             })
             .await;
+        if pulse.is_ok() {
+            self.answered.set(asked);
+        }
         if self.session.is_lost() && !was_lost {
             telemetry::session_lost(Role::Life);
             tracing::warn!(worker.id = %id, "Life session lost; reconnecting.");
