@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::chaos::{kill, storm};
 use crate::recorder::Place;
@@ -149,7 +149,15 @@ async fn recover(
     crashing: &mut mpsc::UnboundedReceiver<String>,
 ) {
     // What was missing or silent at the last fault is decided within three leases.
-    sleep(stage.settings.lease * 3).await;
+    let decided = stage.settings.lease * 3;
+    if stage.settings.poison > 0 {
+        let end = Instant::now() + decided;
+        while let Ok(Some(name)) = timeout_at(end, crashing.recv()).await {
+            kill(stage, troupe, &name, false).await;
+        }
+        stage.cured.set(true);
+    }
+    sleep(decided).await;
     stage.strict.set(true);
     if stage.settings.weather == Weather::Wild {
         (0..2).for_each(|_| troupe.start(Part::Sender));

@@ -1,6 +1,8 @@
 //! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
 //! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: what cannot be had has failed")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
