@@ -59,7 +59,8 @@ impl Parser {
     }
 
     pub(super) fn is(&self, word: &str) -> bool {
-        matches!(self.tokens.get(self.at), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
+        let token = self.tokens.get(self.at);
+        matches!(token, Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
     }
 
     pub(super) fn takes(&mut self, word: &str) -> bool {
