@@ -96,7 +96,7 @@ impl Crew {
                 self.give_back(deliveries).await;
                 return;
             }
-            if !self.stage.strict.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
+            if !self.stage.cured.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
                 self.stage.server.note(&format!("{} is poisoned", self.name));
                 drop(self.stage.crashes.send(self.name.clone()));
                 return std::future::pending().await;

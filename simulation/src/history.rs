@@ -3,15 +3,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::connection::{Session, SessionKind};
+use queue_core::connection::{ServerUrl, Session, SessionKind};
 use queue_core::store;
 use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::ClaimStrategy;
+use queue_core::worker::{ClaimStrategy, Phase, Worker, WorkerOptions};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::chaos::{kill, storm};
 use crate::recorder::Place;
@@ -88,6 +88,44 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
     })
 }
 
+/// The phases that a worker goes through when its packets are swallowed for `hole`, up to two
+/// seconds later.
+#[must_use]
+pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        let server = Server::new(1, None);
+        let (connects, connecting) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
+        let way = Way { server: Rc::clone(&server), connects };
+        let _entered = queue_core::simulation::enter(Rc::new(way));
+        let url = ServerUrl::new("mysql://queue:queue@worker:3306/queue").expect("a URL");
+        let mut options = WorkerOptions::new(url, "worker");
+        (options.lease, options.beat) = (lease, lease / 4);
+        let worker = Worker::start(options).await.expect("no fault yet");
+        sleep(lease).await;
+        server.hole("worker").send_replace(true);
+        let mut phases = vec![worker.life().borrow().phase.clone()];
+        let end = Instant::now() + hole + Duration::from_secs(2);
+        let heal = Instant::now() + hole;
+        while Instant::now() < end {
+            if Instant::now() >= heal {
+                server.heal();
+            }
+            let phase = worker.life().borrow().phase.clone();
+            if phases.last() != Some(&phase) {
+                phases.push(phase);
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        phases
+    })
+}
+
 fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings {
     // Its own numbers, so that a setting more or less does not change the faults of a seed.
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77);
@@ -149,7 +187,15 @@ async fn recover(
     crashing: &mut mpsc::UnboundedReceiver<String>,
 ) {
     // What was missing or silent at the last fault is decided within three leases.
-    sleep(stage.settings.lease * 3).await;
+    let decided = stage.settings.lease * 3;
+    if stage.settings.poison > 0 {
+        let end = Instant::now() + decided;
+        while let Ok(Some(name)) = timeout_at(end, crashing.recv()).await {
+            kill(stage, troupe, &name, false).await;
+        }
+        stage.cured.set(true);
+    }
+    sleep(decided).await;
     stage.strict.set(true);
     if stage.settings.weather == Weather::Wild {
         (0..2).for_each(|_| troupe.start(Part::Sender));

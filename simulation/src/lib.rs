@@ -28,6 +28,6 @@ mod stage;
 mod troupe;
 
 pub use self::alone::Model;
-pub use self::history::{Played, play};
+pub use self::history::{Played, phases_around, play};
 pub use self::rules::Rule;
 pub use self::stage::Weather;

@@ -61,6 +61,8 @@ pub(crate) struct Stage {
     pub(crate) crashes: mpsc::UnboundedSender<String>,
     /// The faults are over: what is sent now is handled once.
     pub(crate) strict: Cell<bool>,
+    /// Poison does no harm any more.
+    pub(crate) cured: Cell<bool>,
     messages: Cell<u32>,
 }
 
@@ -80,6 +82,7 @@ impl Stage {
             topic_id: Cell::new(TopicId(0)),
             connects,
             crashes,
+            cured: Cell::new(false),
             messages: Cell::new(0),
         })
     }
@@ -104,7 +107,7 @@ impl Stage {
         self.messages.set(n);
         let priority = if self.below(4) == 0 { Priority::FIRST } else { Priority::default() };
         let poison = self.settings.poison > 0 && n.is_multiple_of(self.settings.poison);
-        let body = if poison && !self.strict.get() { "poison" } else { "" };
+        let body = if poison && !self.cured.get() { "poison" } else { "" };
         NewMessage::new(body).with_msg_id(MsgId(Uuid::from_u128(n.into()))).with_priority(priority)
     }
 

@@ -1,10 +1,14 @@
 //! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
 //! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: what cannot be had has failed")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use simulation::{Played, Weather, play};
+use queue_core::worker::Phase;
+use simulation::{Played, Weather, phases_around, play};
 
 /// How many histories a run of the suite plays: less than a minute on two cores, unoptimized.
 const SEEDS: u64 = 500;
@@ -77,4 +81,15 @@ fn histories_have_faults_that_are_felt() {
     assert!(sum(|played| played.deliveries) > 1000);
     assert!(sum(|played| played.repeated) > 20);
     assert!(sum(|played| played.fenced) > 5);
+}
+
+/// Found by seed 8: a reconnect that took long counted as silence after it, so that the handlers
+/// were cancelled when the server was back.
+#[test]
+fn a_worker_that_is_heard_again_does_not_fall_silent_at_once() {
+    let lease = Duration::from_secs(10);
+    for ms in (9_200..14_000).step_by(100) {
+        let phases = phases_around(Duration::from_millis(ms), lease);
+        assert_eq!(phases, [Phase::Alive, Phase::Silent, Phase::Alive], "{ms} ms");
+    }
 }

@@ -162,15 +162,7 @@ impl Engine {
                 frames.push(frame(row.clone()));
                 let mut may = true;
                 for condition in &conditions {
-                    may = may
-                        && self.may_match(
-                            condition,
-                            &source.alias,
-                            table,
-                            index,
-                            context,
-                            frames,
-                        )?;
+                    may = may && self.may_match(condition, table, index, context, frames)?;
                 }
                 in_range |= may;
                 frames.pop();
@@ -271,15 +263,14 @@ impl Engine {
     fn may_match(
         &mut self,
         expr: &Expr,
-        alias: &str,
         table: usize,
         index: &[usize],
         context: &Context<'_>,
         frames: &mut Vec<Frame>,
     ) -> Result<bool, Halt> {
         if let Expr::Binary(op @ (Op::And | Op::Or), left, right) = expr {
-            let left = self.may_match(left, alias, table, index, context, frames)?;
-            let right = self.may_match(right, alias, table, index, context, frames)?;
+            let left = self.may_match(left, table, index, context, frames)?;
+            let right = self.may_match(right, table, index, context, frames)?;
             return Ok(if *op == Op::And { left && right } else { left || right });
         }
         let definition = &self.tables[table].definition;

@@ -157,15 +157,10 @@ impl Session {
                 Ok(Some(Wait::Name(seconds))) => Duration::from_secs(seconds),
             };
             let until = Instant::now() + longest;
-            loop {
-                tokio::select! {
-                    biased;
-                    () = self.handle.signal.notified() => break,
-                    () = sleep_until(until) => {
-                        self.server.act(|engine| engine.time_out(self.id));
-                        break;
-                    }
-                }
+            tokio::select! {
+                biased;
+                () = self.handle.signal.notified() => {}
+                () = sleep_until(until) => self.server.act(|engine| engine.time_out(self.id)),
             }
             if self.handle.dead.get() {
                 return None;
