@@ -16,16 +16,6 @@ fn h1_h2_moving_by_a_predicate_twice_is_found() {
 }
 
 #[test]
-fn h3_a_death_that_competes_with_nothing_is_found() {
-    is_found(Rule::DeathCompetes, Weather::Mild, 200);
-}
-
-#[test]
-fn h4_a_grace_that_is_over_at_once_is_found() {
-    is_found(Rule::Grace, Weather::Mild, 200);
-}
-
-#[test]
 fn h5_a_worker_that_goes_on_after_its_death_is_found() {
     is_found(Rule::DeadWorkersStop, Weather::Wild, 200);
 }
