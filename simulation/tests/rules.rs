@@ -26,16 +26,6 @@ fn h6_claims_that_nobody_looks_for_are_found() {
 }
 
 #[test]
-fn h7_claims_of_a_worker_without_a_row_are_found() {
-    is_found(Rule::NoOrphans, Weather::Wild, 200);
-}
-
-#[test]
-fn h8_sessions_that_stay_silent_for_ever_are_found() {
-    is_found(Rule::SilentSessionsEnd, Weather::Wild, 200);
-}
-
-#[test]
 fn h11_a_range_over_rows_that_are_not_done_is_found() {
     is_found(Rule::RangesOfDoneRows, Weather::Calm, 200);
 }
