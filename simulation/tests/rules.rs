@@ -16,16 +16,6 @@ fn h1_h2_moving_by_a_predicate_twice_is_found() {
 }
 
 #[test]
-fn h3_a_death_that_competes_with_nothing_is_found() {
-    is_found(Rule::DeathCompetes, Weather::Mild, 200);
-}
-
-#[test]
-fn h4_a_grace_that_is_over_at_once_is_found() {
-    is_found(Rule::Grace, Weather::Mild, 200);
-}
-
-#[test]
 fn h5_a_worker_that_goes_on_after_its_death_is_found() {
     is_found(Rule::DeadWorkersStop, Weather::Wild, 200);
 }
@@ -33,16 +23,6 @@ fn h5_a_worker_that_goes_on_after_its_death_is_found() {
 #[test]
 fn h6_claims_that_nobody_looks_for_are_found() {
     is_found(Rule::ClaimsCompared, Weather::Wild, 200);
-}
-
-#[test]
-fn h7_claims_of_a_worker_without_a_row_are_found() {
-    is_found(Rule::NoOrphans, Weather::Wild, 200);
-}
-
-#[test]
-fn h8_sessions_that_stay_silent_for_ever_are_found() {
-    is_found(Rule::SilentSessionsEnd, Weather::Wild, 200);
 }
 
 #[test]
