@@ -15,6 +15,8 @@ use crate::troupe::{Part, Troupe};
 enum Fault {
     /// KILL of one connection, as an administrator or a network does it.
     KillConnection,
+    /// Both sessions of a consumer end, and for a moment shorter than the grace it cannot connect.
+    Reconnect,
     /// The server's clock is set: an hour forth, or back again.
     StepClock,
     /// A stranger locks messages for a moment.
@@ -36,10 +38,14 @@ enum Fault {
     Fates,
 }
 
+/// Beyond two sweeps (0.3 s apart), and with a probe (0.2 s) and a slow answer within the grace.
+const RECONNECT: Duration = Duration::from_millis(400);
+
 /// By how much the clock is wrong, in microseconds.
 const HOUR: i64 = 3_600_000_000;
 
-const MILD: [Fault; 7] = [
+const MILD: [Fault; 8] = [
+    Fault::Reconnect,
     Fault::KillConnection,
     Fault::KillConnection,
     Fault::StepClock,
@@ -121,6 +127,14 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
         Fault::KillConnection => {
             let id = 1 + stage.below(server.engine.borrow().newest() as u32);
             server.kill(id.into());
+        }
+        Fault::Reconnect => {
+            if let Some(name) = troupe.draw(Part::Consumer) {
+                server.limit.set(0);
+                server.ids_of(&name).into_iter().for_each(|id| server.kill(id));
+                sleep(RECONNECT).await;
+                server.limit.set(150);
+            }
         }
         Fault::StepClock => {
             server.skew.set(if server.skew.get() == 0 { HOUR } else { 0 });

@@ -45,7 +45,7 @@ impl Rule {
         let changed = match self {
             Self::MovesByKeys => text.replace("WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT ? FOR UPDATE", "WHERE FALSE ORDER BY due_at, id LIMIT ? FOR UPDATE"),
             Self::DeathCompetes => text
-                .replace("AND state = 'alive' AND conn_id = ? AND life_conn_id = ? AND server_uid = ? AND server_started_at = ? AND beat_no = ?", "AND (TRUE OR ? = ? + ? + ? + ?)")
+                .replace("AND state = 'alive' AND conn_id = ? AND life_conn_id = ? AND server_uid = ? AND server_started_at = ? AND beat_no = ?", "AND (TRUE OR ? = 0 OR ? = 0 OR ? = '' OR ? = 0 OR ? = 0)")
                 .replace("AND instance = ? AND state = 'alive'", "AND instance = ?"),
             Self::DeadWorkersStop if !text.contains("end_reason") => {
                 text.replace("AND instance = ? AND state = 'alive'", "AND instance = ?")

@@ -4,7 +4,7 @@ mod client;
 mod session;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,6 +37,7 @@ pub(crate) struct Connect {
 /// What the engine's side of a connection is told.
 #[derive(Default)]
 pub(crate) struct Handle {
+    host: String,
     signal: Notify,
     killed: Cell<bool>,
     /// The server that it belonged to has crashed.
@@ -48,8 +49,10 @@ pub(crate) struct Server {
     pub(crate) engine: RefCell<Engine>,
     rng: RefCell<SmallRng>,
     handles: RefCell<BTreeMap<u64, Rc<Handle>>>,
+    /// Hosts that have lost their power.
+    lost: RefCell<BTreeSet<String>>,
     /// For each host, whether its packets are swallowed.
-    holes: RefCell<HashMap<String, watch::Sender<bool>>>,
+    holes: RefCell<BTreeMap<String, watch::Sender<bool>>>,
     up: Cell<bool>,
     pub(crate) limit: Cell<usize>,
     pub(crate) fates: RefCell<Fates>,
@@ -83,6 +86,7 @@ impl Server {
             engine: RefCell::new(Engine::new(facts)),
             rng: RefCell::new(SmallRng::seed_from_u64(seed)),
             handles: RefCell::default(),
+            lost: RefCell::default(),
             holes: RefCell::default(),
             up: Cell::new(true),
             limit: Cell::new(150),
@@ -128,7 +132,7 @@ impl Server {
         }
         let id = self.engine.borrow_mut().open();
         self.note(&format!("conn {id} of {host} opens"));
-        let handle = Rc::new(Handle::default());
+        let handle = Rc::new(Handle { host: host.clone(), ..Handle::default() });
         self.handles.borrow_mut().insert(id, Rc::clone(&handle));
         let (sender, requests) = mpsc::unbounded_channel();
         let hole = self.hole(&host).subscribe();
@@ -143,11 +147,18 @@ impl Server {
         holes.entry(host.to_owned()).or_insert_with(|| watch::channel(false).0).clone()
     }
 
-    /// Lets every host's packets pass.
+    /// Lets every host's packets pass, but those of hosts that are no more.
     pub(crate) fn heal(&self) {
-        for hole in self.holes.borrow().values() {
+        let lost = self.lost.borrow();
+        for (_, hole) in self.holes.borrow().iter().filter(|(host, _)| !lost.contains(*host)) {
             hole.send_replace(false);
         }
+    }
+
+    /// A host is no more: nothing tells the server.
+    pub(crate) fn lose(&self, host: &str) {
+        self.lost.borrow_mut().insert(host.to_owned());
+        self.hole(host).send_replace(true);
     }
 
     /// The next random number below `n`.
@@ -200,6 +211,12 @@ impl Server {
             }
         }
         result
+    }
+
+    /// The connections of a host.
+    pub(crate) fn ids_of(&self, host: &str) -> Vec<u64> {
+        let handles = self.handles.borrow();
+        handles.iter().filter(|(_, handle)| handle.host == host).map(|(id, _)| *id).collect()
     }
 
     /// Ends a connection from the server's side, as KILL does.

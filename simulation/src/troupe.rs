@@ -71,7 +71,7 @@ impl Troupe {
         let (part, process) = self.running.remove(name)?;
         self.stage.server.note(&format!("{name} is killed, cut off: {cut}"));
         if cut {
-            self.stage.server.hole(name).send_replace(true);
+            self.stage.server.lose(name);
         }
         process.kill().await;
         self.stage.recorder.borrow_mut().died(name);

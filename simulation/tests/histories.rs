@@ -11,7 +11,7 @@ use queue_core::worker::Phase;
 use simulation::{Played, Weather, phases_around, play};
 
 /// How many histories a run of the suite plays: less than a minute on two cores, unoptimized.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 1000;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect(name))

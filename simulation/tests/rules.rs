@@ -2,17 +2,33 @@
 
 use simulation::{Rule, Weather, play};
 
-/// Plays histories without `rule` until one goes wrong.
+/// Plays histories without `rule` until one goes wrong, which with the rule goes well.
 #[track_caller]
 fn is_found(rule: Rule, weather: Weather, seeds: u64) {
-    let found =
-        (0..seeds).find(|seed| play(*seed, Some(weather), Some(rule), false).violation.is_some());
-    assert!(found.is_some(), "{seeds} histories without the rule {rule:?} went well");
+    let violation = |seed, rule| play(seed, Some(weather), rule, false).violation;
+    let found = (0..seeds).find(|seed| violation(*seed, Some(rule)).is_some());
+    let seed = found.unwrap_or_else(|| panic!("{seeds} histories without {rule:?} went well"));
+    assert_eq!(violation(seed, None), None, "seed {seed} goes wrong with the rule, too");
 }
 
 #[test]
 fn h1_h2_moving_by_a_predicate_twice_is_found() {
     is_found(Rule::MovesByKeys, Weather::Calm, 100);
+}
+
+#[test]
+fn h3_a_death_that_competes_with_nothing_is_found() {
+    is_found(Rule::DeathCompetes, Weather::Wild, 200);
+}
+
+#[test]
+fn h4_a_grace_that_is_over_at_once_is_found() {
+    is_found(Rule::Grace, Weather::Mild, 200);
+}
+
+#[test]
+fn h8_sessions_that_stay_silent_for_ever_are_found() {
+    is_found(Rule::SilentSessionsEnd, Weather::Wild, 200);
 }
 
 #[test]
