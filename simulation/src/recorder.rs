@@ -29,7 +29,7 @@ struct Run {
     asked: Option<Settlement>,
     outcome: Option<SettleOutcome>,
     over: bool,
-    /// At some moment its consumer held nothing else.
+    /// At some moment its consumer may have held nothing else.
     alone: bool,
 }
 
@@ -60,6 +60,8 @@ pub(crate) struct Recorder {
     stories: BTreeMap<MsgId, Story>,
     wrong: Option<(MsgId, String)>,
     rule: Option<Rule>,
+    /// Runs may outlast their claim, so that a consumer runs more than it holds.
+    overdue: bool,
     /// Runs in all.
     pub(crate) deliveries: usize,
     pub(crate) fenced: usize,
@@ -80,12 +82,13 @@ pub(crate) enum Place {
 }
 
 impl Recorder {
-    pub(crate) fn new(rule: Option<Rule>) -> Self {
+    pub(crate) fn new(rule: Option<Rule>, overdue: bool) -> Self {
         Self {
             origin: Instant::now(),
             stories: BTreeMap::new(),
             wrong: None,
             rule,
+            overdue,
             deliveries: 0,
             fenced: 0,
             repeated: 0,
@@ -218,7 +221,10 @@ impl Recorder {
 
     /// The process has been killed.
     pub(crate) fn died(&mut self, consumer: &str) {
+        // A settlement that is under way may have been committed unheard: its row is held no more.
+        let held = self.running(consumer).filter(|run| run.asked.is_none()).count();
         for run in self.running(consumer) {
+            run.alone |= held == 0 || (held == 1 && run.asked.is_none());
             run.over = true;
         }
     }
@@ -238,7 +244,8 @@ impl Recorder {
         let lone = story
             .runs
             .iter()
-            .filter(|run| run.alone && run.outcome != Some(SettleOutcome::Settled));
+            .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
+            .filter(|run| run.outcome != Some(SettleOutcome::Settled));
         let wrong = match (story.sent, place) {
             (_, Place::Waiting) => {
                 Some(format!("it still waits {} s after the last fault", patience.as_secs()))

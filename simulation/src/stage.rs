@@ -75,7 +75,7 @@ impl Stage {
     ) -> Rc<Self> {
         Rc::new(Self {
             server,
-            recorder: RefCell::new(Recorder::new(settings.rule)),
+            recorder: RefCell::new(Recorder::new(settings.rule, settings.max_run_time.is_some())),
             strict: Cell::new(settings.weather != Weather::Wild && settings.poison == 0),
             settings,
             topic: TopicName::new("work").expect("a name"),
