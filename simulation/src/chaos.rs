@@ -164,9 +164,9 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
         }
         Fault::Hole(part) => {
             if let Some(name) = troupe.draw(part) {
-                server.hole(&name).send_replace(true);
+                server.hole(&name).set(true);
                 sleep(a_while).await;
-                server.hole(&name).send_replace(false);
+                server.hole(&name).set(false);
             }
         }
         Fault::CrashServer => {

@@ -108,7 +108,7 @@ pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
         (options.lease, options.beat) = (lease, lease / 4);
         let worker = Worker::start(options).await.expect("no fault yet");
         sleep(lease).await;
-        server.hole("worker").send_replace(true);
+        server.hole("worker").set(true);
         let mut phases = vec![worker.life().borrow().phase.clone()];
         let end = Instant::now() + hole + Duration::from_secs(2);
         let heal = Instant::now() + hole;

@@ -1,6 +1,7 @@
 //! The server as clients meet it: connections, latencies, lost replies, crashes.
 
 mod client;
+mod hole;
 mod session;
 
 use std::cell::{Cell, RefCell};
@@ -13,10 +14,11 @@ use queue_core::simulation::StandIn;
 use queue_core::{Error, Fault};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::client::Client;
+use self::hole::Hole;
 pub(crate) use self::session::Fate;
 use crate::model::{Engine, Facts};
 use crate::rules::Rule;
@@ -52,7 +54,7 @@ pub(crate) struct Server {
     /// Hosts that have lost their power.
     lost: RefCell<BTreeSet<String>>,
     /// For each host, whether its packets are swallowed.
-    holes: RefCell<BTreeMap<String, watch::Sender<bool>>>,
+    holes: RefCell<BTreeMap<String, Rc<Hole>>>,
     up: Cell<bool>,
     pub(crate) limit: Cell<usize>,
     pub(crate) fates: RefCell<Fates>,
@@ -108,10 +110,7 @@ impl Server {
         while let Some(Connect { host, reply }) = connects.recv().await {
             let server = Rc::clone(&self);
             tokio::task::spawn_local(async move {
-                let mut hole = server.hole(&host).subscribe();
-                if hole.wait_for(|hole| !hole).await.is_err() {
-                    return;
-                }
+                server.hole(&host).passed().await;
                 server.latency(2).await;
                 drop(reply.send(server.accept(host)));
             });
@@ -135,30 +134,30 @@ impl Server {
         let handle = Rc::new(Handle { host: host.clone(), ..Handle::default() });
         self.handles.borrow_mut().insert(id, Rc::clone(&handle));
         let (sender, requests) = mpsc::unbounded_channel();
-        let hole = self.hole(&host).subscribe();
+        let hole = self.hole(&host);
         let server = Rc::clone(self);
         tokio::task::spawn_local(session::Session { server, id, handle, hole, requests }.serve());
         Ok(Box::new(Client::new(sender)))
     }
 
     /// Whether the packets of `host` are swallowed.
-    pub(crate) fn hole(&self, host: &str) -> watch::Sender<bool> {
+    pub(crate) fn hole(&self, host: &str) -> Rc<Hole> {
         let mut holes = self.holes.borrow_mut();
-        holes.entry(host.to_owned()).or_insert_with(|| watch::channel(false).0).clone()
+        Rc::clone(holes.entry(host.to_owned()).or_default())
     }
 
     /// Lets every host's packets pass, but those of hosts that are no more.
     pub(crate) fn heal(&self) {
         let lost = self.lost.borrow();
         for (_, hole) in self.holes.borrow().iter().filter(|(host, _)| !lost.contains(*host)) {
-            hole.send_replace(false);
+            hole.set(false);
         }
     }
 
     /// A host is no more: nothing tells the server.
     pub(crate) fn lose(&self, host: &str) {
         self.lost.borrow_mut().insert(host.to_owned());
-        self.hole(host).send_replace(true);
+        self.hole(host).set(true);
     }
 
     /// The next random number below `n`.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use diesel::QueryResult;
 use diesel::result::{DatabaseErrorKind, Error};
 use queue_core::simulation::{Answer, Value as Bound};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::Request;
+use super::hole::Hole;
 use super::{Handle, Server};
 use crate::model::{Failure, Outcome, Value, Wait};
 use crate::sql::Statement;
@@ -36,7 +37,7 @@ pub(super) struct Session {
     pub(super) server: Rc<Server>,
     pub(super) id: u64,
     pub(super) handle: Rc<Handle>,
-    pub(super) hole: watch::Receiver<bool>,
+    pub(super) hole: Rc<Hole>,
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
 }
 
@@ -99,14 +100,14 @@ impl Session {
             }
         };
         // Neither a statement nor the end of the connection comes through a hole.
-        while *self.hole.borrow_and_update() {
+        while self.hole.is_dark() {
             if self.is_over() {
                 return None;
             }
             tokio::select! {
                 biased;
                 () = self.handle.signal.notified() => {}
-                changed = self.hole.changed() => changed.ok()?,
+                () = self.hole.passed() => {}
                 () = sleep_until(silence) => return None,
             }
         }
@@ -183,12 +184,11 @@ impl Session {
 
     fn reply(&self, reply: oneshot::Sender<QueryResult<Answer>>, outcome: Outcome) {
         let outcome = outcome.map_err(error);
-        let mut hole = self.hole.clone();
-        if *hole.borrow() {
+        let hole = Rc::clone(&self.hole);
+        if hole.is_dark() {
             tokio::task::spawn_local(async move {
-                if hole.wait_for(|hole| !hole).await.is_ok() {
-                    drop(reply.send(outcome));
-                }
+                hole.passed().await;
+                drop(reply.send(outcome));
             });
         } else {
             drop(reply.send(outcome));
@@ -202,10 +202,10 @@ impl Session {
             self.server.handles.borrow_mut().remove(&self.id);
             self.server.note(&format!("conn {} ends", self.id));
         }
-        let (mut hole, requests) = (self.hole, self.requests);
-        if *hole.borrow() {
+        let (hole, requests) = (self.hole, self.requests);
+        if hole.is_dark() {
             tokio::task::spawn_local(async move {
-                drop(hole.wait_for(|hole| !hole).await);
+                hole.passed().await;
                 drop(requests);
             });
         }
