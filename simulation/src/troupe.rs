@@ -108,6 +108,9 @@ async fn sweep(stage: Rc<Stage>, name: String) {
     options.lease = stage.settings.lease;
     match stage.settings.rule {
         Some(Rule::Grace) => options.rescue.grace = Duration::ZERO,
+        Some(Rule::NoOrphans) => {
+            tokio::task::spawn_local(crate::naive::forget_dead_workers(Rc::clone(&stage)));
+        }
         Some(Rule::MovesByKeys) => {
             tokio::task::spawn_local(crate::naive::promote(Rc::clone(&stage)));
         }

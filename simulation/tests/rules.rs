@@ -27,6 +27,11 @@ fn h4_a_grace_that_is_over_at_once_is_found() {
 }
 
 #[test]
+fn h7_claims_of_a_worker_without_a_row_are_found() {
+    is_found(Rule::NoOrphans, Weather::Wild, 200);
+}
+
+#[test]
 fn h8_sessions_that_stay_silent_for_ever_are_found() {
     is_found(Rule::SilentSessionsEnd, Weather::Wild, 200);
 }
