@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{ServerUrl, SessionKind, connect};
+use queue_core::connection::{ServerUrl, SessionKind, connect_to_any};
 use queue_test::TestDatabase;
 
 use crate::run::Queuectl;
@@ -55,13 +55,16 @@ async fn a_read_only_server_is_named_with_the_fix_and_loses_nothing() {
     queuectl.say(&["topic", "create", "mail"]);
     queuectl.say(&["enqueue", "mail", "before"]);
     let set_read_only = async |on: &str| {
-        let mut conn = connect(&server.url, SessionKind::Plain).await.expect("it answers");
+        let mut conn = connect_to_any(&server.url, SessionKind::Plain).await.expect("it answers");
         conn.batch_execute(&format!("SET GLOBAL read_only = {on}")).await.expect("set");
     };
     set_read_only("ON").await;
-    let commands: [&[&str]; 6] = [
+    let sentence = queuectl.refuse(&["migrate"]);
+    let fix = "connect to the writer (is this a replica?) or turn its writes on.";
+    assert!(sentence.contains("takes no writes (read_only is"), "{sentence}");
+    assert!(sentence.ends_with(fix), "{sentence}");
+    let commands: [&[&str]; 5] = [
         &["enqueue", "mail", "x"],
-        &["migrate"],
         &["topic", "create", "other"],
         &["topic", "set", "mail", "--max-attempts", "2"],
         &["topic", "pause", "mail"],
