@@ -390,15 +390,10 @@ fn s11_every_statement_is_run_by_this_suite() {
     let suite = texts(&here.join("tests/conformance")).concat();
     let core = here.join("../queue-core/src");
     // What worker, rescue, doctor, migration and topics call for us counts as run by them.
-    let callers =
-        ["worker", "rescue.rs", "doctor.rs", "doctor", "migration.rs", "enqueue.rs"].map(|part| {
-            let path = core.join(part);
-            if path.is_dir() {
-                texts(&path).concat()
-            } else {
-                std::fs::read_to_string(path).unwrap()
-            }
-        });
+    let parts = ["worker", "rescue.rs", "doctor.rs", "doctor", "migration.rs", "enqueue.rs"];
+    let callers = parts.map(|part| core.join(part)).map(|path| {
+        if path.is_dir() { texts(&path).concat() } else { std::fs::read_to_string(path).unwrap() }
+    });
     let callers = callers.concat();
     let mut unused = BTreeSet::new();
     for text in texts(&core.join("store")) {
