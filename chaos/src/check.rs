@@ -4,6 +4,8 @@ mod failover;
 mod history;
 mod message;
 mod rescue;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -65,7 +65,7 @@ const ROLLBACKS: u32 = 15;
 struct Sender {
     args: SenderArgs,
     url: ServerUrl,
-    record: Record,
+    record: Arc<Record>,
     rng: SmallRng,
     next: u64,
     started: Instant,
@@ -75,8 +75,9 @@ pub(crate) async fn run(args: SenderArgs) -> anyhow::Result<ExitCode> {
     let shutdown = signals::shutdown_on_signals()?;
     let mut sender = Sender {
         url: args.server.url()?,
-        record: Record::open(&args.identity.record)?,
-        rng: SmallRng::seed_from_u64(args.seed),
+        record: Arc::new(Record::open(&args.identity.record)?),
+        // Of its own for the process that follows one that was killed.
+        rng: SmallRng::seed_from_u64(args.seed ^ args.identity.actor.0),
         next: 0,
         started: Instant::now(),
         args,
@@ -96,14 +97,13 @@ impl Sender {
         let topic = self.args.topic.clone();
         // A few batches wait for a lane; more would only say how fast memory is.
         let most = usize::try_from(self.args.lanes)? * 2;
-        let record = Arc::new(std::mem::replace(
-            &mut self.record,
-            Record::open(&self.args.identity.record)?,
-        ));
+        let record = Arc::clone(&self.record);
         let mut sends = JoinSet::new();
         while !drain.is_cancelled() {
             while sends.len() >= most {
-                sends.join_next().await;
+                if let Some(sent) = sends.join_next().await {
+                    sent??;
+                }
             }
             let n = self.rng.random_range(1..=self.args.batch);
             let (first, messages) = self.messages(n)?;

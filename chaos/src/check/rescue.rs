@@ -76,7 +76,7 @@ pub(super) fn times(history: &History) -> RescueTimes {
 
 fn is_alone(history: &History, at: Moment) -> bool {
     let near = |strike: &&super::history::Strike| {
-        strike.from.0 <= at.0 + CALM && strike.to.0 + CALM >= at.0
+        strike.from.0 <= at.0 + CALM && strike.to.0.saturating_add(CALM) >= at.0
     };
     history.strikes.iter().filter(near).count() <= 1
 }

@@ -1,0 +1,165 @@
+//! The proof is proved: each promise, broken in a record, is found, and nothing else is.
+
+use std::time::Duration;
+
+use super::*;
+use crate::tag::Actor;
+
+/// A run in which message 1:0 is sent, handled by actor 2 and acked, and faults begin after 20 s.
+const SOUND: [(&str, &str); 3] = [
+    ("0-harness", "0 phase quiet\n20000000 phase faults\n90000000 phase liveness\n"),
+    ("1-sender", "1000000 invoke 1:0 1\n1100000 enqueue 1:0 1 stored\n"),
+    (
+        "2-recorder",
+        "1200000 start 1:0 1\n1300000 end 1:0 1 done\n1400000 settled 1:0 1 ack settled\n",
+    ),
+];
+
+/// What is found in these records, each with what is added to it.
+fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut records: HashMap<&str, String> = HashMap::new();
+    for (name, lines) in SOUND.iter().chain(more) {
+        records.entry(name).or_default().push_str(lines);
+    }
+    for (name, lines) in records {
+        std::fs::write(folder.path().join(format!("{name}.log")), lines).expect("written");
+    }
+    check(folder.path(), leftovers).expect("checked")
+}
+
+/// The promises broken in these records.
+fn broken(more: &[(&str, &str)]) -> Vec<Breach> {
+    let findings = found(more, &Leftovers::default());
+    findings.violations.iter().map(|violation| violation.breach).collect()
+}
+
+fn dead(ending: Ending) -> Leftovers {
+    Leftovers { dead: HashMap::from([(tag(1), ending)]), ..Leftovers::default() }
+}
+
+fn tag(seq: u64) -> Tag {
+    Tag { sender: Actor(1), seq }
+}
+
+/// Message 1:1 is sent and acknowledged in the quiet phase.
+const SENT: (&str, &str) = ("1-sender", "2000000 invoke 1:1 1\n2100000 enqueue 1:1 1 stored\n");
+
+#[test]
+fn a_run_that_kept_every_promise_is_sound() {
+    let findings = found(&[], &Leftovers::default());
+    assert!(findings.is_sound(), "{:?}", findings.violations);
+    assert_eq!((findings.enqueued, findings.handled, findings.duplicates), (1, 1, 0));
+}
+
+#[test]
+fn an_acknowledged_message_that_nobody_handled_is_lost() {
+    assert_eq!(broken(&[SENT]), [Breach::Lost]);
+    let begun = ("2-recorder", "3000000 start 1:1 1\n");
+    assert_eq!(broken(&[SENT, begun]), [Breach::Lost]);
+}
+
+#[test]
+fn a_message_in_doubt_may_be_there_or_not() {
+    let in_doubt = ("1-sender", "2000000 invoke 1:1 1\n2100000 enqueue 1:1 1 in-doubt\n");
+    let killed = ("1-sender", "2000000 invoke 1:1 1\n");
+    let handled = ("2-recorder", "3000000 start 1:1 1\n3100000 end 1:1 1 done\n");
+    for sent in [in_doubt, killed] {
+        assert_eq!(broken(&[sent]), []);
+        assert_eq!(broken(&[sent, handled]), []);
+    }
+}
+
+#[test]
+fn a_message_that_was_never_committed_and_is_handled_is_a_phantom() {
+    let handled = ("2-recorder", "3000000 start 1:1 1\n3100000 end 1:1 1 done\n");
+    assert_eq!(broken(&[handled]), [Breach::Phantom]);
+    let rolled_back = ("1-sender", "2000000 invoke 1:1 1\n2100000 enqueue 1:1 1 not-stored\n");
+    assert_eq!(broken(&[rolled_back]), []);
+    assert_eq!(broken(&[rolled_back, handled]), [Breach::Phantom]);
+}
+
+#[test]
+fn an_ack_of_a_delivery_that_was_not_the_latest_is_wrong() {
+    let fault = ("0-harness", "21000000 strike kill-consumer\n21000001 heal kill-consumer\n");
+    let second = ("3-recorder", "30000000 start 1:1 2\n31000000 end 1:1 2 done\n");
+    let first = "22000000 start 1:1 1\n32000000 end 1:1 1 done\n";
+    let refused = format!("{first}33000000 settled 1:1 1 ack fenced\n");
+    assert_eq!(broken(&[SENT, fault, second, ("2-recorder", &refused)]), []);
+    let taken = format!("{first}33000000 settled 1:1 1 ack settled\n");
+    assert_eq!(broken(&[SENT, fault, second, ("2-recorder", &taken)]), [Breach::WrongAck]);
+    let twice = ("3-recorder", "34000000 settled 1:0 1 ack settled\n");
+    assert_eq!(broken(&[twice]), [Breach::WrongAck]);
+}
+
+#[test]
+fn two_owners_of_one_delivery_are_found() {
+    let other = ("3-recorder", "30000000 start 1:0 1\n");
+    assert_eq!(broken(&[other]), [Breach::SharedDelivery]);
+}
+
+#[test]
+fn a_delivery_that_nobody_asked_for_counts_and_in_the_quiet_phase_breaks_a_promise() {
+    let first = ("2-recorder", "3000000 start 1:1 1\n");
+    let in_quiet = ("3-recorder", "4000000 start 1:1 2\n4100000 end 1:1 2 done\n");
+    assert_eq!(broken(&[SENT, first, in_quiet]), [Breach::DuplicateInQuiet]);
+    let later = ("3-recorder", "25000000 start 1:1 2\n25100000 end 1:1 2 done\n");
+    let findings = found(&[SENT, first, later], &Leftovers::default());
+    assert!(findings.is_sound() && findings.duplicates == 1, "{findings:?}");
+    let asked = ("2-recorder", "3000000 start 1:1 1\n3100000 end 1:1 1 retry\n");
+    let findings = found(&[SENT, asked, in_quiet], &Leftovers::default());
+    assert!(findings.is_sound() && findings.duplicates == 0, "{findings:?}");
+}
+
+#[test]
+fn only_what_asked_for_it_may_be_dead_lettered() {
+    let breaches = |ending| {
+        let findings = found(&[SENT], &dead(ending));
+        findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
+    };
+    assert_eq!(breaches(Ending::Poison), []);
+    assert_eq!(breaches(Ending::Ack), [Breach::DeadInnocent]);
+}
+
+#[test]
+fn a_message_that_still_waits_at_the_end_is_stuck_and_not_lost() {
+    let left = Leftovers { unsettled: HashMap::from([(tag(1), 1)]), ..Leftovers::default() };
+    let findings = found(&[SENT], &left);
+    assert_eq!((findings.count(Breach::Stuck), findings.count(Breach::Lost)), (1, 0));
+    assert!(findings.violations[0].history.contains("Enqueue"), "{findings:?}");
+}
+
+#[test]
+fn a_message_that_a_person_purged_is_not_lost() {
+    assert_eq!(broken(&[SENT, ("0-harness", "3000000 purge 1:1 1\n")]), []);
+}
+
+/// Actor 2 holds 1:1 when it is killed at 30 s; actor 3 begins it 1.5 s later.
+const KILLED: [(&str, &str); 4] = [
+    SENT,
+    (
+        "0-harness",
+        "30000000 strike kill-consumer\n30000000 hit 2 killed\n30000001 heal kill-consumer\n",
+    ),
+    ("2-recorder", "29900000 start 1:1 1\n"),
+    ("3-recorder", "31500000 start 1:1 2\n31600000 end 1:1 2 done\n"),
+];
+
+#[test]
+fn a_rescue_is_timed_from_the_hit_to_the_next_delivery() {
+    let times = found(&KILLED, &Leftovers::default()).rescue.killed;
+    assert_eq!((times.hits, times.sorted), (1, vec![Duration::from_millis(1500)]));
+}
+
+#[test]
+fn a_rescue_near_another_fault_is_not_timed() {
+    for other in [
+        "38000000 strike poison\n38000001 heal poison\n",
+        "5000000 strike cut-all\n21000000 heal cut-all\n",
+        "25000000 strike crash-server\n",
+    ] {
+        let near = [&KILLED[..], &[("0-harness", other)]].concat();
+        let times = found(&near, &Leftovers::default()).rescue.killed;
+        assert_eq!((times.hits, times.sorted.len()), (0, 0), "{other}");
+    }
+}
