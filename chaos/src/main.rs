@@ -205,8 +205,12 @@ async fn findings(
     seed: u64,
     drained: anyhow::Result<bool>,
 ) -> anyhow::Result<(Findings, bool)> {
-    if let Err(error) = &drained {
-        tracing::error!(seed, %error, "The run itself failed.");
+    match &drained {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::error!(seed, "Messages or claims are left long after the last fault.")
+        }
+        Err(error) => tracing::error!(seed, %error, "The run itself failed."),
     }
     let leftovers = arena.leftovers().await?;
     let findings = check::check(&arena.folder().join("records"), &leftovers)?;

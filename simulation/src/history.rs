@@ -46,12 +46,7 @@ pub struct Played {
 /// Plays the history of `seed`; with `rule`, without that rule.
 #[must_use]
 pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: bool) -> Played {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    LocalSet::new().block_on(&runtime, async {
+    on_paused_time(async {
         let server = Server::new(seed, rule);
         if logged {
             server.log.replace(Some(Vec::new()));
@@ -92,12 +87,7 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
 /// seconds later.
 #[must_use]
 pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    LocalSet::new().block_on(&runtime, async {
+    on_paused_time(async {
         let server = Server::new(1, None);
         let (connects, connecting) = mpsc::unbounded_channel();
         tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
@@ -124,6 +114,16 @@ pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
         }
         phases
     })
+}
+
+/// Runs a future on one thread and a clock that nobody waits for.
+fn on_paused_time<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    LocalSet::new().block_on(&runtime, future)
 }
 
 fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings {
