@@ -1,0 +1,113 @@
+//! The processes of a load: consumers, and the references' claimers. Each is this program again,
+//! started with a task; it says what it has done on its standard output, and ends when its standard
+//! input does.
+
+mod bare;
+mod company;
+mod consume;
+mod seeds;
+mod tally;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use queue_core::connection::ServerUrl;
+use queue_service::signals::Shutdown;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+
+use crate::load::{Claimer, WakeUp};
+
+pub(crate) use self::company::Company;
+pub(crate) use self::tally::{Count, Tally, now};
+
+/// How often a process says what it has done.
+const REPORT: Duration = Duration::from_millis(20);
+
+/// What a process is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Claim and settle until told to stop.
+    Drain(DrainTask),
+    /// Take the time from the enqueue to the start of the handler.
+    Pickup(PickupTask),
+}
+
+/// Claim and settle until told to stop.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DrainTask {
+    /// How.
+    pub(crate) by: Claimer,
+    /// What.
+    pub(crate) topic: String,
+    /// Handlers at once.
+    pub(crate) concurrency: usize,
+    /// The most messages of one claim.
+    pub(crate) batch: usize,
+    /// The first of the rows that a reader of ranges reads, counted from the first of the table.
+    pub(crate) first: u64,
+    /// How many it reads.
+    pub(crate) share: u64,
+}
+
+/// Take the time from the enqueue to the start of the handler.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PickupTask {
+    /// What.
+    pub(crate) topic: String,
+    /// How it learns of messages.
+    pub(crate) wake_up: WakeUp,
+}
+
+/// Does the task until standard input ends.
+pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
+    let shutdown = Shutdown::default();
+    let tally = Arc::new(Tally::default());
+    let reporter = tokio::spawn(report(Arc::clone(&tally)));
+    let ending = shutdown.clone();
+    tokio::spawn(async move {
+        let mut nothing = [0];
+        // Nothing is ever sent: it ends when whoever started this process closes it, or dies.
+        while matches!(tokio::io::stdin().read(&mut nothing).await, Ok(n) if n > 0) {}
+        ending.drain.cancel();
+    });
+    match task {
+        Task::Drain(task) => match task.by {
+            Claimer::Consumer | Claimer::UpdateThenSelect => {
+                consume::drain(&task, url, &tally, shutdown).await?;
+            }
+            Claimer::Bare | Claimer::SelectDelete | Claimer::RangeRead => {
+                bare::drain(&task, &url, &tally, &shutdown.drain).await?;
+            }
+            Claimer::Seed003 | Claimer::Seed004 | Claimer::Seed004ForUpdate => {
+                seeds::drain(&task, &url, &tally, &shutdown.drain).await?;
+            }
+        },
+        Task::Pickup(task) => consume::pick_up(&task, url, &tally, shutdown).await?,
+    }
+    reporter.abort();
+    say(&tally.count())
+}
+
+async fn report(tally: Arc<Tally>) {
+    let mut said = Count::default();
+    loop {
+        tokio::time::sleep(REPORT).await;
+        let count = tally.count();
+        if count != said {
+            if say(&count).is_err() {
+                return;
+            }
+            said = count;
+        }
+    }
+}
+
+fn say(count: &Count) -> anyhow::Result<()> {
+    let line = serde_json::to_string(count)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").context("Cannot write to standard output")?;
+    out.flush().context("Cannot write to standard output")
+}

@@ -1,0 +1,87 @@
+//! Our own consumers, with handlers that do nothing.
+
+use std::sync::Arc;
+
+use consumer::{Consumer, ConsumerOptions, SettledListener, TopicOptions};
+use queue_core::TopicName;
+use queue_core::connection::ServerUrl;
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::worker::{ClaimStrategy, SettleOutcome};
+use queue_service::signals::Shutdown;
+
+use super::{DrainTask, PickupTask, Tally};
+use crate::load::{Claimer, WakeUp};
+
+/// Does nothing.
+struct Nothing(Arc<Tally>);
+
+impl RawHandler for Nothing {
+    async fn handle(&self, _context: &Context) -> Result<(), HandlerError> {
+        self.0.begin();
+        Ok(())
+    }
+}
+
+/// Takes the time since the body was made.
+struct Stopwatch(Arc<Tally>);
+
+impl RawHandler for Stopwatch {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        let sent = context.delivery.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        if let Some(sent @ 1..) = sent {
+            self.0.picked_up(sent);
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn drain(
+    task: &DrainTask,
+    url: ServerUrl,
+    tally: &Arc<Tally>,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let claim_strategy = match task.by {
+        Claimer::UpdateThenSelect => ClaimStrategy::UpdateThenSelect,
+        _ => ClaimStrategy::SkipLocked,
+    };
+    let options = ConsumerOptions { claim_strategy, ..ConsumerOptions::default() };
+    let settled = Arc::clone(tally);
+    let topic_options = TopicOptions {
+        concurrency: task.concurrency,
+        max_batch: u32::try_from(task.batch)?,
+        ..TopicOptions::default()
+    };
+    Consumer::builder(url)
+        .options(options)
+        .on_settled(SettledListener::new(move |delivery| {
+            if matches!(delivery.outcome, Ok(SettleOutcome::Settled)) {
+                settled.settle(1);
+            }
+        }))
+        .raw_handler(TopicName::new(&task.topic)?, topic_options, Nothing(Arc::clone(tally)))
+        .build()?
+        .run(shutdown)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn pick_up(
+    task: &PickupTask,
+    url: ServerUrl,
+    tally: &Arc<Tally>,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let options = match task.wake_up {
+        WakeUp::Polling => ConsumerOptions::default(),
+    };
+    let settled = Arc::clone(tally);
+    Consumer::builder(url)
+        .options(options)
+        .on_settled(SettledListener::new(move |_| settled.settle(1)))
+        .raw_handler(TopicName::new(&task.topic)?, TopicOptions::default(), Stopwatch(Arc::clone(tally)))
+        .build()?
+        .run(shutdown)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! What a process has done so far.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Counts, shared by the handlers of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    settled: AtomicU64,
+    /// On the machine's monotonic clock, in nanoseconds, as all times here.
+    first: AtomicU64,
+    last: AtomicU64,
+    latencies: Mutex<Vec<u64>>,
+}
+
+/// What a process, or all of them, have done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Count {
+    /// Messages settled.
+    pub(crate) settled: u64,
+    first: u64,
+    last: u64,
+    /// Nanoseconds.
+    latencies: Vec<u64>,
+}
+
+impl Tally {
+    /// Work begins; only the first time counts.
+    pub(crate) fn begin(&self) {
+        if self.first.load(Ordering::Relaxed) == 0 {
+            // Whoever is first has the least time, give or take the time this takes.
+            let _earlier =
+                self.first.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// So many messages are settled.
+    pub(crate) fn settle(&self, messages: u64) {
+        self.settled.fetch_add(messages, Ordering::Relaxed);
+        self.last.fetch_max(now(), Ordering::Relaxed);
+    }
+
+    /// A message was picked up that was enqueued at `sent`.
+    pub(crate) fn picked_up(&self, sent: u64) {
+        let latency = now().saturating_sub(sent);
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
+    }
+
+    pub(super) fn count(&self) -> Count {
+        Count {
+            settled: self.settled.load(Ordering::Relaxed),
+            first: self.first.load(Ordering::Relaxed),
+            last: self.last.load(Ordering::Relaxed),
+            latencies: self.latencies.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+impl Count {
+    /// Together with those of another process.
+    pub(super) fn add(mut self, other: &Self) -> Self {
+        self.settled += other.settled;
+        self.first = match (self.first, other.first) {
+            (0, first) | (first, 0) => first,
+            (one, other) => one.min(other),
+        };
+        self.last = self.last.max(other.last);
+        self.latencies.extend(&other.latencies);
+        self
+    }
+
+    /// From the first handler's start to the last message settled.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        (self.settled > 0).then(|| Duration::from_nanos(self.last.saturating_sub(self.first)))
+    }
+
+    /// The latencies.
+    pub(crate) fn latencies(&self) -> anyhow::Result<Histogram<u64>> {
+        let mut histogram = Histogram::new(3)?;
+        for latency in &self.latencies {
+            histogram.record(*latency)?;
+        }
+        Ok(histogram)
+    }
+}
+
+/// Now, on the machine's monotonic clock, which all processes share; in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+    u64::try_from(nanos).unwrap_or_default()
+}

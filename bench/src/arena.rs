@@ -1,0 +1,192 @@
+//! Where the loads run: a database of its own on the server under test, and what the report says
+//! of that server.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::future::try_join_all;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder, Value};
+use queue_core::connection::{ServerUrl, SessionKind, connect};
+use queue_core::{NewMessage, Topic, enqueue_to};
+use queue_test::TestDatabase;
+use serde::Serialize;
+
+use crate::load::Claimer;
+
+/// Connections that fill a backlog, and rows of their statements.
+const FILLERS: u64 = 4;
+const FILL_ROWS: u64 = 1000;
+
+/// A database with a topic.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    database: TestDatabase,
+    /// The topic that the loads use.
+    pub(crate) topic: Topic,
+}
+
+/// What the report says of the server.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ServerFacts {
+    /// Product and version.
+    pub(crate) version: String,
+    /// Settings that decide how fast a durable commit is.
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+/// The settings of the report.
+const SETTINGS: [&str; 6] = [
+    "innodb_flush_log_at_trx_commit",
+    "log_bin",
+    "sync_binlog",
+    "binlog_row_image",
+    "innodb_buffer_pool_size",
+    "innodb_autoinc_lock_mode",
+];
+
+/// The tables of the seeds, with only their syntax mended and a body that takes bytes, and that of
+/// the raw INSERT.
+const TABLES: [&str; 3] = [
+    "CREATE TABLE IF NOT EXISTS bench_bare (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     body LONGBLOB NOT NULL) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS bench_003 (id INT UNSIGNED NOT NULL AUTO_INCREMENT, biz INT DEFAULT NULL, \
+     conn_id INT UNSIGNED DEFAULT 0, status ENUM('y','run','n') DEFAULT 'n', data_string BLOB, \
+     times INT DEFAULT NULL, update_times INT DEFAULT NULL, PRIMARY KEY (id), \
+     KEY biz (biz, conn_id, status)) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS bench_004 (id INT NOT NULL PRIMARY KEY AUTO_INCREMENT, \
+     status ENUM('unsent','claimed','sent'), owner INT UNSIGNED NOT NULL DEFAULT 0, \
+     ts TIMESTAMP NULL, body BLOB, KEY (owner, status, ts)) ENGINE = InnoDB",
+];
+
+impl Arena {
+    /// Makes the database on the server of `server`.
+    pub(crate) async fn new(server: &ServerUrl) -> anyhow::Result<Self> {
+        let database = TestDatabase::on(server).await;
+        let topic = database.topic("bench").await;
+        let arena = Self { database, topic };
+        let mut conn = arena.raw().await?;
+        for table in TABLES {
+            conn.query_drop(table).await.context("Cannot make the tables of the references")?;
+        }
+        Ok(arena)
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> &ServerUrl {
+        self.database.url()
+    }
+
+    /// A connection of the bare driver: for the references, and for what is no queue's business.
+    pub(crate) async fn raw(&self) -> anyhow::Result<Conn> {
+        raw(self.url()).await
+    }
+
+    /// Leaves no message and no dead entry of an earlier load.
+    pub(crate) async fn clear(&self) -> anyhow::Result<()> {
+        let mut conn = self.raw().await?;
+        let tables = [
+            "queue_message",
+            "queue_claim",
+            "queue_floor",
+            "queue_lane",
+            "queue_scheduled",
+            "queue_archive",
+            "bench_bare",
+            "bench_003",
+            "bench_004",
+        ];
+        for table in tables {
+            conn.query_drop(format!("TRUNCATE TABLE {table}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Fills the backlog that `by` will drain, and lets the server write down what it owes.
+    pub(crate) async fn fill(&self, by: Claimer, messages: u64, body: usize) -> anyhow::Result<()> {
+        let share = messages / FILLERS;
+        let shares = (0..FILLERS).map(|n| share + u64::from(n < messages % FILLERS));
+        match by {
+            Claimer::Seed003 => {
+                let sql = "INSERT INTO bench_003 (biz, times, data_string) VALUES ";
+                self.fill_raw(sql, "(1000, UNIX_TIMESTAMP(), ?)", shares, body).await
+            }
+            Claimer::Seed004 | Claimer::Seed004ForUpdate => {
+                let sql = "INSERT INTO bench_004 (status, body) VALUES ";
+                self.fill_raw(sql, "('unsent', ?)", shares, body).await
+            }
+            _ => try_join_all(shares.map(|share| self.fill_queue(share, body))).await.map(drop),
+        }
+    }
+
+    async fn fill_queue(&self, messages: u64, body: usize) -> anyhow::Result<()> {
+        let mut conn = connect(self.url(), SessionKind::Plain).await?;
+        let mut left = messages;
+        while left > 0 {
+            let rows = left.min(FILL_ROWS);
+            let batch: Vec<_> = (0..rows).map(|_| NewMessage::new(bytes(body))).collect();
+            enqueue_to(&mut conn, &self.topic, &batch).await?;
+            left -= rows;
+        }
+        Ok(())
+    }
+
+    async fn fill_raw(
+        &self,
+        sql: &str,
+        row: &str,
+        shares: impl Iterator<Item = u64>,
+        body: usize,
+    ) -> anyhow::Result<()> {
+        let fill = |messages: u64| async move {
+            let mut conn = self.raw().await?;
+            let mut left = messages;
+            while left > 0 {
+                let rows = usize::try_from(left.min(FILL_ROWS))?;
+                let bodies: Vec<Value> = (0..rows).map(|_| bytes(body).into()).collect();
+                conn.exec_drop(format!("{sql}{}", vec![row; rows].join(", ")), bodies).await?;
+                left -= left.min(FILL_ROWS);
+            }
+            anyhow::Ok(())
+        };
+        try_join_all(shares.map(fill)).await.map(drop)
+    }
+
+    /// How many statements the server has been sent since it started.
+    pub(crate) async fn statements(&self) -> anyhow::Result<u64> {
+        let mut conn = self.raw().await?;
+        let row: Option<(String, u64)> =
+            conn.query_first("SHOW GLOBAL STATUS LIKE 'Questions'").await?;
+        Ok(row.context("The server does not count its statements")?.1)
+    }
+}
+
+/// A connection of the bare driver to the database of `url`.
+pub(crate) async fn raw(url: &ServerUrl) -> anyhow::Result<Conn> {
+    let opts = Opts::from_url(url.expose()).context("Cannot read the URL of the server")?;
+    let opts = OptsBuilder::from_opts(opts)
+        .prefer_socket(false)
+        .wait_timeout(Some(Duration::from_secs(3600).as_secs().try_into()?));
+    Conn::new(opts).await.context("Cannot connect to the server under test")
+}
+
+/// What the report says of the server of `url`.
+pub(crate) async fn facts(url: &ServerUrl) -> anyhow::Result<ServerFacts> {
+    let mut conn = raw(url).await?;
+    let version: Option<String> =
+        conn.query_first("SELECT CONCAT(@@version_comment, ' ', @@version)").await?;
+    let mut settings = Vec::new();
+    for name in SETTINGS {
+        let found: Option<(String, String)> =
+            conn.exec_first("SHOW GLOBAL VARIABLES WHERE Variable_name = ?", (name,)).await?;
+        settings.extend(found);
+    }
+    Ok(ServerFacts { version: version.unwrap_or_default(), settings })
+}
+
+/// A body that no server can make smaller.
+pub(crate) fn bytes(n: usize) -> Vec<u8> {
+    let mut body = vec![0; n];
+    rand::fill(&mut body[..]);
+    body
+}

@@ -1,0 +1,133 @@
+//! A case: loads that are compared, each in the same rounds as its reference.
+
+use serde::Serialize;
+
+use crate::figure::Name;
+use crate::load::Load;
+
+/// Loads that answer one question.
+pub(crate) struct Case {
+    /// Its name, for `--only`.
+    pub(crate) name: &'static str,
+    /// The question.
+    pub(crate) about: &'static str,
+    /// Its loads.
+    pub(crate) members: fn(&Scale) -> Vec<Member>,
+    /// The least scale at which it runs.
+    pub(crate) from: Extent,
+}
+
+/// One load of a case.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Member {
+    /// What its row says.
+    pub(crate) name: String,
+    /// What is done.
+    pub(crate) load: Load,
+    /// The member that its figures are divided by.
+    pub(crate) reference: Option<String>,
+    /// What it must come to.
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// What a figure must come to.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Bar {
+    /// Which figure.
+    pub(crate) figure: Name,
+    /// Of the ratio to the reference, or of the figure itself.
+    pub(crate) of: Measure,
+    /// On which side.
+    pub(crate) side: Side,
+}
+
+/// What a bar measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Measure {
+    /// The figure divided by its reference's.
+    Ratio,
+    /// The figure.
+    Value,
+}
+
+/// On which side of its bar a figure must lie.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Side {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Side {
+    /// Whether `value` is on it.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bar) => value >= bar,
+            Self::AtMost(bar) => value <= bar,
+        }
+    }
+}
+
+impl Member {
+    /// A load that others are divided by, or that is looked at for itself.
+    pub(crate) fn new(name: impl Into<String>, load: Load) -> Self {
+        Self { name: name.into(), load, reference: None, bars: Vec::new() }
+    }
+
+    /// Divided by the member of this name.
+    pub(crate) fn against(mut self, reference: impl Into<String>) -> Self {
+        self.reference = Some(reference.into());
+        self
+    }
+
+    /// Its rate, divided by the reference's, must come to this.
+    pub(crate) fn bar(self, least: f64) -> Self {
+        self.must(Name::Rate, Measure::Ratio, Side::AtLeast(least))
+    }
+
+    /// A figure must come to this.
+    pub(crate) fn must(mut self, figure: Name, of: Measure, side: Side) -> Self {
+        self.bars.push(Bar { figure, of, side });
+        self
+    }
+}
+
+/// How much time a run may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Extent {
+    /// Minutes: for a look, and to see that everything runs.
+    Quick,
+    /// Half an hour and more: for figures to be quoted.
+    Full,
+    /// With the backlogs of millions.
+    Long,
+}
+
+/// How large the loads of a run are.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Scale {
+    /// How much time it may take.
+    pub(crate) extent: Extent,
+    /// How often each load is run, in turn with the others of its case.
+    pub(crate) rounds: usize,
+    /// For how long what loops is run.
+    pub(crate) seconds: u64,
+    /// Messages of a backlog that is drained by batches of hundreds and more.
+    pub(crate) backlog: u64,
+}
+
+impl Scale {
+    /// The scale of an extent.
+    pub(crate) fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Quick => Self { extent, rounds: 1, seconds: 1, backlog: 20_000 },
+            Extent::Full | Extent::Long => {
+                Self { extent, rounds: 5, seconds: 4, backlog: 200_000 }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The cases: one factor varied at a time around a base of 200 bytes, batches of 100 and four
+//! consumers with sixteen handlers each.
+
+mod drain;
+mod enqueue;
+mod idle;
+mod peers;
+
+use std::path::PathBuf;
+
+use crate::case::{Case, Extent};
+use crate::load::{Claimer, Drain};
+
+use std::time::Duration;
+
+/// The base of the drains.
+const BASE: Drain = Drain {
+    by: Claimer::Consumer,
+    consumers: 4,
+    concurrency: 16,
+    batch: 100,
+    body: BODY,
+    backlog: 0,
+    limit: Duration::from_secs(60),
+    long_reader: false,
+};
+
+/// The bytes of a body, where they are not what is varied.
+const BODY: usize = 200;
+
+/// All cases, in the order in which they run.
+pub(crate) const CATALOGUE: &[Case] = &[
+    Case {
+        name: "enqueue-one",
+        about: "One producer, one message a send",
+        members: enqueue::one,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "enqueue-32",
+        about: "32 connections, one message a send",
+        members: enqueue::many,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "enqueue-bulk",
+        about: "Four connections, 1000 messages a send",
+        members: enqueue::bulk,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "drain",
+        about: "A backlog drained by four consumers, beside the bare statements and simpler ones",
+        members: drain::base,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "drain-1000",
+        about: "Batches of 1000, beside the raw limit of writing",
+        members: drain::by_thousands,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "drain-batch",
+        about: "The size of a claim",
+        members: drain::batches,
+        from: Extent::Full,
+    },
+    Case {
+        name: "drain-consumers",
+        about: "The number of consumers",
+        members: drain::consumers,
+        from: Extent::Full,
+    },
+    Case {
+        name: "drain-body",
+        about: "The size of a body",
+        members: drain::bodies,
+        from: Extent::Full,
+    },
+    Case {
+        name: "strategy",
+        about: "SKIP LOCKED beside update-then-select",
+        members: drain::strategies,
+        from: Extent::Full,
+    },
+    Case {
+        name: "seeds",
+        about: "16 consumers, beside the tables that everybody writes first",
+        members: drain::seeds,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "long-reader",
+        about: "A transaction that stays open, so that nothing is purged",
+        members: drain::long_reader,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "steady",
+        about: "Enqueue and consume at once, so that what the server puts off comes due",
+        members: drain::steady,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "backlog",
+        about: "How long a claim of 100 takes behind a backlog",
+        members: drain::backlogs,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "beside",
+        about: "How long a claim takes beside finished and scheduled messages",
+        members: drain::beside,
+        from: Extent::Full,
+    },
+    Case {
+        name: "pickup",
+        about: "From the enqueue to the handler when there is nothing else to do, and what waiting costs",
+        members: idle::pickup,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "memory",
+        about: "The memory of one consumer",
+        members: idle::memory,
+        from: Extent::Full,
+    },
+];
+
+/// The case of other queues, whose programs are named when it runs.
+pub(crate) const PEERS: Case = Case {
+    name: "peers",
+    about: "Other queues on MySQL, each by its own program with its best settings",
+    members: |_| Vec::new(),
+    from: Extent::Quick,
+};
+
+/// The loads of [`PEERS`].
+pub(crate) fn peers(programs: &[(&'static str, PathBuf)]) -> Vec<crate::case::Member> {
+    peers::members(programs)
+}

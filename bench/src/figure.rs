@@ -1,0 +1,190 @@
+//! What is measured: a figure with its unit, and what several rounds of it come to.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// What a figure counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    /// Messages or statements a second.
+    PerSecond,
+    /// Milliseconds.
+    Millis,
+    /// Mebibytes.
+    Mebibytes,
+    /// Percent of one core.
+    Percent,
+}
+
+/// One figure of one round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    /// What it says.
+    pub(crate) name: Name,
+    /// How much.
+    pub(crate) value: f64,
+}
+
+/// What a figure says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Name {
+    /// Messages a second.
+    Rate,
+    /// Messages a second in the last quarter of the run.
+    LateRate,
+    /// The median latency.
+    P50,
+    /// The latency of which 99 of 100 are below.
+    P99,
+    /// Statements a second that the server counted.
+    Statements,
+    /// CPU time of a process while it had nothing to do.
+    Cpu,
+    /// The most memory a process had resident.
+    Resident,
+    /// That memory at half of the messages.
+    ResidentHalfway,
+}
+
+impl Name {
+    /// The unit.
+    pub(crate) fn unit(self) -> Unit {
+        match self {
+            Self::Rate | Self::LateRate | Self::Statements => Unit::PerSecond,
+            Self::P50 | Self::P99 => Unit::Millis,
+            Self::Cpu => Unit::Percent,
+            Self::Resident | Self::ResidentHalfway => Unit::Mebibytes,
+        }
+    }
+
+    /// As a column says it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Rate => "messages/s",
+            Self::LateRate => "messages/s, last quarter",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Statements => "statements/s",
+            Self::Cpu => "CPU",
+            Self::Resident => "resident",
+            Self::ResidentHalfway => "resident halfway",
+        }
+    }
+}
+
+/// One round of one load.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Sample {
+    /// Its figures.
+    pub(crate) figures: Vec<Figure>,
+    /// What a plot shows of it: seconds and messages settled, or milliseconds and the share of
+    /// messages picked up by then.
+    pub(crate) curve: Vec<(f64, f64)>,
+}
+
+impl Sample {
+    /// Without a curve.
+    pub(crate) fn of(figures: impl Into<Vec<Figure>>) -> Self {
+        Self { figures: figures.into(), curve: Vec::new() }
+    }
+
+    /// The value of a figure.
+    pub(crate) fn value(&self, name: Name) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+}
+
+/// A rate.
+pub(crate) fn rate(messages: u64, time: Duration) -> Figure {
+    let seconds = time.as_secs_f64().max(1e-9);
+    Figure { name: Name::Rate, value: count(messages) / seconds }
+}
+
+/// A count as a number to calculate with: exact below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
+pub(crate) fn count(n: u64) -> f64 {
+    n as f64
+}
+
+/// A duration in milliseconds.
+pub(crate) fn millis(name: Name, time: Duration) -> Figure {
+    Figure { name, value: time.as_secs_f64() * 1e3 }
+}
+
+/// A quantile of times in nanoseconds.
+pub(crate) fn quantile(name: Name, times: &Histogram<u64>) -> Figure {
+    let at = if name == Name::P50 { 0.5 } else { 0.99 };
+    millis(name, Duration::from_nanos(times.value_at_quantile(at)))
+}
+
+/// What several rounds of one figure come to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    /// The middle one.
+    pub(crate) median: f64,
+    /// The least.
+    pub(crate) min: f64,
+    /// The greatest.
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of the values of the rounds; `None` without any.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let upper = *values.get(middle)?;
+        let median = match middle.checked_sub(1).and_then(|lower| values.get(lower)) {
+            Some(lower) if values.len().is_multiple_of(2) => f64::midpoint(*lower, upper),
+            _ => upper,
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+/// A value with its unit, as people read it: three digits that count.
+pub(crate) struct Shown(pub(crate) f64, pub(crate) Unit);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(value, unit) = *self;
+        match unit {
+            Unit::PerSecond if value >= 9_950.0 => write!(f, "{:.0} k", value / 1e3),
+            Unit::PerSecond if value >= 995.0 => write!(f, "{:.1} k", value / 1e3),
+            Unit::PerSecond if value >= 100.0 => write!(f, "{value:.0}"),
+            Unit::PerSecond => write!(f, "{value:.1}"),
+            Unit::Millis if value >= 10.0 => write!(f, "{value:.0} ms"),
+            Unit::Millis => write!(f, "{value:.1} ms"),
+            Unit::Mebibytes => write!(f, "{value:.0} MiB"),
+            Unit::Percent => write!(f, "{value:.1} %"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_or_between_the_two_middle_ones() {
+        let of = |values: &[f64]| Spread::of(values.iter().copied());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(of(&[4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
+    }
+
+    #[test]
+    fn figures_are_shown_with_the_digits_that_count() {
+        assert_eq!(Shown(65_432.0, Unit::PerSecond).to_string(), "65 k");
+        assert_eq!(Shown(2_345.0, Unit::PerSecond).to_string(), "2.3 k");
+        assert_eq!(Shown(12.34, Unit::PerSecond).to_string(), "12.3");
+        assert_eq!(Shown(2.34, Unit::Millis).to_string(), "2.3 ms");
+    }
+}

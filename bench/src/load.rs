@@ -1,0 +1,251 @@
+//! The loads: what is done to the server, stated in full, so that a figure can be read without its
+//! source.
+
+mod backlog;
+mod drain;
+mod enqueue;
+mod insert;
+mod memory;
+mod peer;
+mod pickup;
+mod steady;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::arena::Arena;
+use crate::figure::Sample;
+
+pub(crate) use self::peer::Peer;
+
+/// One load.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "load", rename_all = "snake_case")]
+pub(crate) enum Load {
+    /// The raw limit of writing.
+    Insert(Insert),
+    /// Our producers.
+    Enqueue(Enqueue),
+    /// A backlog that is emptied.
+    Drain(Drain),
+    /// Messages that come and go at the same time.
+    Steady(Steady),
+    /// Claims behind a backlog, timed one by one.
+    Backlog(Backlog),
+    /// Messages that come one by one to consumers with nothing to do.
+    Pickup(Pickup),
+    /// The memory of a consumer that drains a backlog.
+    Memory(Drain),
+    /// Another queue's backlog, emptied by its own program.
+    Peer(PeerDrain),
+}
+
+/// INSERT in a loop.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Insert {
+    /// Into which table.
+    pub(crate) table: Table,
+    /// How a statement is committed.
+    pub(crate) commit: Commit,
+    /// Connections at once.
+    pub(crate) connections: usize,
+    /// Rows of one statement.
+    pub(crate) rows: usize,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// For how long.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) time: Duration,
+}
+
+/// A table of the raw references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Table {
+    /// An id and a body.
+    Bare,
+    /// The queue's own.
+    Queue,
+}
+
+/// Who commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Commit {
+    /// The statement itself.
+    Auto,
+    /// BEGIN before it and COMMIT after it.
+    Transaction,
+}
+
+/// Our producers in a loop.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Enqueue {
+    /// How.
+    pub(crate) way: Way,
+    /// Connections at once.
+    pub(crate) connections: usize,
+    /// Messages of one send.
+    pub(crate) batch: usize,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// For how long.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) time: Duration,
+}
+
+/// How messages are enqueued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// `Producer`: idempotent, in a lane for each connection.
+    Lane,
+    /// `enqueue_to` on a connection in autocommit: nothing tells a resend from a second message.
+    Plain,
+    /// `enqueue_to` between the caller's BEGIN and COMMIT.
+    Transaction,
+}
+
+/// A backlog that processes empty.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Drain {
+    /// How.
+    pub(crate) by: Claimer,
+    /// Processes.
+    pub(crate) consumers: usize,
+    /// Handlers at once in each, where there are handlers.
+    pub(crate) concurrency: usize,
+    /// The most messages of one claim.
+    pub(crate) batch: usize,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// Messages before the start.
+    pub(crate) backlog: u64,
+    /// What is left undrained after this time does not count.
+    pub(crate) limit: Duration,
+    /// Whether a transaction that began before the drain stays open, so that nothing is purged.
+    pub(crate) long_reader: bool,
+}
+
+/// How messages are claimed and settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Claimer {
+    /// Our consumer with a handler that does nothing.
+    Consumer,
+    /// The same, claiming by update-then-select.
+    UpdateThenSelect,
+    /// The statements of our claim and settle in a loop, without anything around them.
+    Bare,
+    /// `SELECT … FOR UPDATE SKIP LOCKED` and `DELETE` by key in one transaction.
+    SelectDelete,
+    /// Rows read by key in ranges, nothing written.
+    RangeRead,
+    /// The table and statements of seed 003.
+    Seed003,
+    /// The table of seed 004, claimed by its UPDATE, then SELECT.
+    Seed004,
+    /// The table of seed 004, claimed by the SELECT … FOR UPDATE that it warns of.
+    Seed004ForUpdate,
+}
+
+/// Messages that come and go at the same time.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Steady {
+    /// Consumers, and their batches.
+    pub(crate) drain: Drain,
+    /// Messages of one send of the one producer; it waits while the backlog is long.
+    pub(crate) send: usize,
+    /// For how long.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) time: Duration,
+}
+
+/// Claims behind a backlog.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Backlog {
+    /// Messages before the start.
+    pub(crate) backlog: u64,
+    /// What else is in the database.
+    pub(crate) beside: Beside,
+    /// Messages of one claim.
+    pub(crate) batch: usize,
+    /// How many claims are timed.
+    pub(crate) claims: usize,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+}
+
+/// What else is in the database while claims are timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Beside {
+    /// Nothing.
+    Nothing,
+    /// So many handled messages that the topic keeps.
+    Finished(u64),
+    /// So many messages that are due in an hour.
+    Scheduled(u64),
+}
+
+/// Messages that come one by one to consumers with nothing to do.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Pickup {
+    /// Processes.
+    pub(crate) consumers: usize,
+    /// How they learn of messages.
+    pub(crate) wake_up: WakeUp,
+    /// Messages a second.
+    pub(crate) rate: u32,
+    /// How many messages.
+    pub(crate) messages: usize,
+    /// How long the consumers are watched while nothing comes.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) idle: Duration,
+}
+
+/// How a consumer learns of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WakeUp {
+    /// It asks.
+    Polling,
+}
+
+/// Another queue's backlog, emptied by its own program.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PeerDrain {
+    /// Whose.
+    pub(crate) peer: Peer,
+    /// Messages before the start.
+    pub(crate) backlog: u64,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// Worker processes or pools.
+    pub(crate) consumers: usize,
+    /// What is left undrained after this time does not count.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) limit: Duration,
+}
+
+impl Load {
+    /// Puts the load on the server, once.
+    pub(crate) async fn run(&self, arena: &Arena) -> anyhow::Result<Sample> {
+        arena.clear().await?;
+        match self {
+            Self::Insert(insert) => insert::run(arena, *insert).await,
+            Self::Enqueue(enqueue) => enqueue::run(arena, *enqueue).await,
+            Self::Drain(drain) => drain::run(arena, *drain).await,
+            Self::Steady(steady) => steady::run(arena, *steady).await,
+            Self::Backlog(backlog) => backlog::run(arena, *backlog).await,
+            Self::Pickup(pickup) => pickup::run(arena, *pickup).await,
+            Self::Memory(drain) => memory::run(arena, *drain).await,
+            Self::Peer(peer) => peer::run(arena, peer).await,
+        }
+    }
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}

@@ -1,0 +1,83 @@
+//! Claims behind a backlog, timed one by one: whether they cost more the more there is.
+
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use mysql_async::prelude::Queryable;
+use queue_core::message::Settlement;
+use queue_core::topic::OnDone;
+use queue_core::worker::{Settled, Worker, WorkerOptions};
+
+use super::{Backlog, Beside, Claimer};
+use crate::arena::Arena;
+use crate::figure::{Name, Sample, quantile, rate};
+
+/// Claims before the first that is timed: statements are prepared, the first pages read.
+const WARM_UP: usize = 20;
+
+/// So many rows are copied in one statement.
+const COPY: u64 = 20_000;
+
+pub(super) async fn run(arena: &Arena, backlog: Backlog) -> anyhow::Result<Sample> {
+    fill(arena, backlog).await?;
+    let worker = Worker::start(WorkerOptions::new(arena.url().clone(), "bench")).await?;
+    let limit = u32::try_from(backlog.batch)?;
+    let mut times = Histogram::<u64>::new(3)?;
+    let (mut claimed, start) = (0, Instant::now());
+    for n in 0..WARM_UP + backlog.claims {
+        let at = Instant::now();
+        let found = worker.claim(arena.topic.id, limit).await?.deliveries;
+        if n >= WARM_UP {
+            times.record(u64::try_from(at.elapsed().as_nanos())?)?;
+        }
+        let settle = found
+            .iter()
+            .map(|delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete))
+            .collect();
+        worker.settle(settle).await?;
+        claimed += found.len() as u64;
+    }
+    let rate = rate(claimed, start.elapsed());
+    worker.stop().await?;
+    Ok(Sample::of([quantile(Name::P99, &times), quantile(Name::P50, &times), rate]))
+}
+
+/// Large backlogs are copied within the server: sending them would take longer than the rest.
+async fn fill(arena: &Arena, backlog: Backlog) -> anyhow::Result<()> {
+    arena.fill(Claimer::Consumer, backlog.backlog.min(COPY), backlog.body).await?;
+    let mut conn = arena.raw().await?;
+    let mut rows = backlog.backlog.min(COPY);
+    while rows < backlog.backlog {
+        let more = COPY.min(backlog.backlog - rows);
+        conn.query_drop(format!(
+            "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, body) \
+             SELECT topic_id, priority, msg_id, enqueued_at, body FROM queue_message LIMIT {more}"
+        ))
+        .await?;
+        rows += more;
+    }
+    let (table, columns, values, beside) = match backlog.beside {
+        Beside::Nothing => return Ok(()),
+        Beside::Finished(rows) => (
+            "queue_archive",
+            "outcome, settled_at, keep_until",
+            "'done', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 DAY",
+            rows,
+        ),
+        Beside::Scheduled(rows) => {
+            ("queue_scheduled", "due_at", "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", rows)
+        }
+    };
+    let mut rows = 0;
+    while rows < beside {
+        let more = COPY.min(beside - rows);
+        conn.query_drop(format!(
+            "INSERT INTO {table} ({columns}, topic_id, priority, msg_id, delivery_no, failures, \
+             crashes, suspicions, enqueued_at, body) SELECT {values}, topic_id, priority, msg_id, 0, \
+             0, 0, 0, enqueued_at, body FROM queue_message LIMIT {more}"
+        ))
+        .await?;
+        rows += more;
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! A backlog that processes empty.
+
+use std::time::Duration;
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+
+use super::Drain;
+use crate::actor::{Company, DrainTask, Task};
+use crate::arena::Arena;
+use crate::figure::{Sample, rate};
+
+pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
+    arena.fill(drain.by, drain.backlog, drain.body).await?;
+    let reader = if drain.long_reader { Some(hold_purge(arena).await?) } else { None };
+    let company = muster(arena, drain).await?;
+    let (count, curve) = company.until(drain.backlog, drain.limit).await?;
+    company.dismiss().await?;
+    drop(reader);
+    let time = count.time().unwrap_or(Duration::from_secs(1));
+    Ok(Sample { figures: vec![rate(count.settled, time)], curve })
+}
+
+/// The processes, started at once.
+pub(super) async fn muster(arena: &Arena, drain: Drain) -> anyhow::Result<Company> {
+    let share = drain.backlog.div_ceil(drain.consumers as u64);
+    let tasks = (0..drain.consumers as u64).map(|n| {
+        Task::Drain(DrainTask {
+            by: drain.by,
+            topic: arena.topic.name.as_str().to_owned(),
+            concurrency: drain.concurrency,
+            batch: drain.batch,
+            first: n * share,
+            share,
+        })
+    });
+    Company::muster(arena.url(), tasks).await
+}
+
+/// A transaction that sees the database as it is now: what is deleted from here on stays in the
+/// tables until it ends.
+async fn hold_purge(arena: &Arena) -> anyhow::Result<Conn> {
+    let mut conn = arena.raw().await?;
+    conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
+    conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await?;
+    Ok(conn)
+}

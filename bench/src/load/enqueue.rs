@@ -1,0 +1,92 @@
+//! Our producers in a loop.
+
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use anyhow::Context;
+use diesel_async::SimpleAsyncConnection;
+use futures_util::future::try_join_all;
+use producer::{Producer, ProducerOptions};
+use queue_core::connection::{SessionKind, connect};
+use queue_core::{AsyncMysqlConnection, NewMessage, Topic, enqueue_to};
+
+use super::{Enqueue, Way};
+use crate::arena::{Arena, bytes};
+use crate::figure::{Sample, rate};
+
+pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    match enqueue.way {
+        Way::Lane => in_lanes(arena, enqueue).await,
+        Way::Plain | Way::Transaction => on_connections(arena, enqueue).await,
+    }
+}
+
+async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    let lanes = u32::try_from(enqueue.connections).ok().and_then(NonZeroU32::new);
+    let lanes = lanes.context("A load needs a connection")?;
+    let options = ProducerOptions { lanes, ..ProducerOptions::default() };
+    let producer = Producer::connect(arena.url().clone(), options).await?;
+    // Each lane opens with its first batch, which is no part of what is measured.
+    let open = (0..enqueue.connections).map(|_| send(&producer, arena, enqueue));
+    try_join_all(open).await?;
+    let start = Instant::now();
+    let loops = (0..enqueue.connections).map(|_| async {
+        let mut messages = 0;
+        while start.elapsed() < enqueue.time {
+            messages += send(&producer, arena, enqueue).await?;
+        }
+        anyhow::Ok(messages)
+    });
+    let messages: u64 = try_join_all(loops).await?.into_iter().sum();
+    let sample = Sample::of([rate(messages, start.elapsed())]);
+    producer.close().await;
+    Ok(sample)
+}
+
+async fn send(producer: &Producer, arena: &Arena, enqueue: Enqueue) -> anyhow::Result<u64> {
+    let messages = batch(enqueue);
+    let n = messages.len() as u64;
+    producer.send_all(&arena.topic.name, messages).await?;
+    Ok(n)
+}
+
+async fn on_connections(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    let connections = (0..enqueue.connections).map(|_| connect(arena.url(), SessionKind::Plain));
+    let connections = try_join_all(connections).await?;
+    let start = Instant::now();
+    let loops = connections.into_iter().map(|conn| {
+        let topic = arena.topic.clone();
+        tokio::spawn(async move { until(start, enqueue, conn, &topic).await })
+    });
+    let mut messages = 0;
+    for enqueued in try_join_all(loops).await? {
+        messages += enqueued?;
+    }
+    Ok(Sample::of([rate(messages, start.elapsed())]))
+}
+
+async fn until(
+    start: Instant,
+    enqueue: Enqueue,
+    mut conn: AsyncMysqlConnection,
+    topic: &Topic,
+) -> anyhow::Result<u64> {
+    let mut messages = 0;
+    while start.elapsed() < enqueue.time {
+        let batch = batch(enqueue);
+        // The caller's own transaction, as the caller's own code makes it.
+        if enqueue.way == Way::Transaction {
+            conn.batch_execute("BEGIN").await?;
+        }
+        enqueue_to(&mut conn, topic, &batch).await?;
+        if enqueue.way == Way::Transaction {
+            conn.batch_execute("COMMIT").await?;
+        }
+        messages += batch.len() as u64;
+    }
+    Ok(messages)
+}
+
+fn batch(enqueue: Enqueue) -> Vec<NewMessage> {
+    (0..enqueue.batch).map(|_| NewMessage::new(bytes(enqueue.body))).collect()
+}

@@ -1,0 +1,128 @@
+//! Messages that come one by one to consumers with nothing to do: how long they lie, and what the
+//! waiting costs the server.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+use producer::{Producer, ProducerOptions};
+use queue_core::NewMessage;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{Pickup, WakeUp};
+use crate::actor::{Company, PickupTask, Task, now};
+use crate::arena::{Arena, bytes};
+use crate::figure::{Figure, Name, Sample, count, quantile};
+use crate::process;
+
+/// Bytes of a body; the first eight are the time.
+const BODY: usize = 200;
+
+/// How long consumers may take to register.
+const START: Duration = Duration::from_secs(30);
+
+/// How long after the last message it may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample> {
+    let task = PickupTask {
+        topic: arena.topic.name.as_str().to_owned(),
+        wake_up: pickup.wake_up,
+    };
+    let tasks = (0..pickup.consumers).map(|_| Task::Pickup(task.clone()));
+    let company = Company::muster(arena.url(), tasks).await?;
+    let options = ProducerOptions { lanes: NonZeroU32::MIN, ..ProducerOptions::default() };
+    let producer = Producer::connect(arena.url().clone(), options).await?;
+    settle_in(arena, &company, &producer, pickup.consumers).await?;
+    let warm = company.count().settled;
+    let (statements, cpu) = idle(arena, &company, pickup).await?;
+
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / pickup.rate);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for _ in 0..pickup.messages {
+        ticks.tick().await;
+        producer.send(&arena.topic.name, message(now())).await?;
+    }
+    let all = warm + pickup.messages as u64;
+    let (seen, _) = company.until(all, LIMIT).await?;
+    ensure!(seen.settled == all, "{} of {all} messages were picked up", seen.settled);
+    producer.close().await;
+    let all = company.dismiss().await?;
+    let times = all.latencies()?;
+    let figures = vec![quantile(Name::P50, &times), quantile(Name::P99, &times), statements, cpu];
+    Ok(Sample { figures, curve: shares(&times) })
+}
+
+/// Milliseconds, and the percentage of messages picked up by then.
+fn shares(times: &Histogram<u64>) -> Vec<(f64, f64)> {
+    (0..=100u32)
+        .map(|percent| {
+            let nanos = times.value_at_quantile(f64::from(percent) / 100.0);
+            (Duration::from_nanos(nanos).as_secs_f64() * 1e3, f64::from(percent))
+        })
+        .collect()
+}
+
+/// A message that says when it was sent; 0 says that its time does not count.
+fn message(sent: u64) -> NewMessage {
+    let mut body = bytes(BODY);
+    body.iter_mut().zip(sent.to_be_bytes()).for_each(|(byte, of)| *byte = of);
+    NewMessage::new(body)
+}
+
+/// Waits until every consumer is registered, and sends what warms everything up.
+async fn settle_in(
+    arena: &Arena,
+    company: &Company,
+    producer: &Producer,
+    consumers: usize,
+) -> anyhow::Result<()> {
+    use mysql_async::prelude::Queryable;
+    let mut conn = arena.raw().await?;
+    let end = Instant::now() + START;
+    loop {
+        let sql = "SELECT COUNT(*) FROM queue_worker WHERE state = 'alive' AND conn_id <> 0";
+        let alive: Option<usize> = conn.query_first(sql).await?;
+        if alive == Some(consumers) {
+            break;
+        }
+        ensure!(Instant::now() < end, "{alive:?} of {consumers} consumers have registered");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for n in 1..=10 {
+        producer.send(&arena.topic.name, message(0)).await?;
+        company.until(n, LIMIT).await?;
+    }
+    Ok(())
+}
+
+/// What the server is asked, and what the first consumer takes of a core, while nothing comes.
+async fn idle(
+    arena: &Arena,
+    company: &Company,
+    pickup: Pickup,
+) -> anyhow::Result<(Figure, Figure)> {
+    let first = company.ids().first().copied();
+    let cpu = |id: Option<u32>| id.map_or(Ok(Duration::ZERO), process::cpu_time);
+    let (before, used, start) = (arena.statements().await?, cpu(first)?, Instant::now());
+    tokio::time::sleep(pickup.idle).await;
+    let (after, used_after, time) = (arena.statements().await?, cpu(first)?, start.elapsed());
+    // The count's own statements: what its connection says on being made, and itself.
+    let own = arena.statements().await? - after;
+    let asked = count((after - before).saturating_sub(own)) / time.as_secs_f64();
+    let share = (used_after - used).as_secs_f64() / time.as_secs_f64() * 100.0;
+    Ok((
+        Figure { name: Name::Statements, value: asked },
+        Figure { name: Name::Cpu, value: share },
+    ))
+}
+
+impl WakeUp {
+    /// As a row says it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `bench`: measures the queue beside the raw limit of its server, in the same run. Start it by
+//! `ops/bench`, which starts the server.
+
+mod actor;
+mod arena;
+mod case;
+mod cases;
+mod figure;
+mod load;
+mod measurement;
+mod plot;
+mod process;
+mod report;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use comfy_table::{Table, presets::NOTHING};
+use indicatif::{ProgressBar, ProgressStyle};
+use queue_core::connection::ServerUrl;
+use queue_service::process as service;
+
+use crate::actor::Task;
+use crate::case::{Case, Extent, Member, Scale};
+use crate::cases::CATALOGUE;
+use crate::measurement::Outcome;
+use crate::report::Report;
+
+/// Measures the queue beside the raw limit of its server.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the cases.
+    Run(RunArgs),
+    /// Show the cases.
+    Cases,
+    /// A process of a load.
+    #[command(hide = true)]
+    Actor {
+        /// What it is to do.
+        task: String,
+        /// The server, and the database of the load.
+        #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+        url: ServerUrl,
+    },
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Minutes, with one round of each load: for a look, not to be quoted.
+    #[arg(long, conflicts_with = "long")]
+    quick: bool,
+    /// With backlogs of ten millions.
+    #[arg(long)]
+    long: bool,
+    /// Only these cases, separated by commas; `bench cases` shows them all.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// How often each load is run, instead of what the extent says.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// The folder for the report and the plots.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// The program of another queue, as NAME=PATH: its drain is a case too.
+    #[arg(long = "peer", value_parser = peer)]
+    peers: Vec<(&'static str, PathBuf)>,
+    /// The server's URL; the account must be allowed to create databases.
+    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    url: ServerUrl,
+}
+
+fn peer(text: &str) -> Result<(&'static str, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("a peer is NAME=PATH")?;
+    let name = ["fang", "apalis"].into_iter().find(|known| *known == name);
+    Ok((name.ok_or("the peers are fang and apalis")?, PathBuf::from(path)))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    service::run(|| async move {
+        match arguments.command {
+            Command::Run(args) => run(args).await,
+            Command::Cases => list(),
+            Command::Actor { task, url } => {
+                let task: Task = serde_json::from_str(&task).context("The task is not readable")?;
+                actor::run(task, url).await
+            }
+        }?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn list() -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["case", "from", "what it answers"]);
+    for case in CATALOGUE {
+        let from = if case.from == Extent::Quick { "quick" } else { "full" };
+        table.add_row([case.name, from, case.about]);
+    }
+    writeln!(std::io::stdout(), "{table}").context("Cannot write to standard output")
+}
+
+async fn run(args: RunArgs) -> anyhow::Result<()> {
+    let extent = match (args.quick, args.long) {
+        (true, _) => Extent::Quick,
+        (_, true) => Extent::Long,
+        _ => Extent::Full,
+    };
+    let mut scale = Scale::of(extent);
+    scale.rounds = args.rounds.unwrap_or(scale.rounds).max(1);
+    let plan = plan(&args, &scale)?;
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("Cannot make the folder {}", args.out.display()))?;
+
+    let server = arena::facts(&args.url).await?;
+    let cores = std::thread::available_parallelism()?.get();
+    let mut report = Report { server, scale, cores, cases: Vec::new() };
+    report.head(&mut std::io::stdout().lock())?;
+    let loads: usize = plan.iter().map(|(_, members)| members.len() * scale.rounds).sum();
+    let style = "{bar:30} {pos}/{len} {elapsed_precise} {prefix}: {msg}";
+    let bar = ProgressBar::new(loads as u64).with_style(ProgressStyle::with_template(style)?);
+    for (case, members) in plan {
+        bar.set_prefix(case.name);
+        let rows = measurement::run(&args.url, members, scale.rounds, &bar).await?;
+        let outcome = Outcome { case: case.name.to_owned(), about: case.about.to_owned(), rows };
+        bar.suspend(|| report::show(&mut std::io::stdout().lock(), &outcome))?;
+        report.cases.push(outcome);
+    }
+    bar.finish_and_clear();
+    finish(&args, &report)
+}
+
+/// The cases that are to run, with their loads.
+fn plan(args: &RunArgs, scale: &Scale) -> anyhow::Result<Vec<(&'static Case, Vec<Member>)>> {
+    const PEERS: &Case = &cases::PEERS;
+    let known = || CATALOGUE.iter().chain([PEERS]);
+    if let Some(name) = args.only.iter().find(|name| known().all(|case| case.name != **name)) {
+        bail!("There is no case '{name}': 'bench cases' shows them all.");
+    }
+    let wanted = |case: &&Case| match args.only.as_slice() {
+        [] => case.from <= scale.extent,
+        only => only.iter().any(|name| name == case.name),
+    };
+    let members = |case: &'static Case| {
+        let members = if std::ptr::eq(case, PEERS) {
+            cases::peers(&args.peers)
+        } else {
+            (case.members)(scale)
+        };
+        (case, members)
+    };
+    Ok(known().filter(wanted).map(members).filter(|(_, members)| !members.is_empty()).collect())
+}
+
+fn finish(args: &RunArgs, report: &Report) -> anyhow::Result<()> {
+    let path = args.out.join("bench.json");
+    report.save(&path)?;
+    let plots = plot::draw(&args.out, &report.cases)?;
+    let mut out = std::io::stdout().lock();
+    let (bars, met) = report.bars();
+    writeln!(out, "\n{met} of {bars} bars met; everything is in {}", path.display())?;
+    for plot in plots {
+        writeln!(out, "plot: {}", plot.display())?;
+    }
+    Ok(())
+}

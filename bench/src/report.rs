@@ -1,0 +1,105 @@
+//! What a run came to: a table for people, a file for programs.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use serde::Serialize;
+
+use crate::arena::ServerFacts;
+use crate::case::{Measure, Scale, Side};
+use crate::figure::{Shown, Unit};
+use crate::measurement::{BarOutcome, FigureOutcome, Outcome};
+
+/// A whole run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// The server, and the settings that decide how fast a durable commit is.
+    pub(crate) server: ServerFacts,
+    /// How large the loads were.
+    pub(crate) scale: Scale,
+    /// Cores of the machine, which the server shares with the loads.
+    pub(crate) cores: usize,
+    /// What each case came to.
+    pub(crate) cases: Vec<Outcome>,
+}
+
+impl Report {
+    /// Says what was measured, before the first figure.
+    pub(crate) fn head(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        let settings = self.server.settings.iter().map(|(name, value)| format!("{name}={value}"));
+        writeln!(out, "{}, {} cores", self.server.version, self.cores)?;
+        writeln!(out, "{}", settings.collect::<Vec<_>>().join(", "))?;
+        writeln!(
+            out,
+            "rounds {}; median (least–greatest); bodies of 200 bytes, 4 consumers with 16 \
+             handlers, batches of 100, where a row says nothing else",
+            self.scale.rounds
+        )?;
+        Ok(())
+    }
+
+    /// Writes everything down for programs.
+    pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(path, text)
+            .with_context(|| format!("Cannot write the report to {}", path.display()))
+    }
+
+    /// How many bars there were, and how many were met.
+    pub(crate) fn bars(&self) -> (usize, usize) {
+        let rows = self.cases.iter().flat_map(|case| &case.rows);
+        let bars = rows.flat_map(|row| &row.results).flat_map(|result| &result.bars);
+        bars.fold((0, 0), |(all, met), bar| (all + 1, met + usize::from(bar.met)))
+    }
+}
+
+/// Shows what a case came to.
+pub(crate) fn show(out: &mut impl Write, outcome: &Outcome) -> anyhow::Result<()> {
+    writeln!(out, "\n{}: {}", outcome.case, outcome.about)?;
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["", "", "median", "(least–greatest)", "÷", "bar"]);
+    for column in [2, 4] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for row in &outcome.rows {
+        for (n, result) in row.results.iter().enumerate() {
+            let name = if n == 0 { row.member.name.as_str() } else { "" };
+            table.add_row(cells(name, result));
+        }
+    }
+    writeln!(out, "{table}")?;
+    Ok(())
+}
+
+fn cells(name: &str, result: &FigureOutcome) -> [String; 6] {
+    let shown = |value| Shown(value, result.unit);
+    let value = result.value;
+    let ratio = result.ratio.map_or(String::new(), |ratio| format!("{:.2}", ratio.median));
+    let bars: Vec<_> = result.bars.iter().map(|bar| bar_text(bar, result.unit)).collect();
+    [
+        name.to_owned(),
+        result.name.word().to_owned(),
+        shown(value.median).to_string(),
+        format!("({}–{})", shown(value.min), shown(value.max)),
+        ratio,
+        bars.join("; "),
+    ]
+}
+
+fn bar_text(outcome: &BarOutcome, unit: Unit) -> String {
+    let shown = |value: f64| match outcome.bar.of {
+        Measure::Ratio => format!("{value}"),
+        Measure::Value => Shown(value, unit).to_string(),
+    };
+    let side = match outcome.bar.side {
+        Side::AtLeast(least) => format!("≥ {}", shown(least)),
+        Side::AtMost(most) => format!("≤ {}", shown(most)),
+    };
+    let met = if outcome.met { "met" } else { "MISSED" };
+    format!("{side} {met}")
+}
