@@ -125,9 +125,7 @@ impl Scale {
     pub(crate) fn of(extent: Extent) -> Self {
         match extent {
             Extent::Quick => Self { extent, rounds: 1, seconds: 1, backlog: 20_000 },
-            Extent::Full | Extent::Long => {
-                Self { extent, rounds: 5, seconds: 4, backlog: 200_000 }
-            }
+            Extent::Full | Extent::Long => Self { extent, rounds: 5, seconds: 4, backlog: 200_000 },
         }
     }
 }

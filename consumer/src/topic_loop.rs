@@ -124,11 +124,12 @@ impl TopicLoop {
             Some(time) => {
                 let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
                 let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
-                (options.concurrency * size).saturating_mul(per_handler).min(max_batch)
+                // A batch to work on while the next one is claimed.
+                (options.concurrency * size).saturating_mul(per_handler).min(2 * max_batch)
             }
         };
         let room = (free + prefetch).saturating_sub(state.waiting.len());
-        // Small claims cost as much as large ones: wait until half of a claim is worth it.
+        // Small claims cost as much as large ones: wait until half of what may lie here is gone.
         let worth = (prefetch / 2).max(1);
         if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
     }

@@ -102,7 +102,7 @@ pub(crate) async fn drain(
         let deliveries = claim(&worker, topic).await;
         if deliveries.is_empty() {
             let walk = walk(conn, topic.id).await.expect("the topic can be read");
-            if walk.ready.is_empty() && !walk.suspect {
+            if walk.first.is_none() && !walk.suspect {
                 break;
             }
             tokio::time::sleep(PAUSE).await;

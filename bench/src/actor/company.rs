@@ -83,7 +83,9 @@ impl Company {
         loop {
             let count = self.count();
             let seconds = start.elapsed().as_secs_f64();
-            if curve.last().is_none_or(|last| seconds - last.0 >= POINT || count.settled == messages)
+            if curve
+                .last()
+                .is_none_or(|last| seconds - last.0 >= POINT || count.settled == messages)
             {
                 curve.push((seconds, figure::count(count.settled)));
             }

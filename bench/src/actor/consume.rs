@@ -79,7 +79,11 @@ pub(super) async fn pick_up(
     Consumer::builder(url)
         .options(options)
         .on_settled(SettledListener::new(move |_| settled.settle(1)))
-        .raw_handler(TopicName::new(&task.topic)?, TopicOptions::default(), Stopwatch(Arc::clone(tally)))
+        .raw_handler(
+            TopicName::new(&task.topic)?,
+            TopicOptions::default(),
+            Stopwatch(Arc::clone(tally)),
+        )
         .build()?
         .run(shutdown)
         .await?;

@@ -93,8 +93,7 @@ async fn select_for_update(conn: &mut Conn, batch: usize) -> Result<Vec<u32>, Er
 }
 
 async fn read_004(conn: &mut Conn) -> Result<Vec<u32>, Error> {
-    let sql =
-        "SELECT id, body FROM bench_004 WHERE owner = CONNECTION_ID() AND status = 'claimed'";
+    let sql = "SELECT id, body FROM bench_004 WHERE owner = CONNECTION_ID() AND status = 'claimed'";
     let rows: Vec<(u32, Vec<u8>)> = conn.query(sql).await?;
     Ok(rows.into_iter().map(|row| row.0).collect())
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use super::{BASE, BODY};
 use crate::case::{Extent, Measure, Member, Scale, Side};
 use crate::figure::Name;
-use crate::load::{
-    Backlog, Beside, Claimer, Commit, Drain, Insert, Load, Steady, Table,
-};
+use crate::load::{Backlog, Beside, Claimer, Commit, Drain, Insert, Load, Steady, Table};
 
 const BARE: &str = "bare claim + settle";
 const OURS: &str = "consumer";

@@ -20,9 +20,8 @@ pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
         let s = if consumers == 1 { "" } else { "s" };
         format!("{}, {consumers} consumer{s}", wake_up.word())
     };
-    let value = |member: Member, figure, most| {
-        member.must(figure, Measure::Value, Side::AtMost(most))
-    };
+    let value =
+        |member: Member, figure, most| member.must(figure, Measure::Value, Side::AtMost(most));
     let polling = Member::new(name(1, WakeUp::Polling), load(1, WakeUp::Polling));
     let polling = value(value(polling, Name::P50, 15.0), Name::P99, 60.0);
     let mut members = vec![value(polling, Name::Statements, 40.0)];

@@ -41,7 +41,10 @@ pub(super) async fn run(arena: &Arena, drain: &PeerDrain) -> anyhow::Result<Samp
     .await?;
     let said: Said = serde_json::from_str(&said).context("A peer's program said no JSON")?;
     ensure!(said.handled > 0, "{} handled nothing", drain.peer.name);
-    Ok(Sample::of([Figure { name: Name::Rate, value: count(said.handled) / said.seconds.max(1e-9) }]))
+    Ok(Sample::of([Figure {
+        name: Name::Rate,
+        value: count(said.handled) / said.seconds.max(1e-9),
+    }]))
 }
 
 /// The last line that the program says.

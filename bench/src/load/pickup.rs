@@ -26,10 +26,7 @@ const START: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample> {
-    let task = PickupTask {
-        topic: arena.topic.name.as_str().to_owned(),
-        wake_up: pickup.wake_up,
-    };
+    let task = PickupTask { topic: arena.topic.name.as_str().to_owned(), wake_up: pickup.wake_up };
     let tasks = (0..pickup.consumers).map(|_| Task::Pickup(task.clone()));
     let company = Company::muster(arena.url(), tasks).await?;
     let options = ProducerOptions { lanes: NonZeroU32::MIN, ..ProducerOptions::default() };
@@ -112,10 +109,7 @@ async fn idle(
     let own = arena.statements().await? - after;
     let asked = count((after - before).saturating_sub(own)) / time.as_secs_f64();
     let share = (used_after - used).as_secs_f64() / time.as_secs_f64() * 100.0;
-    Ok((
-        Figure { name: Name::Statements, value: asked },
-        Figure { name: Name::Cpu, value: share },
-    ))
+    Ok((Figure { name: Name::Statements, value: asked }, Figure { name: Name::Cpu, value: share }))
 }
 
 impl WakeUp {

@@ -35,8 +35,7 @@ pub(super) async fn run(arena: &Arena, steady: Steady) -> anyhow::Result<Sample>
             tokio::time::sleep(Duration::from_millis(2)).await;
             continue;
         }
-        let batch =
-            (0..steady.send).map(|_| NewMessage::new(bytes(steady.drain.body))).collect();
+        let batch = (0..steady.send).map(|_| NewMessage::new(bytes(steady.drain.body))).collect();
         producer.send_all(&arena.topic.name, batch).await?;
         sent += steady.send as u64;
     }

@@ -4,10 +4,10 @@ mod marks;
 mod record;
 mod walk;
 
-pub use self::marks::Marks;
+pub use self::marks::{Marks, Place};
 pub(super) use self::record::ClaimRow;
 pub use self::record::{Claim, forget, of_worker, record};
-pub use self::walk::{Walk, walk};
+pub use self::walk::{Walk, next_ready, urgent, walk};
 
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
@@ -28,12 +28,6 @@ pub struct Fence {
     /// Its claim.
     pub claim_no: ClaimNo,
 }
-
-/// The ten ranges of the clustered key, one a priority, from its mark on.
-const RANGES: &str = "((priority = ? AND id >= ?) OR (priority = ? AND id >= ?) \
-     OR (priority = ? AND id >= ?) OR (priority = ? AND id >= ?) OR (priority = ? AND id >= ?) \
-     OR (priority = ? AND id >= ?) OR (priority = ? AND id >= ?) OR (priority = ? AND id >= ?) \
-     OR (priority = ? AND id >= ?) OR (priority = ? AND id >= ?))";
 
 const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, \
      ordering_key, biz_id, headers, body";
@@ -91,34 +85,37 @@ fn span(limit: u32) -> u64 {
     u64::from(limit) * 10 + 1000
 }
 
-/// PRIMARY, forced: locks up to `limit` ready rows in order of priority and id, passing over rows
-/// that others have locked. Rows of another priority than the first one's, or far from it, are left
-/// out: they are free again with the commit.
+/// PRIMARY, forced: locks up to `limit` ready rows of one priority in order of id, from `from` on,
+/// passing over rows that others have locked. Rows far from the first one are left out: they are
+/// free again with the commit.
+///
+/// One range only. MariaDB does not end a range at its last key but at the first row beyond it that
+/// is there, so each range of an empty priority reads every dead entry of the next one: with the
+/// ten ranges that this once had, a drain took 97 µs of the server a message instead of CHANGEME.
 ///
 /// # Errors
 /// A database failure.
 pub async fn lock_ready(
     conn: &mut impl Connection,
     topic: TopicId,
-    marks: &Marks,
+    place: Place,
     limit: u32,
     claim_no: ClaimNo,
 ) -> Result<Vec<Delivery>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND worker_id = 0 AND {RANGES} \
+         WHERE topic_id = ? AND priority = ? AND id >= ? AND worker_id = 0 \
          ORDER BY topic_id, priority, id LIMIT ? FOR UPDATE SKIP LOCKED"
     ))
     .number(topic.0)
-    .numbers(marks.numbers())
+    .number(place.priority.stored())
+    .number(place.from.0)
     .number(limit);
     let rows: Vec<MessageRow> = load(conn, "claim: lock ready rows", statement).await?;
-    let Some((priority, lowest)) = rows.first().map(|row| (row.priority, row.id)) else {
-        return Ok(Vec::new());
-    };
+    let Some(lowest) = rows.first().map(|row| row.id) else { return Ok(Vec::new()) };
     Ok(rows
         .into_iter()
-        .take_while(|row| row.priority == priority && row.id - lowest <= span(limit))
+        .take_while(|row| row.id - lowest <= span(limit))
         .map(|row| row.into_delivery(topic, claim_no, 1))
         .collect())
 }
@@ -185,8 +182,7 @@ pub async fn own_ready(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    priority: Priority,
-    from: RowId,
+    place: Place,
     limit: u32,
 ) -> Result<usize> {
     #[derive(QueryableByName)]
@@ -200,16 +196,16 @@ pub async fn own_ready(
          ORDER BY topic_id, priority, id LIMIT ?",
     )
     .number(topic.0)
-    .number(priority.stored())
-    .number(from.0)
-    .number(from.0 + span(limit))
+    .number(place.priority.stored())
+    .number(place.from.0)
+    .number(place.from.0 + span(limit))
     .number(limit);
     let ready: Vec<Ready> = load(conn, "claim: read ready rows", statement).await?;
     let rows: RowSet = ready.into_iter().map(|row| RowId(row.id)).collect();
-    own(conn, fence, topic, priority, &rows).await
+    own(conn, fence, topic, place.priority, &rows).await
 }
 
-/// PRIMARY, forced: the rows that [`own_ready`] marked. Every one of them lies at `from` or after
+/// PRIMARY, forced: the rows that [`own_ready`] marked. Every one of them lies at `place` or after
 /// it and bears this fence, which is never used twice.
 ///
 /// # Errors
@@ -218,8 +214,7 @@ pub async fn owned(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    priority: Priority,
-    from: RowId,
+    place: Place,
     limit: u32,
 ) -> Result<Vec<Delivery>> {
     let statement = Statement::new(format!(
@@ -228,9 +223,9 @@ pub async fn owned(
          AND worker_id = ? AND claim_no = ? ORDER BY topic_id, priority, id LIMIT ?"
     ))
     .number(topic.0)
-    .number(priority.stored())
-    .number(from.0)
-    .number(from.0 + span(limit))
+    .number(place.priority.stored())
+    .number(place.from.0)
+    .number(place.from.0 + span(limit))
     .number(fence.worker.0)
     .number(fence.claim_no.0)
     .number(limit);

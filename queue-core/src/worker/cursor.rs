@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::{Delivery, Priority, RowId};
-use crate::store::claim::{Marks, Walk};
+use crate::store::claim::{Marks, Place, Walk};
 use crate::store::floor::Floor;
 
 /// A walk from the start costs what lies there, so the next one waits this many times as long as
@@ -16,6 +16,10 @@ const WALK_SHARE: u32 = 20;
 
 /// While claims find work, walks are no closer than this.
 const WALK_SPACING: Duration = Duration::from_millis(100);
+
+/// A message of a more urgent priority than the one that claims come from is seen after this time
+/// at the latest, unless looking for it costs more than its share.
+const URGENT_CAP: Duration = Duration::from_secs(1);
 
 /// A row below the mark is found after this time at the latest, whatever the walk costs.
 const WALK_CAP: Duration = Duration::from_secs(30);
@@ -43,13 +47,38 @@ pub struct Claimed {
 pub(super) struct Cursor {
     pub(super) marks: Marks,
     floors: HashMap<Priority, u64>,
-    idle: bool,
+    state: State,
     walked: Option<Walked>,
+    looked_up: Option<Walked>,
     pub(super) suspect_waits: bool,
     /// The most rows of the next claim: grows while claims are full, halves when one is too slow.
     largest: u32,
     /// Mean bytes of a body.
     body: usize,
+}
+
+/// What is known of ready rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The last look found none.
+    Idle,
+    /// This priority has some.
+    Ready(Priority),
+    /// The last claim took all that this priority had.
+    Exhausted(Priority),
+}
+
+/// How the next claim begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Walk from the start.
+    Walk,
+    /// See first whether a more urgent priority than this one has rows.
+    Urgent(Priority),
+    /// See what is ready from here on.
+    Next(Place),
+    /// Claim here.
+    Claim(Place),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +92,9 @@ impl Cursor {
         Self {
             marks: Marks::START,
             floors: HashMap::new(),
-            idle: true,
+            state: State::Idle,
             walked: None,
+            looked_up: None,
             suspect_waits: false,
             largest: FIRST_CLAIM,
             body: 0,
@@ -93,11 +123,32 @@ impl Cursor {
         }
     }
 
-    pub(super) fn may_walk(&self, now: Instant) -> bool {
+    /// How the next claim begins.
+    pub(super) fn look(&self, now: Instant) -> Look {
+        if self.may_walk(now) {
+            return Look::Walk;
+        }
+        match self.state {
+            State::Ready(priority) if self.may_look_up(priority, now) => Look::Urgent(priority),
+            State::Ready(priority) => Look::Claim(self.marks.place(priority)),
+            State::Exhausted(priority) => Look::Next(self.marks.place(priority)),
+            // Messages come in at the end of the priority that is in use.
+            State::Idle => Look::Next(self.marks.last()),
+        }
+    }
+
+    fn may_walk(&self, now: Instant) -> bool {
         let Some(walked) = self.walked else { return true };
-        let spacing = if self.idle { Duration::ZERO } else { WALK_SPACING };
+        let spacing = if self.state == State::Idle { Duration::ZERO } else { WALK_SPACING };
         let wait = (walked.took * WALK_SHARE).max(spacing).min(WALK_CAP);
         now.duration_since(walked.at) >= wait
+    }
+
+    fn may_look_up(&self, priority: Priority, now: Instant) -> bool {
+        let took = self.looked_up.map_or(Duration::ZERO, |looked| looked.took);
+        let last = self.looked_up.into_iter().chain(self.walked).map(|look| look.at).max();
+        let wait = (took * WALK_SHARE).max(WALK_SPACING).min(URGENT_CAP);
+        priority > Priority::FIRST && last.is_none_or(|last| now.duration_since(last) >= wait)
     }
 
     /// Takes note of what a walk cost, whether it brought anything or not.
@@ -105,23 +156,44 @@ impl Cursor {
         self.walked = Some(Walked { at, took });
     }
 
-    /// Takes note of what a walk found; whether a row is ready.
-    pub(super) fn walked(&mut self, walk: &Walk) -> bool {
-        self.suspect_waits = walk.suspect;
-        for (priority, row) in &walk.ready {
-            self.marks.lower(*priority, *row);
-        }
-        self.idle = walk.ready.is_empty();
-        !self.idle
+    /// Takes note of what it cost to look for urgent rows.
+    pub(super) fn look_up_cost(&mut self, at: Instant, took: Duration) {
+        self.looked_up = Some(Walked { at, took });
     }
 
-    /// Takes note of a claim of at most `limit` rows: everything up to its last row is claimed or
-    /// somebody else's.
-    pub(super) fn claimed(&mut self, deliveries: &[Delivery], limit: u32) {
-        self.idle = deliveries.is_empty();
+    /// Takes note of what a walk found.
+    pub(super) fn walked(&mut self, walk: &Walk) {
+        self.suspect_waits = walk.suspect;
+        self.found(walk.first);
+    }
+
+    /// Takes note of the first ready row that a look has found.
+    pub(super) fn found(&mut self, first: Option<Place>) {
+        self.state = match first {
+            None => State::Idle,
+            Some(place) => {
+                self.marks.set(place);
+                State::Ready(place.priority)
+            }
+        };
+    }
+
+    /// Where to claim, if anything is ready.
+    pub(super) fn place(&self) -> Option<Place> {
+        match self.state {
+            State::Ready(priority) => Some(self.marks.place(priority)),
+            State::Idle | State::Exhausted(_) => None,
+        }
+    }
+
+    /// Takes note of a claim of at most `limit` rows of `priority`: everything up to its last row is
+    /// claimed or somebody else's.
+    pub(super) fn claimed(&mut self, priority: Priority, deliveries: &[Delivery], limit: u32) {
+        let full = deliveries.len() >= limit as usize;
+        self.state = if full { State::Ready(priority) } else { State::Exhausted(priority) };
         let Some(last) = deliveries.last() else { return };
-        self.marks.raise(last.priority, RowId(last.row.0 + 1));
-        if deliveries.len() >= limit as usize {
+        self.marks.raise(priority, RowId(last.row.0 + 1));
+        if full {
             self.largest = self.largest.max(limit.saturating_mul(2)).min(LARGEST_CLAIM);
         }
         let bytes: usize = deliveries.iter().map(|delivery| delivery.body.len()).sum();
@@ -168,11 +240,30 @@ mod tests {
         assert!(cursor.may_walk(start));
         cursor.walk_cost(start, Duration::from_millis(1));
         cursor.walked(&Walk::default());
+        assert_eq!(cursor.look(start), Look::Next(Marks::START.place(Priority::default())));
         assert!(!cursor.may_walk(start + Duration::from_millis(19)));
         assert!(cursor.may_walk(start + Duration::from_millis(20)));
         cursor.walk_cost(start, Duration::from_secs(9));
         assert!(!cursor.may_walk(start + Duration::from_secs(29)));
         assert!(cursor.may_walk(start + WALK_CAP));
+    }
+
+    #[test]
+    fn urgent_rows_are_looked_for_while_others_are_claimed_and_never_beyond_the_cap() {
+        let mut cursor = Cursor::new();
+        let start = Instant::now();
+        let place = Place { priority: Priority::default(), from: RowId(7) };
+        cursor.walk_cost(start, Duration::from_secs(1));
+        cursor.found(Some(place));
+        let soon = start + Duration::from_millis(99);
+        assert_eq!(cursor.look(soon), Look::Claim(place));
+        let later = start + WALK_SPACING;
+        assert_eq!(cursor.look(later), Look::Urgent(place.priority));
+        cursor.look_up_cost(later, Duration::from_secs(9));
+        assert!(matches!(cursor.look(later + Duration::from_millis(999)), Look::Claim(_)));
+        assert!(matches!(cursor.look(later + URGENT_CAP), Look::Urgent(_)));
+        cursor.found(Some(Place { priority: Priority::FIRST, from: RowId(9) }));
+        assert!(matches!(cursor.look(later + URGENT_CAP), Look::Claim(_)), "nothing comes before");
     }
 
     #[test]

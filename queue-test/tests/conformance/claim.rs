@@ -282,7 +282,13 @@ async fn a_claim_that_is_rolled_back_has_claimed_nothing() {
     let fence = Fence { worker: worker.id(), claim_no: ClaimNo(1000) };
     let topic = scene.topic.id;
     scene.sql("BEGIN").await;
-    let got = store::claim::lock_ready(&mut scene.conn, topic, &Marks::START, 2, fence.claim_no);
+    let got = store::claim::lock_ready(
+        &mut scene.conn,
+        topic,
+        Marks::START.place(Priority::default()),
+        2,
+        fence.claim_no,
+    );
     let got = got.await.unwrap();
     assert_eq!(got[0].delivery_no, DeliveryNo(1));
     let rows = got.iter().map(|d| d.row).collect();
@@ -306,8 +312,14 @@ async fn a_claim_does_not_wait_for_the_claim_of_the_rows_after_it() {
     a.batch_execute("BEGIN").await.unwrap();
     b.batch_execute("BEGIN").await.unwrap();
     let (no_a, no_b) = (ClaimNo(1), ClaimNo(1));
-    let got_a = store::claim::lock_ready(&mut a, topic, &Marks::START, 3, no_a).await.unwrap();
-    let got_b = store::claim::lock_ready(&mut b, topic, &Marks::START, 3, no_b).await.unwrap();
+    let got_a =
+        store::claim::lock_ready(&mut a, topic, Marks::START.place(Priority::default()), 3, no_a)
+            .await
+            .unwrap();
+    let got_b =
+        store::claim::lock_ready(&mut b, topic, Marks::START.place(Priority::default()), 3, no_b)
+            .await
+            .unwrap();
     assert_eq!((bodies(&got_a), bodies(&got_b)), (numbers(0..3), numbers(3..6)));
     for (conn, worker, got) in [(&mut b, 2, &got_b), (&mut a, 1, &got_a)] {
         let fence = Fence { worker: queue_core::message::WorkerId(worker), claim_no: ClaimNo(1) };

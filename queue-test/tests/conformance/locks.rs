@@ -126,8 +126,9 @@ async fn claims_lock_their_own_rows_and_wait_for_no_other() {
                 other.batch_execute(&lock).await.unwrap();
             }
             own_conn.batch_execute("BEGIN").await.unwrap();
-            let (topic, marks) = (scene.topic.id, claim::Marks::START);
-            let got = claim::lock_ready(&mut own_conn, topic, &marks, 100, ClaimNo(1)).await;
+            let topic = scene.topic.id;
+            let start = claim::Marks::START.place(Priority::default());
+            let got = claim::lock_ready(&mut own_conn, topic, start, 100, ClaimNo(1)).await;
             let got = got.unwrap();
             assert_eq!(bodies(&got), numbers(own.clone()), "{name} of {n}");
             let rows: RowSet = got.iter().map(|d| d.row).collect();

@@ -158,8 +158,12 @@ async fn perform(
         Step::Rollback => format!("{:?}", conn.batch("ROLLBACK").await.is_ok()),
         Step::Enqueue(..) => shown(enqueue::insert(conn, TOPIC, messages).await),
         Step::Claim(limit) => {
-            let marks = Marks::START;
-            let found = match claim::lock_ready(conn, TOPIC, &marks, *limit, own.claim_no).await {
+            let start = Marks::START.place(Priority::FIRST);
+            let place = match claim::next_ready(conn, TOPIC, start).await {
+                Ok(place) => place.unwrap_or(start),
+                Err(error) => return shown::<()>(Err(error)),
+            };
+            let found = match claim::lock_ready(conn, TOPIC, place, *limit, own.claim_no).await {
                 Ok(found) => found,
                 Err(error) => return shown::<()>(Err(error)),
             };
@@ -211,9 +215,12 @@ async fn perform(
             }
             Err(error) => shown::<()>(Err(error)),
         },
-        Step::Walk => shown(claim::walk(conn, TOPIC).await.map(|walk| {
-            (walk.ready.iter().map(|(priority, _)| *priority).collect::<Vec<_>>(), walk.suspect)
-        })),
+        Step::Walk => {
+            let walk = claim::walk(conn, TOPIC).await;
+            let urgent = claim::urgent(conn, TOPIC, Priority::LAST).await;
+            let walk = walk.map(|walk| (walk.first.map(|place| place.priority), walk.suspect));
+            format!("{} {}", shown(walk), shown(urgent))
+        }
         Step::Publish(row) => {
             shown(floor::publish(conn, TOPIC, Priority::default(), RowId(*row)).await)
         }

@@ -300,7 +300,13 @@ pub(crate) async fn strand_claim(scene: &mut Scene, fence: Fence, n: u32) {
     let mut conn = scene.db.connect().await;
     let topic = scene.topic.id;
     conn.batch_execute("BEGIN").await.unwrap();
-    let got = claim::lock_ready(&mut conn, topic, &claim::Marks::START, n, fence.claim_no);
+    let got = claim::lock_ready(
+        &mut conn,
+        topic,
+        claim::Marks::START.place(Priority::default()),
+        n,
+        fence.claim_no,
+    );
     let rows: RowSet = got.await.unwrap().iter().map(|d| d.row).collect();
     let priority = Priority::default();
     let owned = claim::own(&mut conn, fence, topic, priority, &rows).await.unwrap();

@@ -101,16 +101,17 @@ async fn s3_a_claim_locks_about_as_many_rows_as_it_claims() {
     let mut claimer = scene.db.connect().await;
     let id = u64::try_from(number(&mut claimer, "SELECT CONNECTION_ID()").await).unwrap();
     let fence = Fence { worker: WorkerId(9), claim_no: ClaimNo(1) };
+    let start = Marks::START.place(Priority::default());
     for strategy in ["skip locked", "update then select"] {
         claimer.batch_execute("BEGIN").await.unwrap();
         if strategy == "skip locked" {
             // From the start, past all the claimed ones.
-            let got = claim::lock_ready(&mut claimer, topic, &Marks::START, 10, ClaimNo(1)).await;
+            let got = claim::lock_ready(&mut claimer, topic, start, 10, ClaimNo(1)).await;
             assert_eq!(bodies(&got.unwrap()), numbers(10_000..10_010));
         } else {
             let walk = claim::walk(&mut claimer, topic).await.unwrap();
-            let (priority, from) = walk.ready[0];
-            let owned = claim::own_ready(&mut claimer, fence, topic, priority, from, 10).await;
+            let place = walk.first.unwrap();
+            let owned = claim::own_ready(&mut claimer, fence, topic, place, 10).await;
             assert_eq!(owned.unwrap(), 10);
         }
         let open = scene.transactions().await;

@@ -6,6 +6,15 @@ use crate::message::{Priority, RowId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks([RowId; 10]);
 
+/// Where in a topic claims begin: a priority and the lowest id that may be ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The priority.
+    pub priority: Priority,
+    /// No ready row of it is known below this.
+    pub from: RowId,
+}
+
 impl Marks {
     /// Nothing known: every row may be ready.
     pub const START: Self = Self([RowId(0); 10]);
@@ -24,9 +33,26 @@ impl Marks {
         }
     }
 
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
-        Priority::all()
-            .zip(self.0)
-            .flat_map(|(priority, mark)| [u64::from(priority.stored()), mark.0])
+    /// The first ready row of a priority is here.
+    pub fn set(&mut self, place: Place) {
+        if let Some(mark) = self.0.get_mut(usize::from(place.priority.level())) {
+            *mark = place.from;
+        }
+    }
+
+    /// Where claims of `priority` begin.
+    #[must_use]
+    pub fn place(&self, priority: Priority) -> Place {
+        let from = self.0.get(usize::from(priority.level())).copied().unwrap_or(RowId(0));
+        Place { priority, from }
+    }
+
+    /// Where claims of the last priority begin that has ever had a row; of the default one, if
+    /// none has.
+    #[must_use]
+    pub fn last(&self) -> Place {
+        let raised = |priority: &Priority| self.place(*priority).from > RowId(0);
+        let last = Priority::all().filter(raised).last();
+        self.place(last.unwrap_or_default())
     }
 }

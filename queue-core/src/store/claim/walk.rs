@@ -1,6 +1,7 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, TinyInt, Unsigned};
 
+use super::Place;
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
@@ -8,43 +9,105 @@ use crate::store::{Statement, load};
 use crate::topic::TopicId;
 
 /// What a walk from the start of a topic finds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// The lowest ready row of each priority that has one, first priority first.
-    pub ready: Vec<(Priority, RowId)>,
+    /// The first ready row in order of priority and id.
+    pub first: Option<Place>,
     /// Whether a suspect waits to be claimed alone.
     pub suspect: bool,
 }
 
-/// PRIMARY, forced, eleven dives: the lowest ready row of every priority, by plain reads that lock
-/// nothing. Finds rows that committed late, below the marks (history H24).
+#[derive(QueryableByName)]
+struct Found {
+    #[diesel(sql_type = Unsigned<TinyInt>)]
+    priority: u8,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    id: u64,
+}
+
+impl From<Found> for Place {
+    fn from(row: Found) -> Self {
+        Self { priority: Priority::from_stored(row.priority), from: RowId(row.id) }
+    }
+}
+
+/// PRIMARY, forced, two dives: the first ready row of the topic, by plain reads that lock nothing.
+/// Finds rows that committed late, below the marks (history H24).
+///
+/// It reads over every dead entry and every claimed row before that one, once. The dive for
+/// suspects goes backwards, because a range that is empty is read on to the next row there is:
+/// forwards that is the head of the next topic, where dead entries lie; backwards it is the tail of
+/// this one, where rows were just added.
 ///
 /// # Errors
 /// A database failure.
 pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
-    const DIVE: &str = "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND priority = ? AND worker_id = 0 ORDER BY topic_id, priority, id LIMIT 1)";
-    let mut sql = format!("{DIVE} UNION ALL ").repeat(Priority::all().count());
-    sql.push_str(&DIVE.replace("priority = ?", "priority >= ?"));
-    let mut statement = Statement::new(sql);
-    for priority in Priority::all().chain([Priority::FIRST.suspect()]) {
-        statement = statement.number(topic.0).number(priority.stored());
-    }
+    let statement = Statement::new(
+        "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority <= ? AND worker_id = 0 \
+         ORDER BY topic_id, priority, id LIMIT 1) \
+         UNION ALL (SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority >= ? AND worker_id = 0 \
+         ORDER BY topic_id DESC, priority DESC, id DESC LIMIT 1)",
+    )
+    .number(topic.0)
+    .number(Priority::LAST.stored())
+    .number(topic.0)
+    .number(Priority::FIRST.suspect().stored());
     let rows: Vec<Found> = load(conn, "walk the topic", statement).await?;
     let mut walk = Walk::default();
-    for row in rows {
-        match Priority::from_stored(row.priority) {
-            priority if priority.is_suspect() => walk.suspect = true,
-            priority => walk.ready.push((priority, RowId(row.id))),
+    for place in rows.into_iter().map(Place::from) {
+        if place.priority.is_suspect() {
+            walk.suspect = true;
+        } else {
+            walk.first = Some(place);
         }
     }
-    walk.ready.sort_unstable();
     Ok(walk)
+}
+
+/// PRIMARY, forced, plain: the first ready row at `place` or after it, of this priority or a later
+/// one.
+///
+/// # Errors
+/// A database failure.
+pub async fn next_ready(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    place: Place,
+) -> Result<Option<Place>> {
+    let statement = Statement::new(
+        "SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND worker_id = 0 \
+         AND ((priority = ? AND id >= ?) OR (priority > ? AND priority <= ?)) \
+         ORDER BY topic_id, priority, id LIMIT 1",
+    )
+    .number(topic.0)
+    .number(place.priority.stored())
+    .number(place.from.0)
+    .number(place.priority.stored())
+    .number(Priority::LAST.stored());
+    let rows: Vec<Found> = load(conn, "look for ready rows", statement).await?;
+    Ok(rows.into_iter().next().map(Place::from))
+}
+
+/// PRIMARY, forced, plain, one dive backwards (as in [`walk`]): the last priority before `priority`
+/// that has a row, ready or not.
+///
+/// # Errors
+/// A database failure.
+pub async fn urgent(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    priority: Priority,
+) -> Result<Option<Priority>> {
+    let statement = Statement::new(
+        "SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority < ? \
+         ORDER BY topic_id DESC, priority DESC, id DESC LIMIT 1",
+    )
+    .number(topic.0)
+    .number(priority.stored());
+    let rows: Vec<Found> = load(conn, "look for urgent rows", statement).await?;
+    Ok(rows.first().map(|row| Priority::from_stored(row.priority)))
 }

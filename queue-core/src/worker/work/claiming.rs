@@ -3,14 +3,14 @@
 use tokio::time::Instant;
 
 use super::Work;
-use crate::connection::Connection;
+use crate::connection::{Connection, Link};
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, Delivery};
-use crate::store::claim::{self, Fence, Marks};
+use crate::store::claim::{self, Fence, Place};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
 use crate::topic::TopicId;
-use crate::worker::cursor::{Claimed, Cursor};
+use crate::worker::cursor::{Claimed, Cursor, Look};
 use crate::worker::{ClaimStrategy, Phase};
 
 impl Work {
@@ -18,20 +18,19 @@ impl Work {
         if !self.may_claim(topic)? || limit == 0 {
             return Ok(Claimed::default());
         }
-        if self.cursor(topic).may_walk(Instant::now()) && !self.walk(topic).await? {
+        let Some(place) = self.look(topic).await? else {
             let suspect_waits = self.cursor(topic).suspect_waits;
             return Ok(Claimed { deliveries: Vec::new(), suspect_waits });
-        }
+        };
         let fence = self.next_fence();
         let strategy = self.options.strategy;
-        let cursor = self.cursor(topic);
-        let (marks, limit) = (cursor.marks.clone(), cursor.sized(limit));
+        let limit = self.cursor(topic).sized(limit);
         let session = self.session().await?;
         let claimed = session
             .transaction("claim", async |conn| match strategy {
-                ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, &marks, limit).await,
+                ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await,
                 ClaimStrategy::UpdateThenSelect => {
-                    update_then_select(conn, fence, topic, limit).await
+                    update_then_select(conn, fence, topic, place, limit).await
                 }
             })
             .await;
@@ -41,7 +40,7 @@ impl Work {
         let deliveries = claimed?;
         self.held.add(fence.claim_no, &deliveries);
         let cursor = self.cursor(topic);
-        cursor.claimed(&deliveries, limit);
+        cursor.claimed(place.priority, &deliveries, limit);
         Ok(Claimed { suspect_waits: cursor.suspect_waits, deliveries })
     }
 
@@ -85,16 +84,41 @@ impl Work {
         Fence { worker: self.id, claim_no: ClaimNo(self.last_claim) }
     }
 
-    /// Looks from the start of the topic; whether anything is ready.
-    async fn walk(&mut self, topic: TopicId) -> Result<bool> {
-        let session = self.session().await?;
+    /// Finds out where to claim; `None` if nothing is ready.
+    async fn look(&mut self, topic: TopicId) -> Result<Option<Place>> {
         let at = Instant::now();
-        let walk = session.call("walk", async |conn| claim::walk(conn, topic).await).await;
-        let took = at.elapsed();
-        let cursor = self.cursor(topic);
-        // A walk that failed has cost its time too: claims go on from the marks meanwhile.
-        cursor.walk_cost(at, took);
-        Ok(cursor.walked(&walk?))
+        match self.cursor(topic).look(at) {
+            Look::Claim(place) => return Ok(Some(place)),
+            Look::Walk => {
+                let session = self.session().await?;
+                let walk = session.call("walk", async |conn| claim::walk(conn, topic).await).await;
+                let cursor = self.cursor(topic);
+                // A walk that failed has cost its time too: claims go on from the marks meanwhile.
+                cursor.walk_cost(at, at.elapsed());
+                cursor.walked(&walk?);
+            }
+            Look::Next(place) => {
+                let session = self.session().await?;
+                let next = async |conn: &mut Link| claim::next_ready(conn, topic, place).await;
+                let found = session.call("look for ready rows", next).await?;
+                self.cursor(topic).found(found);
+            }
+            Look::Urgent(priority) => {
+                let session = self.session().await?;
+                let look =
+                    async |conn: &mut Link| match claim::urgent(conn, topic, priority).await? {
+                        Some(_) => Ok(claim::walk(conn, topic).await?.first),
+                        None => Ok(None),
+                    };
+                let found = session.call("look for urgent rows", look).await;
+                let cursor = self.cursor(topic);
+                cursor.look_up_cost(at, at.elapsed());
+                if let Some(first) = found? {
+                    cursor.found(Some(first));
+                }
+            }
+        }
+        Ok(self.cursor(topic).place())
     }
 }
 
@@ -102,10 +126,10 @@ async fn skip_locked(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
-    marks: &Marks,
+    place: Place,
     limit: u32,
 ) -> Result<Vec<Delivery>> {
-    let rows = claim::lock_ready(conn, topic, marks, limit, fence.claim_no).await?;
+    let rows = claim::lock_ready(conn, topic, place, limit, fence.claim_no).await?;
     make_own(conn, fence, rows).await
 }
 
@@ -125,19 +149,18 @@ async fn make_own(
     Ok(deliveries)
 }
 
-/// The seeds' way: the first priority that has a ready row, UPDATE … LIMIT, then SELECT by fence.
+/// The seeds' way: UPDATE … LIMIT, then SELECT by fence.
 async fn update_then_select(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
+    place: Place,
     limit: u32,
 ) -> Result<Vec<Delivery>> {
-    let walk = claim::walk(conn, topic).await?;
-    let Some(&(priority, from)) = walk.ready.first() else { return Ok(Vec::new()) };
-    let owned = claim::own_ready(conn, fence, topic, priority, from, limit).await?;
-    let deliveries = claim::owned(conn, fence, topic, priority, from, limit).await?;
+    let owned = claim::own_ready(conn, fence, topic, place, limit).await?;
+    let deliveries = claim::owned(conn, fence, topic, place, limit).await?;
     equal("claim", owned, deliveries.len())?;
     let rows: RowSet = deliveries.iter().map(|delivery| delivery.row).collect();
-    claim::record(conn, fence, topic, priority, &rows).await?;
+    claim::record(conn, fence, topic, place.priority, &rows).await?;
     Ok(deliveries)
 }
