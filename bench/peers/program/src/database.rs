@@ -1,0 +1,88 @@
+use std::str::FromStr as _;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlSslMode};
+use sqlx::{ConnectOptions as _, MySqlConnection, MySqlPool, Row as _};
+
+/// How long the end of a statement is waited for: a server slow to obey a `KILL` must not hold the
+/// program.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at the process list.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The database of a run.
+#[derive(Debug, Clone)]
+pub struct Database {
+    options: MySqlConnectOptions,
+}
+
+impl Database {
+    pub(crate) fn new(url: &str) -> anyhow::Result<Self> {
+        let options = MySqlConnectOptions::from_str(url)
+            .context("--url is no URL like mysql://user:password@host:port/database")?;
+        anyhow::ensure!(options.get_database().is_some(), "--url names no database");
+        // As the queue beside it: by itself sqlx would take TLS from a server that has it.
+        Ok(Self { options: options.ssl_mode(MySqlSslMode::Disabled) })
+    }
+
+    /// The URL, for a peer that wants to connect by itself.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.options.to_url_lossy().to_string()
+    }
+
+    /// A pool with that many open connections. They are not tested at each use, which would cost
+    /// a round trip.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached.
+    pub async fn pool(&self, connections: u32) -> anyhow::Result<MySqlPool> {
+        MySqlPoolOptions::new()
+            .min_connections(connections)
+            .max_connections(connections)
+            .test_before_acquire(false)
+            .connect_with(self.options.clone())
+            .await
+            .context("Cannot connect to the server of --url")
+    }
+
+    /// Ends what is left of statements that begin with `beginning`, and comes back when the server
+    /// has rolled them back, or after [`ENDING`].
+    pub(crate) async fn end_statements(&self, beginning: &str) -> anyhow::Result<()> {
+        let mut connection = self.options.connect().await?;
+        let start = Instant::now();
+        loop {
+            let sessions = self.sessions_with(beginning, &mut connection).await?;
+            if sessions.is_empty() || start.elapsed() > ENDING {
+                return Ok(());
+            }
+            for id in sessions {
+                // It may have ended just now.
+                drop(sqlx::raw_sql(&format!("KILL {id}")).execute(&mut connection).await);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The sessions of this database whose running statement begins with `beginning`.
+    async fn sessions_with(
+        &self,
+        beginning: &str,
+        connection: &mut MySqlConnection,
+    ) -> anyhow::Result<Vec<u64>> {
+        let rows = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(connection).await?;
+        let mut sessions = Vec::new();
+        for row in rows {
+            let database: Option<String> = row.try_get_unchecked("db")?;
+            let statement: Option<String> = row.try_get_unchecked("Info")?;
+            let is_ours = database.as_deref() == self.options.get_database();
+            if is_ours && statement.is_some_and(|text| text.trim_start().starts_with(beginning)) {
+                sessions.push(row.try_get_unchecked("Id")?);
+            }
+        }
+        Ok(sessions)
+    }
+}

@@ -1,0 +1,143 @@
+use std::future::Future;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::arguments::Arguments;
+use crate::report::Report;
+use crate::{Case, Database, Messages, Peer, Tally};
+
+/// How long the peer's tasks have to be dropped in the end.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// Runs the program of a peer: reads the arguments, measures, prints the report. On failure one
+/// sentence goes to standard error, and the exit code is 1.
+#[must_use]
+pub fn run<P: Peer>() -> ExitCode {
+    let command = Arguments::command().name(P::NAME).version(P::VERSION);
+    let arguments = Arguments::from_arg_matches(&command.get_matches());
+    let arguments = arguments.unwrap_or_else(|error| error.exit());
+    match measure::<P>(&arguments).and_then(|report| report.print()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error may be closed; then there is nobody left to tell.
+            drop(writeln!(std::io::stderr(), "peer-{}: {error:#}", P::NAME));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure<P: Peer>(arguments: &Arguments) -> anyhow::Result<Report> {
+    let database = Database::new(&arguments.url)?;
+    let case = &arguments.case;
+    let runtime = Runtime::new().context("Cannot start threads")?;
+    let result = runtime.block_on(async {
+        let peer = P::open(database.clone(), case).await?;
+        match *case {
+            Case::Enqueue { messages, body, producers } => {
+                let messages = Messages::new(messages, body)?;
+                let time = enqueue(&peer, messages, producers).await?;
+                Ok(Report::new::<P>(case, time))
+            }
+            Case::Fill { messages, body } => {
+                let time = fill(&peer, Messages::new(messages, body)?).await?;
+                Ok(Report::new::<P>(case, time))
+            }
+            Case::Drain { messages, consumers, seconds } => {
+                let tally = Arc::new(Tally::new(messages));
+                drain(&peer, consumers, seconds, &tally).await?;
+                Ok(Report::of_drain::<P>(case, tally.drained()))
+            }
+        }
+    });
+    // The peer's workers have no end of their own: they go with the threads they run on.
+    runtime.shutdown_timeout(LEAVE);
+    if matches!(case, Case::Drain { .. }) {
+        Runtime::new()?.block_on(database.end_statements(P::CLAIM))?;
+    }
+    result
+}
+
+async fn enqueue<P: Peer>(
+    peer: &P,
+    messages: Messages,
+    producers: u32,
+) -> anyhow::Result<Duration> {
+    at_once(
+        messages.shares(producers),
+        peer,
+        |peer, share| async move { peer.enqueue(share).await },
+    )
+    .await
+}
+
+async fn fill<P: Peer>(peer: &P, messages: Messages) -> anyhow::Result<Duration> {
+    at_once(messages.shares(Case::FILLERS), peer, |peer, share| async move {
+        for batch in share.statements() {
+            peer.insert(batch).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Does `work` with all shares at once, and says how long all of it took.
+async fn at_once<P: Peer, F>(
+    shares: Vec<Messages>,
+    peer: &P,
+    work: impl Fn(P, Messages) -> F,
+) -> anyhow::Result<Duration>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let start = Instant::now();
+    let mut running = JoinSet::new();
+    for share in shares {
+        running.spawn(work(peer.clone(), share));
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(start.elapsed())
+}
+
+/// Runs the consumers until `tally` has counted enough or the time is over. Consumers that end by
+/// themselves are the peer's failure, and only counted; when all have, nothing more will come.
+async fn drain<P: Peer>(
+    peer: &P,
+    consumers: u32,
+    limit: Duration,
+    tally: &Arc<Tally>,
+) -> anyhow::Result<()> {
+    let mut running = JoinSet::new();
+    for _ in 0..consumers {
+        let (peer, tally) = (peer.clone(), Arc::clone(tally));
+        running.spawn(async move { peer.consume(tally).await });
+    }
+    let all_ended = async {
+        while let Some(ended) = running.join_next().await {
+            let reason = match ended {
+                Ok(Ok(())) => anyhow::anyhow!("a consumer ended without an error"),
+                Ok(Err(error)) => error,
+                Err(error) => error.into(),
+            };
+            tally.ended(&reason);
+        }
+    };
+    tokio::select! {
+        () = tally.reached() => {}
+        () = tokio::time::sleep(limit) => {}
+        () = all_ended => {
+            let drained = tally.drained();
+            let reason = drained.ended.first().map_or("", String::as_str);
+            anyhow::ensure!(drained.handled > 0, "All consumers ended at once: {reason}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+
+/// A run of messages with numbers that follow each other and bodies of one size.
+#[derive(Debug, Clone)]
+pub struct Messages {
+    first: u64,
+    count: u64,
+    body: usize,
+}
+
+impl Messages {
+    /// Rows in one statement of a fill. More are no faster than 1000 on either server.
+    pub const BATCH: u64 = 1000;
+
+    /// Bytes of bodies in one statement of a fill, well below the 16 MiB a server takes.
+    const BATCH_BYTES: usize = 4 << 20;
+
+    /// Numbers begin at the time in nanoseconds, so that messages of two programs that ran after
+    /// each other never share one.
+    pub(crate) fn new(count: u64, body: usize) -> anyhow::Result<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+        let first = u64::try_from(now).context("The clock of this machine is wrong")?;
+        Ok(Self { first, count, body })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their numbers, each its own.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + Send + use<> {
+        self.first..self.first + self.count
+    }
+
+    /// The body of each.
+    #[must_use]
+    pub fn body(&self) -> String {
+        "x".repeat(self.body)
+    }
+
+    /// As many shares as there are producers, as equal as can be.
+    pub(crate) fn shares(&self, producers: u32) -> Vec<Self> {
+        let producers = u64::from(producers);
+        let start = |index| self.count * index / producers;
+        (0..producers).map(|index| self.part(start(index), start(index + 1))).collect()
+    }
+
+    /// Batches of at most `rows` messages, in order.
+    pub fn batches(&self, rows: u64) -> impl Iterator<Item = Self> + Send + use<> {
+        let (all, rows) = (self.clone(), rows.max(1));
+        let starts = (0..self.count.div_ceil(rows)).map(move |index| index * rows);
+        starts.map(move |start| all.part(start, all.count.min(start + rows)))
+    }
+
+    /// Batches that fit one statement of a fill.
+    pub(crate) fn statements(&self) -> impl Iterator<Item = Self> + Send + use<> {
+        let fitting = Self::BATCH_BYTES / self.body.max(1);
+        self.batches(Self::BATCH.min(u64::try_from(fitting).unwrap_or(Self::BATCH)))
+    }
+
+    fn part(&self, start: u64, end: u64) -> Self {
+        Self { first: self.first + start, count: end - start, body: self.body }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_batches_hold_every_number_once_and_in_order() {
+        let messages = Messages { first: 7, count: 2_503, body: 200 };
+        let all: Vec<_> = messages.numbers().collect();
+        let shares = messages.shares(4);
+        assert_eq!(shares.len(), 4);
+        let shared: Vec<_> = shares.iter().flat_map(Messages::numbers).collect();
+        assert_eq!(shared, all);
+        let batches: Vec<_> = messages.statements().collect();
+        assert_eq!(batches.iter().map(Messages::count).collect::<Vec<_>>(), [1000, 1000, 503]);
+        assert_eq!(batches.iter().flat_map(Messages::numbers).collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn a_statement_of_large_bodies_has_fewer_rows() {
+        let messages = Messages { first: 0, count: 1000, body: 64 << 10 };
+        assert_eq!(messages.statements().map(|batch| batch.count()).max(), Some(64));
+    }
+}

@@ -1,0 +1,96 @@
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// Counts the messages that handlers started with.
+#[derive(Debug)]
+pub struct Tally {
+    wanted: u64,
+    reached: Notify,
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    numbers: HashSet<u64>,
+    duplicates: u64,
+    first_and_last: Option<(Instant, Instant)>,
+    ended: Vec<String>,
+}
+
+/// What a drain came to.
+#[derive(Debug)]
+pub(crate) struct Drained {
+    /// Different messages.
+    pub(crate) handled: u64,
+    /// Starts of a handler beyond the first for the same message.
+    pub(crate) duplicates: u64,
+    /// From the first start of a handler to the last for a new message.
+    pub(crate) time: Duration,
+    /// Why consumers ended by themselves, one sentence for each that did.
+    pub(crate) ended: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn new(wanted: u64) -> Self {
+        Self { wanted, reached: Notify::new(), counted: Mutex::default() }
+    }
+
+    /// A handler has started with this message.
+    pub fn started(&self, number: u64) {
+        let mut counted = self.counted();
+        if !counted.numbers.insert(number) {
+            counted.duplicates += 1;
+            return;
+        }
+        let now = Instant::now();
+        let (first, _) = counted.first_and_last.unwrap_or((now, now));
+        counted.first_and_last = Some((first, now));
+        if counted.numbers.len() as u64 == self.wanted {
+            self.reached.notify_one();
+        }
+    }
+
+    /// A consumer has ended by itself.
+    pub fn ended(&self, reason: &anyhow::Error) {
+        self.counted().ended.push(format!("{reason:#}"));
+    }
+
+    /// Comes back when the wanted number of messages was started with.
+    pub(crate) async fn reached(&self) {
+        self.reached.notified().await;
+    }
+
+    pub(crate) fn drained(&self) -> Drained {
+        let counted = self.counted();
+        Drained {
+            handled: counted.numbers.len() as u64,
+            duplicates: counted.duplicates,
+            time: counted.first_and_last.map_or(Duration::ZERO, |(first, last)| last - first),
+            ended: counted.ended.clone(),
+        }
+    }
+
+    /// A handler that panicked while it counted has left no half of a count.
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_counts_once_and_again_as_a_duplicate() {
+        let tally = Tally::new(2);
+        for number in [3, 3, 4, 3] {
+            tally.started(number);
+        }
+        tally.reached().await;
+        let drained = tally.drained();
+        assert_eq!((drained.handled, drained.duplicates), (2, 2));
+    }
+}
