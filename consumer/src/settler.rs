@@ -126,6 +126,7 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
     let settled = batch.iter().map(|finished| finished.settled.clone()).collect();
     match worker.settle(settled).await {
         Ok(outcomes) => {
+            count(&batch, &outcomes);
             for (finished, outcome) in batch.into_iter().zip(outcomes) {
                 finished.tell(listener, Ok(outcome));
                 report(worker, finished, outcome);
@@ -148,18 +149,33 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
     }
 }
 
+/// Counts what was settled, a batch at a time: most of it has the same topic and verb.
+fn count(batch: &[Finished], outcomes: &[SettleOutcome]) {
+    let mut counts: Vec<(&TopicName, &'static str, usize)> = Vec::new();
+    for (finished, outcome) in batch.iter().zip(outcomes) {
+        // What is deferred the worker sees through itself.
+        if *outcome == SettleOutcome::Fenced {
+            continue;
+        }
+        let (topic, verb) = (&finished.topic, finished.settled.settlement.verb());
+        match counts.iter_mut().find(|known| known.0 == topic && known.1 == verb) {
+            Some(known) => known.2 += 1,
+            None => counts.push((topic, verb, 1)),
+        }
+    }
+    for (topic, verb, n) in counts {
+        telemetry::settled(topic.as_str(), verb, n);
+    }
+}
+
 fn report(worker: &Worker, finished: Finished, outcome: SettleOutcome) {
     let topic = finished.topic.as_str();
-    let verb = finished.settled.settlement.verb();
     match outcome {
-        // What is deferred the worker sees through itself.
-        SettleOutcome::Settled | SettleOutcome::Deferred => telemetry::settled(topic, verb),
-        SettleOutcome::Unknown => {
-            telemetry::settled_unknown(topic);
-            telemetry::settled(topic, verb);
-        }
+        SettleOutcome::Settled | SettleOutcome::Deferred => {}
+        SettleOutcome::Unknown => telemetry::settled_unknown(topic),
         SettleOutcome::Fenced => {
             telemetry::fenced(topic);
+            let verb = finished.settled.settlement.verb();
             tracing::warn!(
                 worker.id = %worker.id(), message.id = %finished.msg_id, topic.name = topic, verb,
                 "Delivery is fenced: its claim was taken back."

@@ -8,8 +8,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use queue_core::handler::{Context, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
+use queue_core::telemetry::{self, TopicMeter};
 use queue_core::worker::{Claimed, Life, Phase, Settled};
-use queue_core::{Delivery, Result, Topic, telemetry};
+use queue_core::{Delivery, Result, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -57,7 +58,15 @@ enum Asked {
     Busy,
 }
 
+/// What every run needs, shared.
+struct Post {
+    crew: Crew,
+    registration: Registration,
+    meter: TopicMeter,
+}
+
 struct State {
+    post: Arc<Post>,
     waiting: VecDeque<Waiting>,
     runs: JoinSet<Duration>,
     poll: Poll,
@@ -71,7 +80,13 @@ impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
     pub(crate) async fn run(self) {
         let mut life = self.crew.worker.life();
+        let post = Post {
+            crew: self.crew.clone(),
+            registration: self.registration.clone(),
+            meter: TopicMeter::new(self.name()),
+        };
         let mut state = State {
+            post: Arc::new(post),
             waiting: VecDeque::new(),
             runs: JoinSet::new(),
             poll: Poll::new(),
@@ -82,7 +97,7 @@ impl TopicLoop {
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
         while !self.drain.is_cancelled() && !is_dead(&life) {
             self.start_runs(&mut state);
-            telemetry::in_flight(self.name(), state.runs.len(), state.held.get());
+            state.post.meter.in_flight(state.runs.len(), state.held.get());
             let room = self.room(&state);
             if asking.is_none() && room > 0 && state.poll.due() <= Instant::now() {
                 asking = Some(self.ask(room, &mut state));
@@ -196,19 +211,21 @@ impl TopicLoop {
         {
             let n = self.registration.run_size.min(state.waiting.len());
             let batch: Vec<Waiting> = state.waiting.drain(..n).collect();
-            state.runs.spawn(self.run_batch(batch));
+            state.runs.spawn(self.run_batch(Arc::clone(&state.post), batch));
         }
     }
 
     /// Runs the handler on a batch and hands each delivery to the settler; how long it took.
-    fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Duration> + use<> {
+    fn run_batch(
+        &self,
+        post: Arc<Post>,
+        batch: Vec<Waiting>,
+    ) -> impl Future<Output = Duration> + use<> {
         let topic = self.topic.borrow().clone();
-        let registration = self.registration.clone();
-        let crew = self.crew.clone();
         let token = CancellationToken::new();
-        let stop = crew.interruption.token();
+        let stop = post.crew.interruption.token();
         async move {
-            let limit = [registration.options.timeout, topic.settings.max_run_time];
+            let limit = [post.registration.options.timeout, topic.settings.max_run_time];
             let limit = limit.into_iter().flatten().min();
             let started = Instant::now();
             let contexts = batch
@@ -220,11 +237,12 @@ impl TopicLoop {
                     deadline: limit.map(|limit| started + limit),
                 })
                 .collect();
-            let outcomes = execute(registration.run, contexts, limit, token, stop).await;
+            let run = Arc::clone(&post.registration.run);
+            let outcomes = execute(run, contexts, limit, token, stop).await;
             let took = started.elapsed();
             for (waiting, outcome) in batch.into_iter().zip(outcomes) {
-                telemetry::ran(topic.name.as_str(), outcome.word(), took);
-                finish(&crew, &topic, waiting, outcome);
+                post.meter.ran(outcome.word(), took);
+                finish(&post.crew, &topic, waiting, outcome);
             }
             took
         }
@@ -248,7 +266,7 @@ impl TopicLoop {
             finish(&self.crew, &topic, waiting, RunOutcome::Interrupted);
         }
         while state.runs.join_next().await.is_some() {}
-        telemetry::in_flight(self.name(), 0, state.held.get());
+        state.post.meter.in_flight(0, state.held.get());
     }
 }
 

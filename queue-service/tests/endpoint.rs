@@ -31,7 +31,7 @@ async fn metrics_and_probes_are_served_until_shutdown_and_nothing_else() {
     let bound = serve(free, health.clone(), shutdown.clone()).await.expect("bound");
     let address = bound.expect("an address");
     telemetry::enqueued("mail", 3);
-    telemetry::ran("mail", "ok", Duration::from_millis(20));
+    telemetry::TopicMeter::new("mail").ran("ok", Duration::from_millis(20));
     let metrics = get(address, "/metrics").await;
     assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
     assert!(metrics.contains("queue_enqueued_total{topic=\"mail\"} 3"), "{metrics}");

@@ -11,6 +11,10 @@ pub use self::walk::{Walk, next_ready, urgent, walk};
 
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
+use diesel::deserialize::{self, FromSql};
+use diesel::mysql::Mysql;
+use diesel::mysql::sql_types::Datetime;
+use diesel::row::{Field, NamedRow, Row};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::row_set::RowSet;
@@ -32,31 +36,46 @@ pub struct Fence {
 const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, \
      ordering_key, biz_id, headers, body";
 
-/// A row as it is claimed.
-#[derive(QueryableByName)]
+/// A row as it is claimed: [`COLUMNS`], in that order.
 struct MessageRow {
-    #[diesel(sql_type = Unsigned<TinyInt>)]
     priority: u8,
-    #[diesel(sql_type = Unsigned<BigInt>)]
     id: u64,
-    #[diesel(sql_type = Binary)]
     msg_id: Vec<u8>,
-    #[diesel(sql_type = Unsigned<Integer>)]
     delivery_no: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
     failures: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
     crashes: u32,
-    #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
     enqueued_at: NaiveDateTime,
-    #[diesel(sql_type = Nullable<Binary>)]
     ordering_key: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
     biz_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
     headers: Option<Vec<u8>>,
-    #[diesel(sql_type = Binary)]
     body: Vec<u8>,
+}
+
+/// By place: looking each of eleven columns up by its name took a tenth of a consumer's time.
+impl QueryableByName<Mysql> for MessageRow {
+    fn build<'a>(row: &impl NamedRow<'a, Mysql>) -> deserialize::Result<Self> {
+        Ok(Self {
+            priority: column::<Unsigned<TinyInt>, _>(row, 0)?,
+            id: column::<Unsigned<BigInt>, _>(row, 1)?,
+            msg_id: column::<Binary, _>(row, 2)?,
+            delivery_no: column::<Unsigned<Integer>, _>(row, 3)?,
+            failures: column::<Unsigned<Integer>, _>(row, 4)?,
+            crashes: column::<Unsigned<Integer>, _>(row, 5)?,
+            enqueued_at: column::<Datetime, _>(row, 6)?,
+            ordering_key: column::<Nullable<Binary>, _>(row, 7)?,
+            biz_id: column::<Nullable<Binary>, _>(row, 8)?,
+            headers: column::<Nullable<Binary>, _>(row, 9)?,
+            body: column::<Binary, _>(row, 10)?,
+        })
+    }
+}
+
+fn column<'a, ST, T: FromSql<ST, Mysql>>(
+    row: &impl NamedRow<'a, Mysql>,
+    index: usize,
+) -> deserialize::Result<T> {
+    let field = Row::get(row, index).ok_or("a column is missing")?;
+    T::from_nullable_sql(field.value())
 }
 
 impl MessageRow {
