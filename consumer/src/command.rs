@@ -81,7 +81,8 @@ struct TopicArgs {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     logging::init(&arguments.service);
-    let mut options: ConsumerOptions = config::load(arguments.server.config.as_deref(), "consumer")?;
+    let mut options: ConsumerOptions =
+        config::load(arguments.server.config.as_deref(), "consumer")?;
     if let Some(doorbell) = arguments.doorbell {
         options.doorbell = doorbell;
     }

@@ -49,6 +49,8 @@ struct Ring {
     next: usize,
     /// It rang again within the spacing.
     again: bool,
+    /// A try found something.
+    found: bool,
 }
 
 impl Ring {
@@ -90,7 +92,7 @@ impl Poll {
     }
 
     fn begin_tries(&mut self, now: Instant) {
-        let ring = Ring { at: now, next: self.first_try, again: false };
+        let ring = Ring { at: now, next: self.first_try, again: false, found: false };
         self.ring = Some(ring);
         self.due = self.due.min(ring.due().unwrap_or(now));
     }
@@ -107,6 +109,7 @@ impl Poll {
         self.first_try = 0;
         if let Some(ring) = &mut self.ring {
             ring.next = ring.next.max(LAST_TRIES);
+            ring.found = true;
         }
         self.due = now;
     }
@@ -141,10 +144,10 @@ impl Poll {
         match ring.due() {
             Some(due) => self.due = self.due.min(due),
             None => {
-                self.ring = None;
-                if self.idle_since.is_some() {
+                if !ring.found {
                     self.first_try = LATE_TRY;
                 }
+                self.ring = None;
             }
         }
     }
@@ -220,7 +223,9 @@ mod tests {
         poll.rang(later);
         assert_eq!(poll.due(), later + ms(TRIES[LATE_TRY]));
         poll.found(later);
-        poll.empty(later + SPACING * 50, true);
+        for at in [0, 20, 60, 200] {
+            poll.empty(later + ms(at), true);
+        }
         poll.rang(later + SPACING * 50);
         assert_eq!(poll.due(), later + SPACING * 50, "the one that finds is first again");
     }

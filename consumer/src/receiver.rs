@@ -75,18 +75,7 @@ impl Receiver {
         let wakes = wake::listen(&url, &topic);
         let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
         let batch = batch.max(1);
-        Ok(Self {
-            url,
-            options,
-            topic: found,
-            batch,
-            crew,
-            wakes,
-            bell,
-            poll,
-            waiting,
-            sweeping,
-        })
+        Ok(Self { url, options, topic: found, batch, crew, wakes, bell, poll, waiting, sweeping })
     }
 
     /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
@@ -98,8 +87,7 @@ impl Receiver {
         loop {
             if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
                 self.waiting.clear();
-                (self.crew, self.sweeping) =
-                    register(&self.url, &self.options, &self.bell).await?;
+                (self.crew, self.sweeping) = register(&self.url, &self.options, &self.bell).await?;
             }
             if let Some(received) = self.waiting.pop_front() {
                 return Ok(received);
@@ -143,7 +131,9 @@ impl Receiver {
         }
         let now = Instant::now();
         match claimed {
-            Ok(claimed) if claimed.deliveries.is_empty() => self.poll.empty(now, self.bell.is_ringing()),
+            Ok(claimed) if claimed.deliveries.is_empty() => {
+                self.poll.empty(now, self.bell.is_ringing())
+            }
             Ok(claimed) => {
                 telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
                 self.poll.found(now);

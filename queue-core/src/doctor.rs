@@ -271,7 +271,9 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
 /// Tried, because only the trial shows every privilege.
 async fn doorbell(url: &ServerUrl) -> Check {
     let detail = match doorbell::trial(url).await {
-        Ok(()) => "can be had: the binary log can be followed (consumers: doorbell = auto)".to_owned(),
+        Ok(()) => {
+            "can be had: the binary log can be followed (consumers: doorbell = auto)".to_owned()
+        }
         Err(error) => format!("consumers poll, as by default. {error}"),
     };
     check("doorbell", true, Verdict::Ok, detail)

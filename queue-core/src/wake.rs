@@ -10,8 +10,7 @@ use crate::connection::ServerUrl;
 use crate::topic::TopicName;
 
 /// How often the consumers of each topic were woken.
-static TOPICS: LazyLock<Mutex<HashMap<String, watch::Sender<u64>>>> =
-    LazyLock::new(Mutex::default);
+static TOPICS: LazyLock<Mutex<HashMap<String, watch::Sender<u64>>>> = LazyLock::new(Mutex::default);
 
 /// What a consumer of a topic waits on beside its poll timer: every one has its own, so that each
 /// of several in a process is woken.

@@ -34,8 +34,7 @@ const COMPRESSED_QUERY: u8 = 165;
 const COMPRESSED_WRITES: [u8; 2] = [166, 169];
 const COMPRESSED: std::ops::RangeInclusive<u8> = 166..=171;
 
-const WRITES: [u8; 2] =
-    [EventType::WRITE_ROWS_EVENT as u8, EventType::WRITE_ROWS_EVENT_V1 as u8];
+const WRITES: [u8; 2] = [EventType::WRITE_ROWS_EVENT as u8, EventType::WRITE_ROWS_EVENT_V1 as u8];
 const UPDATES: [u8; 3] = [
     EventType::UPDATE_ROWS_EVENT as u8,
     EventType::UPDATE_ROWS_EVENT_V1 as u8,
@@ -95,21 +94,21 @@ fn rung(event: &Event, table: &TableMapEvent<'_>) -> Rung {
 /// A statement in the log's stead of rows (`binlog_format = MIXED`), or one that ends an XA
 /// transaction, whose rows came with its preparation.
 fn statement(data: &[u8], database: &str, compressed: bool) -> Heard {
-    if contains(data, b"XA COMMIT") {
-        return Heard::Messages(Rung::Everybody);
-    }
-    let ours = query_database(data).is_some_and(|name| same_name(name, database.as_bytes()));
-    if ours && (compressed || contains(data, b"queue_")) {
-        return Heard::Messages(Rung::Everybody);
-    }
-    Heard::Nothing
+    let Some((name, text)) = database_and_text(data) else { return Heard::Nothing };
+    let ours = same_name(name, database.as_bytes());
+    let rings = text.starts_with(b"XA COMMIT")
+        || ours && (compressed || contains(text, b"queue_message"))
+        || !ours && contains(text, b"queue_message") && contains(text, database.as_bytes());
+    if rings { Heard::Messages(Rung::Everybody) } else { Heard::Nothing }
 }
 
-/// Thread, time, length of the name, error, length of the variables; the variables; the name.
-fn query_database(data: &[u8]) -> Option<&[u8]> {
+/// Thread, time, length of the name, error, length of the variables; the variables; the name of
+/// the session's database, a zero, the text.
+fn database_and_text(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::from(*data.get(8)?);
     let variables = usize::from(u16::from_le_bytes([*data.get(11)?, *data.get(12)?]));
-    data.get(13 + variables..13 + variables + length)
+    let (name, text) = data.get(13 + variables..)?.split_at_checked(length)?;
+    Some((name, text.get(1..)?))
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
@@ -136,8 +135,11 @@ mod tests {
         let everybody = Heard::Messages(Rung::Everybody);
         assert_eq!(statement(&query("shop", insert), "shop", false), everybody);
         assert_eq!(statement(&query("SHOP", insert), "shop", false), everybody);
+        let from_outside = "INSERT INTO shop.queue_message (body) VALUES (1)";
+        assert_eq!(statement(&query("other", from_outside), "shop", false), everybody);
         assert_eq!(statement(&query("other", insert), "shop", false), Heard::Nothing);
-        assert_eq!(statement(&query("shop", "BEGIN"), "shop", false), Heard::Nothing);
+        let named = "queue_message";
+        assert_eq!(statement(&query(named, "BEGIN"), named, false), Heard::Nothing);
         assert_eq!(statement(&query("", "XA COMMIT X'31'"), "shop", false), everybody);
         assert_eq!(statement(&query("shop", "\u{1}"), "shop", true), everybody);
         assert_eq!(statement(&[0; 5], "shop", false), Heard::Nothing);

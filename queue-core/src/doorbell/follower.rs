@@ -98,7 +98,9 @@ async fn listen(house: Arc<House>, patience: Duration) -> Error {
                 house.changes.send_modify(|count| *count += 1);
             }
         } else if heard_us.elapsed() > patience {
-            return gone("the beats of this process are not in it: does the log leave the database out, or is the server no longer the writer?");
+            return gone(
+                "the beats of this process are not in it: does the log leave the database out, or is the server no longer the writer?",
+            );
         }
         act(&house, heard);
     }

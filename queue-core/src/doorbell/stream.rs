@@ -38,7 +38,9 @@ impl Stream {
         // The future owns the connection: past the deadline both are gone.
         match tokio::time::timeout(SILENCE, Self::request(url)).await {
             Ok(opened) => opened,
-            Err(_) => Err(Error::Deadline { operation: "follow the binary log", deadline: SILENCE }),
+            Err(_) => {
+                Err(Error::Deadline { operation: "follow the binary log", deadline: SILENCE })
+            }
         }
     }
 
