@@ -118,7 +118,8 @@ async fn ask_all(url: &ServerUrl) -> Result<Report> {
     Ok(Report { server: product(&variables), checks })
 }
 
-/// Runs the checks at the start of a process: all but that of the doorbell, which nobody has to have.
+/// Runs the checks at the start of a process: all but that of the doorbell, which nobody has to
+/// have.
 ///
 /// # Errors
 /// The first failed check as an error of its own kind.

@@ -173,15 +173,9 @@ async fn a_follower_that_is_killed_comes_back_and_nothing_waits_for_it() {
     let mut bell = Bell::start(database.url(), &[&topic]);
     for _ in 0..2 {
         bell.turns(true).await;
-        let followers = format!(
-            "SELECT id FROM information_schema.processlist \
-             WHERE db = '{}' AND command LIKE 'Binlog Dump%'",
-            database.name()
-        );
-        let followers = server.sql(&followers);
-        let follower = followers.trim();
-        assert!(!follower.is_empty() && !follower.contains('\n'), "one a process: {follower:?}");
-        server.sql(&format!("KILL {follower}"));
+        let followers = server.followers(database.name());
+        assert_eq!(followers.len(), 1, "one a process: {followers:?}");
+        server.sql(&format!("KILL {}", followers[0]));
         bell.turns(false).await;
         send(&database, &topic, &[NewMessage::new("polled")]).await;
         bell.handles(b"polled").await;
