@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
-use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, TopicOptions};
+use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, DoorbellMode, TopicOptions};
 use queue_core::{TopicName, doctor};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
@@ -23,6 +23,10 @@ use url::Url;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
+    /// (off). `queuectl doctor` says whether it can be followed.
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    doorbell: Option<DoorbellMode>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -77,7 +81,11 @@ struct TopicArgs {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     logging::init(&arguments.service);
-    let options: ConsumerOptions = config::load(arguments.server.config.as_deref(), "consumer")?;
+    let mut options: ConsumerOptions =
+        config::load(arguments.server.config.as_deref(), "consumer")?;
+    if let Some(doorbell) = arguments.doorbell {
+        options.doorbell = doorbell;
+    }
     let url = arguments.server.url()?;
     let builder = Consumer::builder(url.clone()).options(options);
     let health = Health::new();

@@ -14,6 +14,7 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::bell::Bell;
 use crate::crew::{Crew, Interruption};
 use crate::error::Error;
 use crate::listener::SettledListener;
@@ -25,6 +26,9 @@ use crate::topic_loop::TopicLoop;
 
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
+
+/// The same while the doorbell tells of changes.
+const QUIET_REFRESH: Duration = Duration::from_secs(60);
 
 /// How long a call on the pool may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -68,32 +72,36 @@ impl Consumer {
     pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
         let pool = Pool::new(self.url.clone(), 2, CALL_DEADLINE)?;
         let topics = self.find_topics(&pool).await?;
-        let mut worker = Worker::start(self.worker_options()).await?;
-        let refresh = tokio::spawn(refresh(pool, topics.iter().map(|t| t.0.clone()).collect()));
+        let bell = Bell::new(&self.url, &self.options);
+        topics.iter().for_each(|(topic, _)| bell.listen(&topic.borrow()));
+        let mut worker = Worker::start(self.worker_options(&bell)).await?;
+        let senders = topics.iter().map(|topic| topic.0.clone()).collect();
+        let refresh = tokio::spawn(refresh(pool, senders, bell.clone()));
         let topics: HashMap<TopicName, watch::Receiver<Topic>> = topics
             .into_iter()
             .map(|(sender, receiver)| (sender.borrow().name.clone(), receiver))
             .collect();
         loop {
             tracing::info!(worker.id = %worker.id(), "Consuming.");
-            let died = self.run_worker(&worker, &topics, &shutdown).await;
+            let died = self.run_worker(&worker, &topics, &bell, &shutdown).await;
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
-            let Some(next) = self.register_again(&shutdown).await else { break };
+            let Some(next) = self.register_again(&bell, &shutdown).await else { break };
             worker = next;
         }
         refresh.abort();
         Ok(())
     }
 
-    fn worker_options(&self) -> WorkerOptions {
+    fn worker_options(&self, bell: &Bell) -> WorkerOptions {
         WorkerOptions {
             url: self.url.clone(),
             client_id: identity::client_id(),
             lease: self.options.lease,
             beat: self.options.beat,
             strategy: self.options.claim_strategy,
+            doorbell: bell.doorbell(),
         }
     }
 
@@ -127,6 +135,7 @@ impl Consumer {
         &self,
         worker: &Worker,
         topics: &HashMap<TopicName, watch::Receiver<Topic>>,
+        bell: &Bell,
         shutdown: &Shutdown,
     ) -> bool {
         let crew = Crew {
@@ -145,7 +154,9 @@ impl Consumer {
                 crew: crew.clone(),
                 registration: registration.clone(),
                 topic: topic.clone(),
-                wake: wake::notifier(&self.url, &registration.topic),
+                wakes: wake::listen(&self.url, &registration.topic),
+                bell: bell.clone(),
+                safety_poll: self.options.safety_poll,
                 drain: shutdown.drain.clone(),
                 ticked: Arc::new(move |result| {
                     health.alive();
@@ -178,9 +189,9 @@ impl Consumer {
     }
 
     /// Registers anew after a death, until it succeeds or the consumer stops.
-    async fn register_again(&self, shutdown: &Shutdown) -> Option<Worker> {
+    async fn register_again(&self, bell: &Bell, shutdown: &Shutdown) -> Option<Worker> {
         loop {
-            match Worker::start(self.worker_options()).await {
+            match Worker::start(self.worker_options(bell)).await {
                 Ok(worker) => return Some(worker),
                 Err(error) => tracing::warn!(%error, "Cannot register; trying again."),
             }
@@ -232,14 +243,20 @@ async fn interrupt_when_due(
     }
 }
 
-async fn refresh(pool: Pool, topics: Vec<watch::Sender<Topic>>) {
+async fn refresh(pool: Pool, topics: Vec<watch::Sender<Topic>>, bell: Bell) {
+    let mut changes = bell.changes();
     loop {
+        if let Some(changes) = changes.as_mut().filter(|_| bell.is_ringing()) {
+            // Either way they are read; a bell that stops is noticed by then.
+            drop(tokio::time::timeout(QUIET_REFRESH, changes.changed()).await);
+        }
         tokio::time::sleep(REFRESH).await;
         for sender in &topics {
             let name = sender.borrow().name.clone();
             let read = async |conn: &mut _| store::topic::find(conn, &name).await;
             match pool.call("read the topic's settings", read).await {
                 Ok(Some(topic)) => {
+                    bell.listen(&topic);
                     sender.send_if_modified(|old| {
                         let changed = *old != topic;
                         *old = topic;

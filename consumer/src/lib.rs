@@ -3,6 +3,7 @@
 //! [`Consumer`] runs registered handlers; [`Receiver`] hands out deliveries that the caller's own
 //! code settles. [`exec`] and [`webhook`] are handlers for people who write no Rust.
 
+mod bell;
 mod consumer;
 mod crew;
 mod error;
@@ -23,7 +24,7 @@ pub use queue_service::signals::Shutdown;
 pub use crate::consumer::{Consumer, ConsumerBuilder};
 pub use crate::error::Error;
 pub use crate::listener::{SettledDelivery, SettledListener};
-pub use crate::options::{ConsumerOptions, TopicOptions};
+pub use crate::options::{ConsumerOptions, DoorbellMode, TopicOptions};
 pub use crate::receiver::{Received, Receiver};
 
 /// The README's examples, so that they are compiled.

@@ -5,6 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
+/// Whether a consumer follows the server's binary log to be woken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum DoorbellMode {
+    /// It polls. The default: to follow needs privileges, and reads all that the server logs.
+    #[default]
+    Off,
+    /// It follows where it can, and polls where it cannot and while it cannot.
+    Auto,
+}
+
 /// How a consumer works, for all its topics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -25,6 +36,11 @@ pub struct ConsumerOptions {
     pub auto_create_topics: bool,
     /// The consumer sweeps when no janitor does.
     pub sweep: bool,
+    /// Whether it follows the server's binary log, so that a message is claimed at once.
+    pub doorbell: DoorbellMode,
+    /// How often an idle topic is polled all the same while the doorbell rings.
+    #[serde(with = "humantime_serde")]
+    pub safety_poll: Duration,
 }
 
 impl Default for ConsumerOptions {
@@ -36,6 +52,8 @@ impl Default for ConsumerOptions {
             claim_strategy: ClaimStrategy::default(),
             auto_create_topics: false,
             sweep: true,
+            doorbell: DoorbellMode::default(),
+            safety_poll: Duration::from_secs(5),
         }
     }
 }

@@ -11,17 +11,66 @@ const CAP: Duration = Duration::from_secs(1);
 /// How long a topic is polled eagerly after its last work.
 const EAGER_FOR: Duration = Duration::from_secs(60);
 
+/// When to claim after a ring, in milliseconds: the server tells of a transaction once it is in the
+/// log, and makes it visible afterwards; at once as a rule, late with a synchronous replica.
+const TRIES: [u64; 7] = [0, 1, 3, 8, 20, 60, 200];
+
+/// From this try on everything is visible as a rule. A topic whose last ring was for nothing begins
+/// here: other consumers were quicker, and are likely to be again.
+const LATE_TRY: usize = 3;
+
+/// The tries that are left after one found something: it may have been for an earlier ring.
+const LAST_TRIES: usize = 4;
+
+/// Rings closer than this are one.
+const SPACING: Duration = Duration::from_millis(20);
+
 /// When to claim next: at once while there is work, backing off with jitter when there is none.
+///
+/// While a doorbell rings, it says when: polling is only a safety net.
 #[derive(Debug)]
 pub(crate) struct Poll {
     due: Instant,
     idle_since: Option<Instant>,
     delay: Duration,
+    /// Between polls while the doorbell rings.
+    safety: Duration,
+    /// Woken since the last claim was begun.
+    woken: bool,
+    ring: Option<Ring>,
+    /// The try that the next ring begins with.
+    first_try: usize,
+}
+
+/// The tries that a ring is worth.
+#[derive(Debug, Clone, Copy)]
+struct Ring {
+    at: Instant,
+    next: usize,
+    /// It rang again within the spacing.
+    again: bool,
+    /// A try found something.
+    found: bool,
+}
+
+impl Ring {
+    fn due(&self) -> Option<Instant> {
+        TRIES.get(self.next).map(|ms| self.at + Duration::from_millis(*ms))
+    }
 }
 
 impl Poll {
-    pub(crate) fn new() -> Self {
-        Self { due: Instant::now(), idle_since: None, delay: EAGER }
+    /// Polls from now on; every `safety` while a doorbell rings.
+    pub(crate) fn new(safety: Duration) -> Self {
+        Self {
+            due: Instant::now(),
+            idle_since: None,
+            delay: EAGER,
+            safety,
+            woken: false,
+            ring: None,
+            first_try: 0,
+        }
     }
 
     pub(crate) fn due(&self) -> Instant {
@@ -30,52 +79,178 @@ impl Poll {
 
     /// Something may be there: claim at once.
     pub(crate) fn wake(&mut self) {
+        self.woken = true;
         self.due = Instant::now();
+    }
+
+    /// The doorbell rang: something is there, or will be in a moment.
+    pub(crate) fn rang(&mut self, now: Instant) {
+        match &mut self.ring {
+            Some(ring) if now < ring.at + SPACING => ring.again = true,
+            _ => self.begin_tries(now),
+        }
+    }
+
+    fn begin_tries(&mut self, now: Instant) {
+        let ring = Ring { at: now, next: self.first_try, again: false, found: false };
+        self.ring = Some(ring);
+        self.due = self.due.min(ring.due().unwrap_or(now));
+    }
+
+    /// A claim begins: what wakes from now on may be too late for it.
+    pub(crate) fn begun(&mut self) {
+        self.woken = false;
     }
 
     /// A claim found work.
     pub(crate) fn found(&mut self, now: Instant) {
         self.idle_since = None;
         self.delay = EAGER;
+        self.first_try = 0;
+        if let Some(ring) = &mut self.ring {
+            ring.next = ring.next.max(LAST_TRIES);
+            ring.found = true;
+        }
         self.due = now;
     }
 
     /// A claim found nothing.
-    pub(crate) fn empty(&mut self, now: Instant) {
+    pub(crate) fn empty(&mut self, now: Instant, ringing: bool) {
         let idle_since = *self.idle_since.get_or_insert(now);
-        if now.duration_since(idle_since) >= EAGER_FOR {
-            self.delay = (self.delay * 2).min(CAP);
+        if ringing {
+            self.due = now + jittered(self.safety, 0.9);
+        } else {
+            if now.duration_since(idle_since) >= EAGER_FOR {
+                self.delay = (self.delay * 2).min(CAP);
+            }
+            // The cap is the longest a message waits for a poll, so the jitter only shortens.
+            self.due = now + jittered(self.delay, 0.75);
         }
-        // The cap is the longest a message waits for a poll, so the jitter only shortens.
-        self.due = now + self.delay.mul_f64(rand::rng().random_range(0.75..=1.0));
+        self.next_try(now);
+        if self.woken {
+            self.due = now;
+        }
+    }
+
+    fn next_try(&mut self, now: Instant) {
+        let Some(ring) = &mut self.ring else { return };
+        if ring.again && now >= ring.at + SPACING {
+            self.begin_tries(now);
+            return;
+        }
+        while ring.due().is_some_and(|due| due <= now) {
+            ring.next += 1;
+        }
+        match ring.due() {
+            Some(due) => self.due = self.due.min(due),
+            None => {
+                if !ring.found {
+                    self.first_try = LATE_TRY;
+                }
+                self.ring = None;
+            }
+        }
     }
 
     /// A claim failed: the server has other worries.
     pub(crate) fn failed(&mut self, now: Instant) {
-        self.due = now + CAP.mul_f64(rand::rng().random_range(0.5..=1.0));
+        self.due = now + jittered(CAP, 0.5);
     }
+}
+
+/// The duration, or less: down to this share of it.
+fn jittered(duration: Duration, least: f64) -> Duration {
+    duration.mul_f64(rand::rng().random_range(least..=1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SAFETY: Duration = Duration::from_secs(5);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
     #[test]
     fn polling_backs_off_only_after_a_minute_without_work_and_never_beyond_the_cap() {
-        let mut poll = Poll::new();
+        let mut poll = Poll::new(SAFETY);
         let start = Instant::now();
-        poll.empty(start);
+        poll.empty(start, false);
         assert!(poll.due() <= start + EAGER && poll.due() >= start + EAGER / 2);
-        poll.empty(start + Duration::from_secs(59));
+        poll.empty(start + Duration::from_secs(59), false);
         assert!(poll.due() <= start + Duration::from_secs(59) + EAGER);
         let late = start + Duration::from_secs(600);
         for _ in 0..20 {
-            poll.empty(late);
+            poll.empty(late, false);
         }
         assert!(poll.due() <= late + CAP && poll.due() >= late + CAP / 2);
         poll.found(late);
         assert_eq!(poll.due(), late);
-        poll.empty(late);
+        poll.empty(late, false);
         assert!(poll.due() <= late + EAGER);
+    }
+
+    #[test]
+    fn while_the_doorbell_rings_polling_is_a_safety_net_and_eager_again_when_it_stops() {
+        let mut poll = Poll::new(SAFETY);
+        let start = Instant::now();
+        poll.empty(start, true);
+        assert!(poll.due() > start + SAFETY / 2 && poll.due() <= start + SAFETY);
+        poll.wake();
+        poll.begun();
+        poll.empty(start + ms(10), false);
+        assert!(poll.due() <= start + ms(10) + EAGER);
+    }
+
+    #[test]
+    fn a_ring_that_comes_before_its_message_is_tried_again() {
+        let mut poll = Poll::new(SAFETY);
+        let start = Instant::now();
+        poll.empty(start, true);
+        poll.rang(start);
+        let mut tried = Vec::new();
+        while poll.due() < start + SAFETY / 2 {
+            tried.push(poll.due().duration_since(start));
+            poll.begun();
+            poll.empty(poll.due(), true);
+        }
+        assert_eq!(tried, TRIES.map(ms));
+        // Nobody gained anything by it, so the next ring is left to others first.
+        let later = start + SAFETY;
+        poll.empty(later, true);
+        poll.rang(later);
+        assert_eq!(poll.due(), later + ms(TRIES[LATE_TRY]));
+        poll.found(later);
+        for at in [0, 20, 60, 200] {
+            poll.empty(later + ms(at), true);
+        }
+        poll.rang(later + SPACING * 50);
+        assert_eq!(poll.due(), later + SPACING * 50, "the one that finds is first again");
+    }
+
+    #[test]
+    fn a_ring_during_the_tries_of_another_is_not_lost() {
+        let mut poll = Poll::new(SAFETY);
+        let start = Instant::now();
+        poll.rang(start);
+        poll.empty(start, true);
+        poll.rang(start + ms(2));
+        poll.found(start + ms(3));
+        poll.empty(start + ms(4), true);
+        assert_eq!(poll.due(), start + ms(20), "it may have been the other one's message");
+        poll.empty(start + ms(20), true);
+        assert_eq!(poll.due(), start + ms(20), "the tries begin anew");
+    }
+
+    #[test]
+    fn what_wakes_during_a_claim_is_not_lost() {
+        let mut poll = Poll::new(SAFETY);
+        poll.begun();
+        poll.wake();
+        let now = Instant::now();
+        poll.empty(now, true);
+        assert_eq!(poll.due(), now);
     }
 }

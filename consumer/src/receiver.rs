@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
+use queue_core::wake::{self, Wakes};
 use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, Topic, TopicName, store, telemetry, wake};
+use queue_core::{Delivery, Topic, TopicName, store, telemetry};
 use queue_service::identity;
-use tokio::sync::{Notify, RwLock, oneshot};
+use tokio::sync::{RwLock, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::bell::Bell;
 use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
 use crate::error::Error;
 use crate::options::ConsumerOptions;
@@ -32,7 +34,8 @@ pub struct Receiver {
     topic: Topic,
     batch: u32,
     crew: Crew,
-    wake: Arc<Notify>,
+    wakes: Wakes,
+    bell: Bell,
     poll: Poll,
     waiting: VecDeque<Received>,
     /// Ends the sweeper of the current worker.
@@ -66,11 +69,13 @@ impl Receiver {
         let Some(found) = found else {
             return Err(queue_core::Error::UnknownTopic { topic }.into());
         };
-        let (crew, sweeping) = register(&url, &options).await?;
-        let wake = wake::notifier(&url, &topic);
-        let (poll, waiting) = (Poll::new(), VecDeque::new());
+        let bell = Bell::new(&url, &options);
+        bell.listen(&found);
+        let (crew, sweeping) = register(&url, &options, &bell).await?;
+        let wakes = wake::listen(&url, &topic);
+        let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
         let batch = batch.max(1);
-        Ok(Self { url, options, topic: found, batch, crew, wake, poll, waiting, sweeping })
+        Ok(Self { url, options, topic: found, batch, crew, wakes, bell, poll, waiting, sweeping })
     }
 
     /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
@@ -82,17 +87,23 @@ impl Receiver {
         loop {
             if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
                 self.waiting.clear();
-                (self.crew, self.sweeping) = register(&self.url, &self.options).await?;
+                (self.crew, self.sweeping) = register(&self.url, &self.options, &self.bell).await?;
             }
             if let Some(received) = self.waiting.pop_front() {
                 return Ok(received);
             }
             let due = tokio::time::Instant::from_std(self.poll.due());
             tokio::select! {
-                () = tokio::time::sleep_until(due) => {}
-                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(due) => self.claim().await,
+                () = self.wakes.next() => {
+                    if self.bell.is_ringing() {
+                        self.poll.rang(Instant::now());
+                    } else {
+                        self.poll.wake();
+                    }
+                }
+                () = self.bell.turned() => self.poll.wake(),
             }
-            self.claim().await;
         }
     }
 
@@ -109,6 +120,7 @@ impl Receiver {
     }
 
     async fn claim(&mut self) {
+        self.poll.begun();
         let gate = Arc::clone(&self.crew.gate);
         let shared = Arc::new(Pass::Shared(gate.read_owned().await));
         let mut claimed = self.crew.worker.claim(self.topic.id, self.batch).await;
@@ -119,7 +131,9 @@ impl Receiver {
         }
         let now = Instant::now();
         match claimed {
-            Ok(claimed) if claimed.deliveries.is_empty() => self.poll.empty(now),
+            Ok(claimed) if claimed.deliveries.is_empty() => {
+                self.poll.empty(now, self.bell.is_ringing())
+            }
             Ok(claimed) => {
                 telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
                 self.poll.found(now);
@@ -141,13 +155,18 @@ impl Receiver {
     }
 }
 
-async fn register(url: &ServerUrl, options: &ConsumerOptions) -> Result<(Crew, DropGuard), Error> {
+async fn register(
+    url: &ServerUrl,
+    options: &ConsumerOptions,
+    bell: &Bell,
+) -> Result<(Crew, DropGuard), Error> {
     let worker = Worker::start(WorkerOptions {
         url: url.clone(),
         client_id: identity::client_id(),
         lease: options.lease,
         beat: options.beat,
         strategy: options.claim_strategy,
+        doorbell: bell.doorbell(),
     })
     .await?;
     let stop = CancellationToken::new();

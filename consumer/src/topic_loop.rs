@@ -9,12 +9,14 @@ use futures_util::future::BoxFuture;
 use queue_core::handler::{Context, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
 use queue_core::telemetry::{self, TopicMeter};
+use queue_core::wake::Wakes;
 use queue_core::worker::{Claimed, Life, Phase, Settled};
 use queue_core::{Delivery, Result, Topic};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::bell::Bell;
 use crate::crew::{Crew, HeldCount, Holding, Pass};
 use crate::executor::execute;
 use crate::poll::Poll;
@@ -38,7 +40,10 @@ pub(crate) struct TopicLoop {
     pub(crate) crew: Crew,
     pub(crate) registration: Registration,
     pub(crate) topic: watch::Receiver<Topic>,
-    pub(crate) wake: Arc<Notify>,
+    pub(crate) wakes: Wakes,
+    pub(crate) bell: Bell,
+    /// How often it polls while the doorbell rings.
+    pub(crate) safety_poll: Duration,
     /// Claims no more.
     pub(crate) drain: CancellationToken,
     /// Called with how the last claim went, for the process's health.
@@ -78,7 +83,7 @@ struct State {
 
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut life = self.crew.worker.life();
         let post = Post {
             crew: self.crew.clone(),
@@ -89,7 +94,7 @@ impl TopicLoop {
             post: Arc::new(post),
             waiting: VecDeque::new(),
             runs: JoinSet::new(),
-            poll: Poll::new(),
+            poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
             run_time: None,
             suspect_at: None,
@@ -111,7 +116,14 @@ impl TopicLoop {
                 }
                 Some(ran) = state.runs.join_next() => state.learn(ran.ok()),
                 () = tokio::time::sleep_until(poll_due), if asking.is_none() && room > 0 => {}
-                () = self.wake.notified() => state.poll.wake(),
+                () = self.wakes.next() => {
+                    if self.bell.is_ringing() {
+                        state.poll.rang(Instant::now());
+                    } else {
+                        state.poll.wake();
+                    }
+                }
+                () = self.bell.turned() => state.poll.wake(),
                 changed = life.changed() => {
                     if changed.is_err() { break }
                     state.poll.wake();
@@ -152,6 +164,7 @@ impl TopicLoop {
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
         let crew = self.crew.clone();
         let topic = self.topic.borrow().id;
+        state.poll.begun();
         if state.suspect_at.take_if(|at| *at <= Instant::now()).is_some() {
             return async move {
                 // Other loops wait behind this one, so it must not wait for long.
@@ -182,7 +195,7 @@ impl TopicLoop {
                     telemetry::claimed(self.name(), found);
                     state.poll.found(now);
                 } else {
-                    state.poll.empty(now);
+                    state.poll.empty(now, self.bell.is_ringing());
                 }
                 if claimed.suspect_waits && state.suspect_at.is_none() {
                     state.suspect_at = Some(now + SUSPECT_PAUSE);

@@ -264,9 +264,9 @@ async fn a_send_wakes_the_consumers_of_this_process() {
     let producer = Producer::connect(database.url().clone(), ProducerOptions::default())
         .await
         .expect("connected");
-    let notifier = wake::notifier(database.url(), &topic);
+    let mut wakes = wake::listen(database.url(), &topic);
     producer.send(&topic, NewMessage::new("x")).await.expect("sent");
-    tokio::time::timeout(Duration::from_secs(60), notifier.notified()).await.expect("woken");
+    tokio::time::timeout(Duration::from_secs(60), wakes.next()).await.expect("woken");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::connection::{
     Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
 };
+use crate::doorbell;
 use crate::error::{Error, Fault, Result};
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::process_list;
@@ -82,6 +83,12 @@ impl Report {
 /// # Errors
 /// [`Error::Connect`] if there is no server to ask; a database failure.
 pub async fn examine(url: &ServerUrl) -> Result<Report> {
+    let mut report = examine_for_start(url).await?;
+    report.checks.push(doorbell(url).await);
+    Ok(report)
+}
+
+async fn examine_for_start(url: &ServerUrl) -> Result<Report> {
     // The connections belong to this future: past the deadline they are closed with it.
     match tokio::time::timeout(DEADLINE, ask_all(url)).await {
         Ok(report) => report,
@@ -111,12 +118,13 @@ async fn ask_all(url: &ServerUrl) -> Result<Report> {
     Ok(Report { server: product(&variables), checks })
 }
 
-/// Runs the checks at the start of a process.
+/// Runs the checks at the start of a process: all but that of the doorbell, which nobody has to
+/// have.
 ///
 /// # Errors
 /// The first failed check as an error of its own kind.
 pub async fn require(url: &ServerUrl) -> Result<Report> {
-    let report = examine(url).await?;
+    let report = examine_for_start(url).await?;
     for check in report.checks.iter().filter(|check| check.verdict == Verdict::Warning) {
         tracing::warn!(check = check.name, "{}", check.detail);
     }
@@ -259,6 +267,17 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
         "SKIP LOCKED hands out a row that another session has locked, or waits for it: this server cannot run the queue.".to_owned()
     };
     Ok(check("skip locked", ok, Verdict::Failure, detail))
+}
+
+/// Tried, because only the trial shows every privilege.
+async fn doorbell(url: &ServerUrl) -> Check {
+    let detail = match doorbell::trial(url).await {
+        Ok(()) => {
+            "can be had: the binary log can be followed (consumers: doorbell = auto)".to_owned()
+        }
+        Err(error) => format!("consumers poll, as by default. {error}"),
+    };
+    check("doorbell", true, Verdict::Ok, detail)
 }
 
 async fn sight(conn: &mut impl Connection) -> Result<Check> {

@@ -159,6 +159,12 @@ pub enum Error {
         /// What is wrong and the fix.
         reason: String,
     },
+    /// The binary log cannot be followed.
+    #[error("There is no doorbell: {reason}.")]
+    NoDoorbell {
+        /// What is missing and the fix.
+        reason: String,
+    },
     /// Another process is migrating.
     #[error(
         "Another process is migrating the database '{database}': wait for it and run this again."

@@ -6,6 +6,7 @@
 pub mod chance;
 pub mod connection;
 pub mod doctor;
+pub mod doorbell;
 mod enqueue;
 mod error;
 pub mod handler;

@@ -50,6 +50,8 @@ names! {
     CONFLICTS = "queue_conflicts_total", counter, Count, "Transactions run again after a deadlock or lock wait, by operation and fault.";
     SESSIONS_LOST = "queue_sessions_lost_total", counter, Count, "Sessions of this worker that were lost, by role.";
     WORKERS_DIED = "queue_workers_died_total", counter, Count, "Times this process found its worker declared dead.";
+    DOORBELL = "queue_doorbell_ringing", gauge, Count, "1 while this process follows the binary log, 0 while it only polls.";
+    RINGS = "queue_doorbell_rings_total", counter, Count, "Wake-ups by the binary log, by topic.";
     RUN_SECONDS = "queue_run_seconds", histogram, Seconds, "Time a handler ran, by topic and outcome.";
     PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue to claim by the server's clock, first deliveries only, by topic.";
     RUNNING = "queue_running", gauge, Count, "Handlers running now, by topic.";
@@ -118,6 +120,16 @@ pub fn session_lost(role: Role) {
 /// This process found its worker declared dead.
 pub fn worker_died() {
     counter!(WORKERS_DIED).increment(1);
+}
+
+/// Whether the binary log is followed.
+pub fn doorbell_ringing(now: bool) {
+    gauge!(DOORBELL).set(f64::from(u8::from(now)));
+}
+
+/// The binary log has woken a topic's consumers.
+pub fn rang(topic: &str) {
+    counter!(RINGS, "topic" => topic.to_owned()).increment(1);
 }
 
 /// What the loop of one topic counts with every message. It keeps what it counts with: looking a

@@ -1,26 +1,62 @@
-//! Waking this process's own consumers: a message enqueued here is claimed without waiting for
-//! the next poll.
+//! Waking this process's own consumers: a message enqueued here, or heard of by the
+//! [doorbell](crate::doorbell), is claimed without waiting for the next poll.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::connection::ServerUrl;
 use crate::topic::TopicName;
 
-static NOTIFIERS: LazyLock<Mutex<HashMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
+/// How often the consumers of each topic were woken.
+static TOPICS: LazyLock<Mutex<HashMap<String, watch::Sender<u64>>>> = LazyLock::new(Mutex::default);
 
-/// What a consumer of `topic` waits on beside its poll timer.
+/// What a consumer of a topic waits on beside its poll timer: every one has its own, so that each
+/// of several in a process is woken.
+#[derive(Debug, Clone)]
+pub struct Wakes(watch::Receiver<u64>);
+
+impl Wakes {
+    /// Returns once the topic's consumers have been woken since the last time.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The topics are never forgotten.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The wakes of `topic` from now on.
 #[must_use]
-pub fn notifier(url: &ServerUrl, topic: &TopicName) -> Arc<Notify> {
-    let place = format!("{}/{}/{topic}", url.server(), url.database());
-    let mut notifiers = NOTIFIERS.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(notifiers.entry(place).or_default())
+pub fn listen(url: &ServerUrl, topic: &TopicName) -> Wakes {
+    of_topic(url, topic, |woken| Wakes(woken.subscribe()))
 }
 
 /// Wakes the consumers of `topic` in this process. The producer does it by itself; call it after
 /// the commit of a transaction of your own that enqueued.
 pub fn wake(url: &ServerUrl, topic: &TopicName) {
-    notifier(url, topic).notify_one();
+    of_topic(url, topic, |woken| woken.send_modify(|count| *count = count.wrapping_add(1)));
+}
+
+fn of_topic<T>(url: &ServerUrl, topic: &TopicName, f: impl FnOnce(&watch::Sender<u64>) -> T) -> T {
+    let place = format!("{}/{}/{topic}", url.server(), url.database());
+    let mut topics = TOPICS.lock().unwrap_or_else(PoisonError::into_inner);
+    f(topics.entry(place).or_insert_with(|| watch::Sender::new(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_consumer_of_the_topic_is_woken_also_if_it_was_not_waiting() {
+        let url: ServerUrl = "mysql://u:p@127.0.0.1/wakes".parse().expect("a URL");
+        let topic = TopicName::new("mail").expect("a name");
+        let mut both = [listen(&url, &topic), listen(&url, &topic)];
+        wake(&url, &topic);
+        for wakes in &mut both {
+            wakes.next().await;
+        }
+    }
 }

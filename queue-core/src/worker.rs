@@ -4,11 +4,12 @@
 //! thread of its own, so that a handler that blocks its runtime stops no beat, and no query is
 //! cancelled half-way. Callers talk to them through channels.
 
-mod actor;
+pub(crate) mod actor;
 mod cursor;
 mod held;
 mod life;
 mod options;
+mod quiet;
 mod settling;
 mod work;
 
@@ -24,6 +25,7 @@ pub use self::cursor::Claimed;
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
+use self::quiet::Quiet;
 use self::work::{Command, Handover};
 use crate::chance;
 use crate::error::{Error, Result};
@@ -78,7 +80,10 @@ impl Worker {
         let lease = options.lease;
         let stopping = Arc::new(AtomicBool::new(false));
         let ended = CancellationToken::new();
-        let life = life::start(options.clone(), instance, ended.clone()).await?;
+        let holds = watch::Sender::new(false);
+        let quiet = || Quiet::new(options.doorbell.as_ref(), holds.subscribe());
+        let (for_life, for_work) = (quiet(), quiet());
+        let life = life::start(options.clone(), instance, ended.clone(), for_life).await?;
         let commands = work::start(work::Start {
             options,
             instance,
@@ -86,6 +91,8 @@ impl Worker {
             life: life.watch.clone(),
             stopping: Arc::clone(&stopping),
             ended,
+            holds,
+            quiet: for_work,
         })
         .await?;
         Ok(Self {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
+use queue_core::connection::ServerUrl;
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, enqueue_to, store};
@@ -25,7 +26,15 @@ impl Running {
         database: &TestDatabase,
         with: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder,
     ) -> Self {
-        let consumer = with(Consumer::builder(database.url().clone())).build().expect("built");
+        Self::at(database.url(), with)
+    }
+
+    /// As another account, or through a proxy.
+    pub(crate) fn at(
+        url: &ServerUrl,
+        with: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder,
+    ) -> Self {
+        let consumer = with(Consumer::builder(url.clone())).build().expect("built");
         let shutdown = Shutdown { drain: CancellationToken::new(), quit: CancellationToken::new() };
         let task = tokio::spawn(consumer.run(shutdown.clone()));
         Self { shutdown, task }

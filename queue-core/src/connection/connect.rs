@@ -89,22 +89,52 @@ pub(crate) async fn connect_host(
     host: HostNo,
     kind: SessionKind,
 ) -> Result<(AsyncMysqlConnection, Standing)> {
-    let server = || url.hosts().name(host);
-    // The whole set-up is one future that owns the connection: past the deadline both are gone.
     let opening = async {
-        let opened = async {
-            let mut conn = Conn::new(url.opts(host)).await?;
-            let standing = standing::set_up(&mut conn, &session_setup(kind)).await?;
-            Ok((conn, standing))
-        };
-        let (conn, standing) = opened.await.map_err(|error| refused(server(), &error))?;
+        let (conn, standing) = open(url, host, kind).await?;
         let failed = |error: &dyn Display| {
-            let reason = error.to_string();
-            Error::Connect { server: server(), fault: Fault::of_text(&reason), reason }
+            let (server, reason) = (url.hosts().name(host), error.to_string());
+            Error::Connect { server, fault: Fault::of_text(&reason), reason }
         };
         let conn = AsyncMysqlConnection::try_from(conn).await.map_err(|error| failed(&error))?;
         Ok((conn, standing))
     };
+    in_time(url, host, opening).await
+}
+
+/// Opens the driver's own connection to the server that takes writes, for following its binary
+/// log.
+///
+/// # Errors
+/// As [`connect()`].
+pub(crate) async fn connect_follower(url: &ServerUrl) -> Result<Conn> {
+    let mut refusals = Vec::new();
+    for host in url.hosts().to_try() {
+        match in_time(url, host, open(url, host, SessionKind::Plain)).await {
+            Ok((conn, Standing { refusal: None, .. })) => return Ok(conn),
+            Ok((_, Standing { refusal: Some(reason), .. })) => {
+                refusals.push(Error::ReadOnly { server: url.hosts().name(host), reason });
+            }
+            Err(error) => refusals.push(error),
+        }
+    }
+    Err(Error::no_writer(refusals))
+}
+
+async fn open(url: &ServerUrl, host: HostNo, kind: SessionKind) -> Result<(Conn, Standing)> {
+    let opened = async {
+        let mut conn = Conn::new(url.opts(host)).await?;
+        let standing = standing::set_up(&mut conn, &session_setup(kind)).await?;
+        Ok((conn, standing))
+    };
+    opened.await.map_err(|error| refused(url.hosts().name(host), &error))
+}
+
+/// The whole of `opening` owns the connection: past the deadline both are gone.
+async fn in_time<T>(
+    url: &ServerUrl,
+    host: HostNo,
+    opening: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let several = url.hosts().is_list();
     let deadline = if several { DEADLINE_OF_SEVERAL } else { CONNECT_DEADLINE };
     match tokio::time::timeout(deadline, opening).await {
@@ -112,7 +142,7 @@ pub(crate) async fn connect_host(
         Err(_) => {
             url.hosts().distrust(host);
             Err(Error::Connect {
-                server: server(),
+                server: url.hosts().name(host),
                 fault: Fault::Gone,
                 reason: format!(
                     "no answer within {} s; check the host, the port and the firewall",

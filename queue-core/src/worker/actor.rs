@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, Fault, Result};
 
 /// Runs `actor` on a thread named `name` until it ends.
-pub(super) fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -> Result<()>
+pub(crate) fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -> Result<()>
 where
     F: Future<Output = ()> + 'static,
 {
@@ -18,7 +18,7 @@ where
         return Ok(());
     }
     let failed = |error: std::io::Error| Error::Database {
-        operation: "start a worker's thread",
+        operation: "start a thread",
         fault: Fault::Other,
         message: error.to_string(),
     };

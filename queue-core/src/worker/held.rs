@@ -15,6 +15,10 @@ impl Held {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn has(&self, claim_no: ClaimNo) -> bool {
         self.0.contains_key(&claim_no)
     }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::quiet::Quiet;
 use super::{Life, Phase, WorkerOptions, actor};
 use crate::connection::Connection;
 use crate::connection::{Session, SessionKind};
@@ -41,6 +42,7 @@ pub(super) async fn start(
     options: WorkerOptions,
     instance: Uuid,
     work_ended: CancellationToken,
+    quiet: Quiet,
 ) -> Result<Started> {
     let (ready, registered) = oneshot::channel();
     let (publish, watch) =
@@ -57,7 +59,17 @@ pub(super) async fn start(
             Ok((session, id)) => {
                 if ready.send(Ok(id)).is_ok() {
                     let answered = Answered::new();
-                    let life = LifeSession { options, instance, id, session, publish, answered };
+                    let pulsed = Instant::now();
+                    let life = LifeSession {
+                        options,
+                        instance,
+                        id,
+                        session,
+                        publish,
+                        answered,
+                        quiet,
+                        pulsed,
+                    };
                     life.run(stops, work_ended).await;
                 }
             }
@@ -107,6 +119,9 @@ struct LifeSession {
     session: Session,
     publish: watch::Sender<Life>,
     answered: Answered,
+    quiet: Quiet,
+    /// When the pulse was read last.
+    pulsed: Instant,
 }
 
 impl LifeSession {
@@ -120,9 +135,15 @@ impl LifeSession {
             watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
         let silence = actor::beside(silence);
         let mut next_beat = Instant::now() + self.options.beat;
+        let mut probed = Instant::now();
         let stopped = loop {
             // Only a timer and channels are waited on here, never the connection. The channel is
             // closed when the last handle of the worker has been dropped without a stop.
+            let next_probe = if self.quiet.is_quiet() && !self.session.is_lost() {
+                next_beat.max(probed + PROBE)
+            } else {
+                probed + PROBE
+            };
             tokio::select! {
                 biased;
                 stopped = stops.recv() => break stopped,
@@ -130,16 +151,18 @@ impl LifeSession {
                     .await
                     .ok()
                     .flatten(),
-                () = tokio::time::sleep(PROBE) => {}
+                () = tokio::time::sleep_until(next_probe) => {}
+                () = self.quiet.disturbed() => continue,
             }
             let began = Instant::now();
+            probed = began;
             let beat_due = began >= next_beat;
             match self.step(beat_due).await {
                 Ok(pulse) => {
                     if beat_due {
                         next_beat = began + self.options.beat;
                     }
-                    self.publish_alive(pulse);
+                    self.publish_alive(pulse.map(Arc::new));
                 }
                 Err(Error::WorkerDead { reason }) => {
                     telemetry::worker_died();
@@ -169,7 +192,9 @@ impl LifeSession {
     }
 
     /// One probe, after a beat if one is due, after a reconnect if the session is lost.
-    async fn step(&mut self, beat_due: bool) -> Result<Pulse> {
+    ///
+    /// While it is quiet the pulse is left out of every other beat: the beat tells a lost session.
+    async fn step(&mut self, beat_due: bool) -> Result<Option<Pulse>> {
         let (id, instance) = (self.id, self.instance);
         let was_lost = self.session.is_lost();
         if was_lost {
@@ -178,6 +203,8 @@ impl LifeSession {
         // Not from before the reconnect: a worker that has waited long for that would call itself
         // silent at the moment it is heard again, and cancel its handlers for nothing.
         let asked = Instant::now();
+        let beat_only =
+            beat_due && self.quiet.is_quiet() && self.pulsed.elapsed() < self.options.beat * 3 / 2;
         let pulse = self
             .session
             .call("probe", async |conn| {
@@ -187,11 +214,14 @@ impl LifeSession {
                     let reason = reason.unwrap_or_else(|| "its row is gone".to_owned());
                     return Err(Error::WorkerDead { reason });
                 }
-                floor::pulse(conn).await
+                if beat_only { Ok(None) } else { floor::pulse(conn).await.map(Some) }
             })
             .await;
-        if pulse.is_ok() {
+        if let Ok(pulse) = &pulse {
             self.answered.set(asked);
+            if pulse.is_some() {
+                self.pulsed = asked;
+            }
         }
         if self.session.is_lost() && !was_lost {
             telemetry::session_lost(Role::Life);
@@ -218,11 +248,12 @@ impl LifeSession {
         Ok(())
     }
 
-    fn publish_alive(&self, pulse: Pulse) {
+    fn publish_alive(&self, pulse: Option<Arc<Pulse>>) {
         self.publish.send_if_modified(|life| {
-            let changed = life.phase != Phase::Alive || *life.pulse != pulse;
+            let pulse = pulse.unwrap_or_else(|| Arc::clone(&life.pulse));
+            let changed = life.phase != Phase::Alive || life.pulse != pulse;
             life.phase = Phase::Alive;
-            life.pulse = Arc::new(pulse);
+            life.pulse = pulse;
             changed
         });
     }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::connection::ServerUrl;
+use crate::doorbell::Doorbell;
 use crate::error::{Error, Result};
 
 /// How ready rows become a worker's own.
@@ -32,6 +33,8 @@ pub struct WorkerOptions {
     pub beat: Duration,
     /// How ready rows become its own.
     pub strategy: ClaimStrategy,
+    /// What wakes it: while that rings and it holds nothing, it probes less.
+    pub doorbell: Option<Doorbell>,
 }
 
 impl WorkerOptions {
@@ -47,6 +50,7 @@ impl WorkerOptions {
             lease: Self::LEASE,
             beat: Self::LEASE / 4,
             strategy: ClaimStrategy::default(),
+            doorbell: None,
         }
     }
 

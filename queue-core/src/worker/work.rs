@@ -7,6 +7,7 @@ mod settle;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use super::cursor::{Claimed, Cursor};
 use super::held::Held;
+use super::quiet::Quiet;
 use super::settling::{SettleOutcome, Settled};
 use super::{Life, WorkerOptions, actor};
 use crate::connection::Session;
@@ -39,6 +41,9 @@ pub(super) struct Start {
     pub(super) stopping: Arc<AtomicBool>,
     /// Cancelled when the actor ends, in order or by a panic: life must not outlive it.
     pub(super) ended: CancellationToken,
+    /// Told whether the worker holds anything.
+    pub(super) holds: watch::Sender<bool>,
+    pub(super) quiet: Quiet,
 }
 
 /// Opens the work session and leaves it to an actor.
@@ -61,6 +66,9 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             deferred: Vec::new(),
             cursors: HashMap::new(),
             compared: Instant::now(),
+            spoke: Instant::now(),
+            holds: start.holds,
+            quiet: start.quiet,
             commands: back,
         };
         let open = work.reopen().await;
@@ -89,6 +97,10 @@ struct Work {
     deferred: Vec<Settled>,
     cursors: HashMap<TopicId, Cursor>,
     compared: Instant,
+    /// When the session last said something.
+    spoke: Instant,
+    holds: watch::Sender<bool>,
+    quiet: Quiet,
     commands: mpsc::WeakUnboundedSender<Command>,
 }
 
@@ -124,7 +136,7 @@ impl Work {
         let mut waiting = VecDeque::new();
         loop {
             if waiting.is_empty() {
-                let idle = self.options.beat.saturating_sub(self.compared.elapsed());
+                let idle = self.keep_alive_in();
                 // Only a channel and a timer are waited on here, never the connection.
                 tokio::select! {
                     biased;
@@ -136,7 +148,7 @@ impl Work {
                 }
             }
             // Also while commands come: polls of a paused topic say nothing to the server.
-            if self.compared.elapsed() >= self.options.beat {
+            if self.keep_alive_in().is_zero() {
                 self.keep_alive().await;
             }
             while let Ok(command) = commands.try_recv() {
@@ -147,6 +159,20 @@ impl Work {
             {
                 return;
             }
+            let holds = !self.held.is_empty() || !self.deferred.is_empty();
+            self.holds.send_if_modified(|held| std::mem::replace(held, holds) != holds);
+        }
+    }
+
+    /// How soon the session must say something again, and compare its claims: every beat; while it
+    /// is quiet twice a lease, counting polls too, and once a lease.
+    fn keep_alive_in(&self) -> Duration {
+        let beat = self.options.beat;
+        let left = |since: Instant, time: Duration| time.saturating_sub(since.elapsed());
+        if self.quiet.is_quiet() {
+            left(self.spoke, beat * 2).min(left(self.compared, beat * 4))
+        } else {
+            left(self.compared, beat)
         }
     }
 

@@ -45,6 +45,7 @@ impl Work {
             }
             self.reopen().await?;
         }
+        self.spoke = Instant::now();
         self.session.as_mut().ok_or(Error::WorkerStopped)
     }
 

@@ -1,0 +1,63 @@
+//! The consumer's share in the doorbell, if it has one.
+
+use queue_core::Topic;
+use queue_core::connection::ServerUrl;
+use queue_core::doorbell::Doorbell;
+use tokio::sync::watch;
+
+use crate::options::{ConsumerOptions, DoorbellMode};
+
+/// Whether the doorbell rings; without one it never does.
+#[derive(Debug, Clone)]
+pub(crate) struct Bell {
+    doorbell: Option<Doorbell>,
+    ringing: Option<watch::Receiver<bool>>,
+}
+
+impl Bell {
+    pub(crate) fn new(url: &ServerUrl, options: &ConsumerOptions) -> Self {
+        let doorbell = match options.doorbell {
+            DoorbellMode::Off => None,
+            DoorbellMode::Auto => match Doorbell::follow(url, options.beat) {
+                Ok(doorbell) => Some(doorbell),
+                Err(error) => {
+                    tracing::warn!(%error, "There is no doorbell; polling instead.");
+                    None
+                }
+            },
+        };
+        Self { ringing: doorbell.as_ref().map(Doorbell::ringing), doorbell }
+    }
+
+    /// What the worker is started with.
+    pub(crate) fn doorbell(&self) -> Option<Doorbell> {
+        self.doorbell.clone()
+    }
+
+    /// Rings for `topic` from now on.
+    pub(crate) fn listen(&self, topic: &Topic) {
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.listen(topic);
+        }
+    }
+
+    pub(crate) fn is_ringing(&self) -> bool {
+        self.ringing.as_ref().is_some_and(|ringing| *ringing.borrow())
+    }
+
+    /// Returns when the doorbell has begun to ring or has stopped; never without one.
+    pub(crate) async fn turned(&mut self) {
+        let ended = match &mut self.ringing {
+            Some(ringing) => ringing.changed().await.is_err(),
+            None => true,
+        };
+        if ended {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What counts the changes of topics, if there is a doorbell.
+    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
+        self.doorbell.as_ref().map(Doorbell::changes)
+    }
+}

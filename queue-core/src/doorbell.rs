@@ -1,0 +1,122 @@
+//! The doorbell: wakes consumers the moment a message is committed, by following the server's
+//! binary log as a replica would.
+//!
+//! One follower a process, shared by its consumers. It rings by [`wake`](crate::wake) for the
+//! topics it was told of; what it cannot read, it takes for a ring. A ring may come before the row
+//! can be seen: MySQL sends a transaction once it is in the log, and commits it afterwards.
+//!
+//! [Ringing](Doorbell::ringing) it is only while it hears what this process itself writes, the
+//! beats of its workers: a server that leaves this database out of its log, or has become a replica
+//! that logs nothing, is noticed by that. Polling is slow only as long.
+
+mod event;
+mod follower;
+mod rows;
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::stream::Stream;
+use crate::connection::ServerUrl;
+use crate::error::Result;
+use crate::topic::{Topic, TopicId, TopicName};
+use crate::wake;
+
+/// A share in the process's follower, which ends with the last one.
+#[derive(Debug, Clone)]
+pub struct Doorbell(Arc<Owned>);
+
+#[derive(Debug)]
+struct Owned {
+    house: Arc<House>,
+    _stop: DropGuard,
+}
+
+/// What the follower and its listeners share.
+#[derive(Debug)]
+struct House {
+    url: ServerUrl,
+    topics: Mutex<HashMap<TopicId, TopicName>>,
+    ringing: watch::Sender<bool>,
+    changes: watch::Sender<u64>,
+}
+
+/// The follower of each database, while anybody has a share in it.
+static FOLLOWERS: LazyLock<Mutex<HashMap<String, Weak<Owned>>>> = LazyLock::new(Mutex::default);
+
+impl Doorbell {
+    /// The follower of the database of `url`: this process's, or a new one. It connects by itself,
+    /// and tries again for as long as it lives. `beat` is how often this process writes something
+    /// to hear itself by.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn follow(url: &ServerUrl, beat: Duration) -> Result<Self> {
+        let place = format!("{}/{}", url.server(), url.database());
+        let mut followers = FOLLOWERS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owned) = followers.get(&place).and_then(Weak::upgrade) {
+            return Ok(Self(owned));
+        }
+        let stop = CancellationToken::new();
+        let house = Arc::new(House {
+            url: url.clone(),
+            topics: Mutex::default(),
+            ringing: watch::Sender::new(false),
+            changes: watch::Sender::new(0),
+        });
+        follower::start(Arc::clone(&house), beat, stop.clone())?;
+        let owned = Arc::new(Owned { house, _stop: stop.drop_guard() });
+        followers.insert(place, Arc::downgrade(&owned));
+        Ok(Self(owned))
+    }
+
+    /// Rings for `topic` from now on. Call it again when the topic has another id.
+    pub fn listen(&self, topic: &Topic) {
+        self.0.house.topics().insert(topic.id, topic.name.clone());
+    }
+
+    /// Whether it rings: while it does, polling is only a safety net.
+    #[must_use]
+    pub fn ringing(&self) -> watch::Receiver<bool> {
+        self.0.house.ringing.subscribe()
+    }
+
+    /// Counts what has changed for consumers beside their messages: floors and topics.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.house.changes.subscribe()
+    }
+}
+
+/// Tries whether the binary log of the database's server can be followed.
+///
+/// # Errors
+/// [`Error::NoDoorbell`](crate::Error::NoDoorbell) with what is missing and the fix; as
+/// [`connect()`](crate::connection::connect()).
+pub async fn trial(url: &ServerUrl) -> Result<()> {
+    Stream::open(url).await.map(|_| ())
+}
+
+impl House {
+    fn topics(&self) -> std::sync::MutexGuard<'_, HashMap<TopicId, TopicName>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self, topic: TopicId) {
+        let name = self.topics().get(&topic).cloned();
+        if let Some(name) = name {
+            crate::telemetry::rang(name.as_str());
+            wake::wake(&self.url, &name);
+        }
+    }
+
+    fn ring_all(&self) {
+        let topics: Vec<_> = self.topics().keys().copied().collect();
+        topics.into_iter().for_each(|topic| self.ring(topic));
+    }
+}

@@ -1,0 +1,52 @@
+//! When a worker may say little to the server: while the doorbell rings and it holds nothing. What
+//! its probes find out early is then either heard by the doorbell (floors, pauses) or costs nobody
+//! anything: a worker without claims that is declared dead only registers anew.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::doorbell::Doorbell;
+
+/// After a change was heard the worker looks as often as without a doorbell: what was heard may
+/// not be visible yet.
+const LOUD_FOR: Duration = Duration::from_secs(1);
+
+/// One session's view of it.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    bell: Option<(watch::Receiver<bool>, watch::Receiver<u64>)>,
+    holds: watch::Receiver<bool>,
+    loud_until: Instant,
+}
+
+impl Quiet {
+    /// `holds` says whether the worker holds anything.
+    pub(super) fn new(doorbell: Option<&Doorbell>, holds: watch::Receiver<bool>) -> Self {
+        let bell = doorbell.map(|doorbell| (doorbell.ringing(), doorbell.changes()));
+        Self { bell, holds, loud_until: Instant::now() }
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        let rings = self.bell.as_ref().is_some_and(|(ringing, _)| *ringing.borrow());
+        rings && !*self.holds.borrow() && self.loud_until <= Instant::now()
+    }
+
+    /// Returns when the quiet may be over. Never without a doorbell.
+    pub(super) async fn disturbed(&mut self) {
+        let Some((ringing, changes)) = &mut self.bell else { return std::future::pending().await };
+        let open = tokio::select! {
+            changed = ringing.changed() => changed.is_ok(),
+            changed = self.holds.changed() => changed.is_ok(),
+            changed = changes.changed() => {
+                self.loud_until = Instant::now() + LOUD_FOR;
+                changed.is_ok()
+            }
+        };
+        if !open {
+            // The other end is gone with the worker, whose end is noticed elsewhere.
+            std::future::pending::<()>().await;
+        }
+    }
+}
