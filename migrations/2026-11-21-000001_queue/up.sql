@@ -56,7 +56,8 @@ CREATE TABLE queue_claim (
   n          INT UNSIGNED     NOT NULL,
   conn_id    BIGINT UNSIGNED  NOT NULL,
   claimed_at DATETIME(6)      NOT NULL,
-  PRIMARY KEY (worker_id, claim_no)
+  PRIMARY KEY (worker_id, claim_no),
+  KEY queue_claim_frontier (topic_id, priority, hi)
 ) ENGINE = InnoDB;
 
 CREATE TABLE queue_worker (

@@ -6,7 +6,7 @@ mod walk;
 
 pub use self::marks::{Marks, Place};
 pub(super) use self::record::ClaimRow;
-pub use self::record::{Claim, forget, of_worker, record};
+pub use self::record::{Claim, forget, frontier, of_worker, record};
 pub use self::walk::{Walk, next_ready, urgent, walk};
 
 use chrono::NaiveDateTime;

@@ -25,7 +25,7 @@ const ROWS: usize = 20_000;
 const KEYS: &[(&str, &[&str])] = &[
     ("queue_message", &["PRIMARY"]),
     ("m", &["PRIMARY"]),
-    ("queue_claim", &["PRIMARY"]),
+    ("queue_claim", &["PRIMARY", "queue_claim_frontier"]),
     ("c", &["PRIMARY"]),
     ("queue_scheduled", &["PRIMARY", "queue_scheduled_id"]),
     ("s", &["queue_scheduled_id"]),

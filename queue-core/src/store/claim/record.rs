@@ -77,6 +77,31 @@ pub async fn forget(
     execute(conn, "settle: forget empty claims", statement).await
 }
 
+/// KEY (`topic_id`, priority, hi), forced, plain, one dive: the highest row that any claim has.
+///
+/// # Errors
+/// A database failure.
+pub async fn frontier(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    priority: Priority,
+) -> Result<Option<RowId>> {
+    #[derive(QueryableByName)]
+    struct Highest {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        hi: u64,
+    }
+    let statement = Statement::new(
+        "SELECT hi FROM queue_claim FORCE INDEX (queue_claim_frontier) \
+         WHERE topic_id = ? AND priority = ? \
+         ORDER BY topic_id DESC, priority DESC, hi DESC LIMIT 1",
+    )
+    .number(topic.0)
+    .number(priority.stored());
+    let rows: Vec<Highest> = load(conn, "see how far claims have come", statement).await?;
+    Ok(rows.first().map(|row| RowId(row.hi)))
+}
+
 #[derive(QueryableByName)]
 pub(in crate::store) struct ClaimRow {
     #[diesel(sql_type = Unsigned<BigInt>)]

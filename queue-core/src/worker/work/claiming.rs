@@ -40,7 +40,7 @@ impl Work {
         let deliveries = claimed?;
         self.held.add(fence.claim_no, &deliveries);
         let cursor = self.cursor(topic);
-        cursor.claimed(place.priority, &deliveries, limit);
+        cursor.claimed(place, &deliveries, limit);
         Ok(Claimed { suspect_waits: cursor.suspect_waits, deliveries })
     }
 
@@ -102,6 +102,12 @@ impl Work {
                 let next = async |conn: &mut Link| claim::next_ready(conn, topic, place).await;
                 let found = session.call("look for ready rows", next).await?;
                 self.cursor(topic).found(found);
+            }
+            Look::Skip(priority) => {
+                let session = self.session().await?;
+                let see = async |conn: &mut Link| claim::frontier(conn, topic, priority).await;
+                let frontier = session.call("see how far claims have come", see).await?;
+                self.cursor(topic).skip(priority, frontier);
             }
             Look::Urgent(priority) => {
                 let session = self.session().await?;
