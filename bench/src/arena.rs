@@ -35,6 +35,13 @@ pub(crate) struct ServerFacts {
     pub(crate) settings: Vec<(String, String)>,
 }
 
+impl ServerFacts {
+    /// Whether it writes a binary log.
+    pub(crate) fn has_binlog(&self) -> bool {
+        self.settings.iter().any(|(name, value)| name == "log_bin" && value == "ON")
+    }
+}
+
 /// The settings of the report.
 const SETTINGS: [&str; 6] = [
     "innodb_flush_log_at_trx_commit",
@@ -173,15 +180,16 @@ pub(crate) async fn raw(url: &ServerUrl) -> anyhow::Result<Conn> {
 /// What the report says of the server of `url`.
 pub(crate) async fn facts(url: &ServerUrl) -> anyhow::Result<ServerFacts> {
     let mut conn = raw(url).await?;
-    let version: Option<String> =
-        conn.query_first("SELECT CONCAT(@@version_comment, ' ', @@version)").await?;
+    let version: Option<String> = conn.query_first("SELECT @@version").await?;
+    let version = version.unwrap_or_default();
+    let product = if version.contains("MariaDB") { "" } else { "MySQL " };
     let mut settings = Vec::new();
     for name in SETTINGS {
         let found: Option<(String, String)> =
             conn.exec_first("SHOW GLOBAL VARIABLES WHERE Variable_name = ?", (name,)).await?;
         settings.extend(found);
     }
-    Ok(ServerFacts { version: version.unwrap_or_default(), settings })
+    Ok(ServerFacts { version: format!("{product}{version}"), settings })
 }
 
 /// A body that no server can make smaller.

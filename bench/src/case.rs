@@ -118,14 +118,17 @@ pub(crate) struct Scale {
     pub(crate) seconds: u64,
     /// Messages of a backlog that is drained by batches of hundreds and more.
     pub(crate) backlog: u64,
+    /// Whether the server writes a binary log, which a doorbell needs.
+    pub(crate) binlog: bool,
 }
 
 impl Scale {
-    /// The scale of an extent.
-    pub(crate) fn of(extent: Extent) -> Self {
-        match extent {
-            Extent::Quick => Self { extent, rounds: 1, seconds: 1, backlog: 20_000 },
-            Extent::Full | Extent::Long => Self { extent, rounds: 5, seconds: 4, backlog: 200_000 },
-        }
+    /// The scale of an extent, on a server with or without a binary log.
+    pub(crate) fn of(extent: Extent, binlog: bool) -> Self {
+        let (rounds, seconds, backlog) = match extent {
+            Extent::Quick => (1, 1, 20_000),
+            Extent::Full | Extent::Long => (5, 4, 200_000),
+        };
+        Self { extent, rounds, seconds, backlog, binlog }
     }
 }

@@ -211,6 +211,8 @@ pub(crate) struct Pickup {
 pub(crate) enum WakeUp {
     /// It asks.
     Polling,
+    /// It follows the server's binary log.
+    Doorbell,
 }
 
 /// Another queue's backlog, emptied by its own program.

@@ -117,13 +117,13 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         (_, true) => Extent::Long,
         _ => Extent::Full,
     };
-    let mut scale = Scale::of(extent);
+    let server = arena::facts(&args.url).await?;
+    let mut scale = Scale::of(extent, server.has_binlog());
     scale.rounds = args.rounds.unwrap_or(scale.rounds).max(1);
     let plan = plan(&args, &scale)?;
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("Cannot make the folder {}", args.out.display()))?;
 
-    let server = arena::facts(&args.url).await?;
     let cores = std::thread::available_parallelism()?.get();
     let mut report = Report { server, scale, cores, cases: Vec::new() };
     report.head(&mut std::io::stdout().lock())?;

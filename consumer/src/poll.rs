@@ -123,8 +123,9 @@ impl Poll {
             if now.duration_since(idle_since) >= EAGER_FOR {
                 self.delay = (self.delay * 2).min(CAP);
             }
-            // The cap is the longest a message waits for a poll, so the jitter only shortens.
-            self.due = now + jittered(self.delay, 0.75);
+            // The cap is the longest a message waits for a poll, so the jitter only shortens; a
+            // little is enough to keep consumers apart, and more costs as many more polls.
+            self.due = now + jittered(self.delay, 0.95);
         }
         self.next_try(now);
         if self.woken {

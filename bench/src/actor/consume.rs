@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use consumer::{Consumer, ConsumerOptions, SettledListener, TopicOptions};
+use consumer::{Consumer, ConsumerOptions, DoorbellMode, SettledListener, TopicOptions};
 use queue_core::TopicName;
 use queue_core::connection::ServerUrl;
 use queue_core::handler::{Context, HandlerError, RawHandler};
@@ -72,9 +72,12 @@ pub(super) async fn pick_up(
     tally: &Arc<Tally>,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let options = match task.wake_up {
-        WakeUp::Polling => ConsumerOptions::default(),
+    let doorbell = match task.wake_up {
+        WakeUp::Polling => DoorbellMode::Off,
+        WakeUp::Doorbell => DoorbellMode::Auto,
     };
+    // What sweeping asks of the server is a janitor's business and counted with it.
+    let options = ConsumerOptions { doorbell, sweep: false, ..ConsumerOptions::default() };
     let settled = Arc::clone(tally);
     Consumer::builder(url)
         .options(options)

@@ -22,11 +22,23 @@ pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
     };
     let value =
         |member: Member, figure, most| member.must(figure, Measure::Value, Side::AtMost(most));
-    let polling = Member::new(name(1, WakeUp::Polling), load(1, WakeUp::Polling));
-    let polling = value(value(polling, Name::P50, 15.0), Name::P99, 60.0);
-    let mut members = vec![value(polling, Name::Statements, 40.0)];
+    let one = |wake_up, p50, p99, statements| {
+        let member = Member::new(name(1, wake_up), load(1, wake_up));
+        let member = value(value(member, Name::P50, p50), Name::P99, p99);
+        value(member, Name::Statements, statements)
+    };
+    let mut members = vec![one(WakeUp::Polling, 15.0, 60.0, 40.0)];
+    if scale.binlog {
+        members.push(one(WakeUp::Doorbell, 3.0, 15.0, 1.0));
+    }
     if scale.extent != Extent::Quick {
-        members.push(Member::new(name(50, WakeUp::Polling), load(50, WakeUp::Polling)));
+        let wake_ups = members.iter().filter_map(|member| match &member.load {
+            Load::Pickup(pickup) => Some(pickup.wake_up),
+            _ => None,
+        });
+        let fifty: Vec<_> =
+            wake_ups.map(|wake_up| Member::new(name(50, wake_up), load(50, wake_up))).collect();
+        members.extend(fifty);
     }
     members
 }

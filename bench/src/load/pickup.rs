@@ -22,6 +22,10 @@ const BODY: usize = 200;
 /// How long consumers may take to register.
 const START: Duration = Duration::from_secs(30);
 
+/// How long a doorbell takes to be heard: it rings once the worker's own beats, 2.5 s apart, come
+/// back through the log.
+const LISTEN: Duration = Duration::from_secs(8);
+
 /// How long after the last message it may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -32,6 +36,9 @@ pub(super) async fn run(arena: &Arena, pickup: Pickup) -> anyhow::Result<Sample>
     let options = ProducerOptions { lanes: NonZeroU32::MIN, ..ProducerOptions::default() };
     let producer = Producer::connect(arena.url().clone(), options).await?;
     settle_in(arena, &company, &producer, pickup.consumers).await?;
+    if pickup.wake_up == WakeUp::Doorbell {
+        tokio::time::sleep(LISTEN).await;
+    }
     let warm = company.count().settled;
     let (statements, cpu) = idle(arena, &company, pickup).await?;
 
@@ -117,6 +124,7 @@ impl WakeUp {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Polling => "polling",
+            Self::Doorbell => "doorbell",
         }
     }
 }

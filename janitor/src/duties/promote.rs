@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use queue_core::connection::Connection;
+use queue_core::connection::{Connection, Link};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::{floor, scheduled};
 use queue_core::{Result, telemetry};
@@ -40,6 +40,10 @@ impl Duty for Promote {
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<PromoteReport> {
         let mut report = PromoteReport::default();
+        let any_due = async |conn: &mut Link| scheduled::any_due(conn).await;
+        if !sweep.session.call("promote", any_due).await? {
+            return Ok(report);
+        }
         for _ in 0..ROUNDS {
             let moved = sweep.session.transaction("promote", promote_some).await?;
             report.promoted += moved;

@@ -22,6 +22,25 @@ pub struct Due {
     pub priority: Priority,
 }
 
+/// PRIMARY (`due_at`, id), plain: whether any message is due. One statement instead of the three of
+/// a transaction that finds nothing.
+///
+/// # Errors
+/// A database failure.
+pub async fn any_due(conn: &mut impl Connection) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>, column_name = "id")]
+        _id: u64,
+    }
+    let statement = Statement::new(
+        "SELECT id FROM queue_scheduled FORCE INDEX (PRIMARY) \
+         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT 1",
+    );
+    let rows: Vec<Row> = load(conn, "promote: look for due messages", statement).await?;
+    Ok(!rows.is_empty())
+}
+
 /// PRIMARY (`due_at`, id): locks up to `limit` due messages, passing over those that another
 /// promoter has locked.
 ///
