@@ -202,8 +202,8 @@ impl Cursor {
         };
     }
 
-    /// Takes note of the highest row of `priority` that any claim has. What is ready below it, walks
-    /// find.
+    /// Takes note of the highest row of `priority` that any claim has. What is ready below it is
+    /// found by walks.
     pub(super) fn skip(&mut self, priority: Priority, frontier: Option<RowId>) {
         self.crowded = false;
         if let Some(frontier) = frontier {

@@ -52,17 +52,24 @@ async fn priorities_come_first_to_last_and_within_one_the_ids_in_order() {
     }
 }
 
+/// Not with the very next claim: a worker looks for urgent messages a few times a second.
 #[tokio::test]
 async fn a_message_of_higher_priority_overtakes_what_waits() {
     for strategy in STRATEGIES {
         let mut scene = Scene::new().await;
-        scene.enqueue(5).await;
+        scene.enqueue(5000).await;
         let worker = scene.worker_by(strategy).await;
         assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 2).await), numbers(0..2));
         let urgent = NewMessage::new("urgent").with_priority(Priority::FIRST);
         enqueue(&mut scene.conn, &scene.topic.name, &urgent).await.unwrap();
-        assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["urgent"]);
-        assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 3).await), numbers(2..5));
+        for next in 2.. {
+            assert!(next < 5000, "{strategy:?}: it was claimed last of all");
+            let got = bodies(&claim_n(&worker, scene.topic.id, 1).await);
+            if got == ["urgent"] {
+                break;
+            }
+            assert_eq!(got, numbers(next..next + 1));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::transaction;
 use queue_core::message::Settlement;
 use queue_core::rescue::Why;
-use queue_core::store::{floor, worker};
+use queue_core::store::{claim, floor, worker};
 use queue_core::topic::TopicState;
 use queue_core::worker::{ClaimStrategy, Worker};
 use queue_core::{NewMessage, Priority, enqueue, store};
@@ -135,6 +135,28 @@ async fn a_row_that_commits_late_is_found_under_load() {
             got[0].body == b"late"
         })
         .await;
+    }
+}
+
+/// A worker that is far behind the others skips what they have claimed; what becomes ready in there
+/// is found all the same.
+#[tokio::test]
+async fn a_row_released_behind_the_frontier_of_all_claims_is_found() {
+    for strategy in STRATEGIES {
+        let mut scene = Scene::new().await;
+        scene.enqueue(600).await;
+        let (watcher, holder) = (scene.worker_by(strategy).await, scene.worker_by(strategy).await);
+        claim_n(&watcher, scene.topic.id, 1).await;
+        let held = claim_n(&holder, scene.topic.id, 400).await;
+        assert_eq!(bodies(&claim_n(&watcher, scene.topic.id, 1).await), numbers(401..402));
+        let more = claim_n(&holder, scene.topic.id, 10).await;
+        let frontier = claim::frontier(&mut scene.conn, scene.topic.id, Priority::default()).await;
+        assert_eq!(frontier.unwrap(), more.last().map(|last| last.row), "{strategy:?}");
+        settle(&holder, all(&held[7..8], &Settlement::Release)).await;
+        let mut found = bodies(&claim_n(&watcher, scene.topic.id, 189).await);
+        found.sort_by_key(|body| body.parse::<u32>().unwrap());
+        let expected: Vec<_> = numbers(8..9).into_iter().chain(numbers(412..600)).collect();
+        assert_eq!(found, expected, "{strategy:?}");
     }
 }
 

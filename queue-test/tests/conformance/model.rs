@@ -207,7 +207,7 @@ async fn perform(
             shown(take_back(conn, claim, why).await)
         }
         Step::Promote => match scheduled::lock_due(conn, 100).await {
-            Ok(due) if due.is_empty() => "nothing".to_owned(),
+            Ok(due) if due.is_empty() => shown(scheduled::any_due(conn).await),
             Ok(due) => {
                 let rows = due.iter().map(|due| due.row).collect();
                 let moved = scheduled::promote(conn, &rows).await.map(|_| due.len());
