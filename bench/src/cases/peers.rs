@@ -18,7 +18,8 @@ pub(super) fn members(programs: &[(&'static str, PathBuf)]) -> Vec<Member> {
             peer,
             backlog: BACKLOG,
             body: BODY,
-            consumers: 4,
+            // More only end each other (bench/peers/README.md).
+            consumers: 1,
             limit: Duration::from_secs(20),
         };
         [
