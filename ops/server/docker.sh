@@ -6,7 +6,7 @@
 container() { echo "queue-$kind-$name-$(cksum <<<"$checkout" | cut -d ' ' -f 1)"; }
 
 backend_create() {
-  [ -z "$disk$clock" ] || die "--disk and --clock need the server as a process: install it, or let apt fetch it"
+  [ -z "$disk$clock$sync_delay" ] || die "--disk, --clock and --sync-delay need the server as a process: install it, or let apt fetch it"
 }
 
 backend_alive() { [ "$(docker inspect -f '{{.State.Running}}' "$(container)" 2>/dev/null)" = true ]; }

@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/hardship.sh: a server on a disk that can be filled, with a clock that can be set.
-# Sourced by ops/dev-server. Below $instance: `disk` (the mounted folder of a server with --disk),
-# `clock` (of one with --clock: its clock beside the true time) and `clock-library`.
+# ops/server/hardship.sh: a server on a disk that can be filled, or is slow, with a clock that can be
+# set. Sourced by ops/dev-server. Below $instance: `disk` (the mounted folder of a server with
+# --disk), `clock` (of one with --clock: its clock beside the true time), `clock-library`, and
+# `sync-delay` and `slow-sync.so` (of one with --sync-delay).
 
 # Puts the data directory below folder $1 on a tmpfs of its own. A process alone cannot limit
 # itself: the server grows many files.
@@ -70,10 +71,21 @@ clock_set() {
   mv "$instance/clock.tmp" "$instance/clock"
 }
 
+# Builds what makes every sync to disk take longer. Any machine that builds the project has a cc.
+sync_delay_enable() {
+  [ -n "$sync_delay" ] || return 0
+  cc -shared -fPIC -O2 -o "$1/slow-sync.so" "$ops/server/slow-sync.c" -ldl ||
+    die "cannot build ops/server/slow-sync.c: --sync-delay needs a C compiler"
+  echo "$sync_delay" >"$1/sync-delay"
+}
+
 # Sets clocked: what the server's environment needs. The file is looked at once a second, and the
 # monotonic clock stays true, as it does when somebody sets a machine's clock.
 clock_environment() {
   clocked=()
+  if [ -e "$instance/sync-delay" ]; then
+    clocked=("LD_PRELOAD=$instance/slow-sync.so" "SLOW_SYNC_US=$(($(<"$instance/sync-delay") * 1000))")
+  fi
   [ -e "$instance/clock" ] || return 0
   clocked=("LD_PRELOAD=$(<"$instance/clock-library")" "FAKETIME_TIMESTAMP_FILE=$instance/clock"
     FAKETIME_CACHE_DURATION=1 FAKETIME_DONT_FAKE_MONOTONIC=1)

@@ -36,6 +36,7 @@ backend_create() {
   cp -a --reflink=auto "$template/." "$1/"
   disk_mount "$1"
   clock_enable "$1"
+  sync_delay_enable "$1"
   # A socket's path may have no more than 107 bytes.
   local socket=$instance/socket.sock
   if [ ${#socket} -gt 100 ]; then socket=$(mktemp -d)/socket.sock; fi
