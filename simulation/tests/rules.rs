@@ -90,3 +90,8 @@ fn deliveries_that_are_not_counted_are_found() {
 fn claims_that_do_not_lock_are_found() {
     is_found(Rule::ClaimsLock, Weather::Calm, 200);
 }
+
+#[test]
+fn a_lane_that_takes_late_statements_is_found() {
+    is_found(Rule::LanesAreFenced, Weather::Wild, 300);
+}
