@@ -43,7 +43,7 @@ fn h5_a_worker_that_goes_on_after_its_death_is_found() {
 
 #[test]
 fn h6_claims_that_nobody_looks_for_are_found() {
-    is_found(Rule::ClaimsCompared, Weather::Wild, 200);
+    is_found(Rule::ClaimsCompared, Weather::Wild, 600);
 }
 
 #[test]
