@@ -311,9 +311,8 @@ async fn store_batch(
     tries.hand_over();
     if first.is_empty() {
         *stage = Stage::Committing;
-        let insert = async |conn: &mut Link| {
-            insert_in_lane(conn, topic.id, last, id, seq + 1).await
-        };
+        let insert =
+            async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
         return again_on_conflict(conn, OPERATION, insert).await;
     }
     transaction(conn, OPERATION, async |conn| {

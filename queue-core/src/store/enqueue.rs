@@ -88,7 +88,11 @@ fn is_bare(message: &NewMessage) -> bool {
 /// has none.
 fn text(messages: usize, bare: bool, in_lane: bool) -> String {
     let numbers = if in_lane { ["id, claim_no, ", "NULL, 0, "] } else { [""; 2] };
-    let rest = if bare { [""; 3] } else { ["ordering_key, biz_id, headers, ", "?, ?, ?, ", "NULL, NULL, NULL, "] };
+    let rest = if bare {
+        [""; 3]
+    } else {
+        ["ordering_key, biz_id, headers, ", "?, ?, ?, ", "NULL, NULL, NULL, "]
+    };
     let row = format!("(?, ?, {}?, UTC_TIMESTAMP(6), {}?), ", numbers[1], rest[1]);
     let mut text = format!(
         "INSERT INTO queue_message (topic_id, priority, {}msg_id, enqueued_at, {}body) VALUES ",

@@ -118,7 +118,8 @@ impl<C: Connection> Side<C> {
     async fn new(conns: Vec<C>) -> Self {
         let fence = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
         let held = vec![(fence, Vec::new()); SESSIONS];
-        let mut side = Self { conns: conns.into_iter().map(Some).collect(), held, claims: 0, lane: None };
+        let mut side =
+            Self { conns: conns.into_iter().map(Some).collect(), held, claims: 0, lane: None };
         let conn = side.conns[0].as_mut().unwrap();
         let incarnation = Incarnation { server_uid: "same".into(), started_at: 1 };
         for n in 1..=SESSIONS as u64 {
