@@ -343,9 +343,10 @@ async fn a_second_signal_ends_a_send_that_waits_for_its_server() {
     let proxy = FaultProxy::start(database.url()).await;
     let mut running =
         Running::start(&proxy.url(database.url()), &["mail", "--lines", "-", "--json"]);
-    until("it has connected", async || lane_count(&database).await == 1).await;
+    running.write(b"first\n");
+    until("the first line is sent", async || stored(&database, "mail").await.len() == 1).await;
     proxy.refuse();
-    running.write(b"a line\n");
+    running.write(b"second\n");
     running.signal(Signal::TERM);
     // The first is not enough: the batch in flight is finished first.
     let pid = Pid::from_child(&running.child);
