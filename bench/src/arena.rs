@@ -96,7 +96,6 @@ impl Arena {
             "queue_message",
             "queue_claim",
             "queue_floor",
-            "queue_lane",
             "queue_scheduled",
             "queue_archive",
             "bench_bare",

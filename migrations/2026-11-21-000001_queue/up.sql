@@ -23,6 +23,8 @@ CREATE TABLE queue_topic (
 -- The hot table: a row exists until its message is settled. No index on claim state: every claim
 -- and settle would move an entry at one hot spot (measured, docs/architecture.md).
 -- worker_id = 0: ready. priority 100..109: a suspect of priority 0..9, claimed alone.
+-- topic_id = 0 is no topic: a row is a producer's lane there, so that one INSERT stores a batch and
+-- advances the lane. claim_no: the number of the last batch that was committed; msg_id: its name.
 CREATE TABLE queue_message (
   topic_id     INT UNSIGNED     NOT NULL,
   priority     TINYINT UNSIGNED NOT NULL DEFAULT 5,
@@ -91,15 +93,6 @@ CREATE TABLE queue_floor (
   seq      BIGINT UNSIGNED  NOT NULL,
   PRIMARY KEY (topic_id, priority),
   CONSTRAINT queue_floor_priority CHECK (priority <= 9)
-) ENGINE = InnoDB;
-
--- An idempotent producer's lane: seq says whether the last batch committed.
-CREATE TABLE queue_lane (
-  id      BINARY(16)      NOT NULL,
-  seq     BIGINT UNSIGNED NOT NULL,
-  used_at DATETIME(6)     NOT NULL,
-  PRIMARY KEY (id),
-  KEY queue_lane_used_at (used_at)
 ) ENGINE = InnoDB;
 
 CREATE TABLE queue_scheduled (

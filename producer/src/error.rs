@@ -28,7 +28,7 @@ pub enum SendError {
         /// What failed last.
         source: Error,
     },
-    /// The connection broke during COMMIT, and what became of it could not be found out: the
+    /// The connection broke, and what became of the batch could not be found out: the
     /// messages are stored, all of them or none.
     #[error(
         "Whether {messages} message(s) to '{topic}' are stored is unknown ({reason}): look for their ids before you send them again"

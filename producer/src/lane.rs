@@ -1,11 +1,16 @@
 //! A lane: one connection, one sequence number, one batch under way.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
-use queue_core::store::lane::{self, LaneId};
-use queue_core::topic::TopicSettings;
-use queue_core::{Error, Fault, Result, TopicName, chance, enqueue_to, store};
+use queue_core::connection::{
+    Link, ServerUrl, Session, SessionKind, again_on_conflict, transaction,
+};
+use queue_core::store::enqueue::{insert, insert_in_lane};
+use queue_core::store::lane::{self, Fenced, LaneId};
+use queue_core::topic::{TOPIC_KNOWN_FOR, TopicSettings};
+use queue_core::{Error, Fault, Result, Topic, TopicName, chance, statements, store};
+use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::error::SendError;
@@ -18,6 +23,8 @@ pub(crate) struct Lane {
     options: Arc<ProducerOptions>,
     session: Option<Session>,
     position: Option<Position>,
+    /// The topics sent to of late, and when each was read. Those that refused a batch are not kept.
+    topics: HashMap<TopicName, (Instant, Topic)>,
 }
 
 /// Where an open lane stands.
@@ -31,12 +38,13 @@ struct Position {
 /// What became of one try.
 enum Attempt {
     Stored,
-    /// Nothing was in doubt, and the lane is not where it was left: pruned, or gone with a restored
-    /// backup. Not stored.
+    /// Nothing was in doubt, and the lane is not where it was left: gone with a failover or a
+    /// restored backup. Not stored.
     LaneGone,
     /// Certainly not stored.
     Failed(Error),
-    /// The connection broke, or the server erred, during COMMIT; the lane stood here before.
+    /// The connection broke, or the server erred, when the batch may have been committed; the lane
+    /// stood here before.
     InDoubt(Position, Error),
 }
 
@@ -46,20 +54,20 @@ enum Found {
     NotStored,
 }
 
-/// How far a transaction came.
+/// How far a batch came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing of it is known to have reached the server.
-    Begin,
-    /// It may hold locks, and its COMMIT has not been sent.
+    /// Nothing of it has been sent.
+    Before,
+    /// Its transaction may hold locks, and its COMMIT has not been sent.
     Working,
-    /// Its COMMIT may have been sent.
+    /// What commits it may have been sent.
     Committing,
 }
 
 impl Lane {
     pub(crate) fn new(url: ServerUrl, options: Arc<ProducerOptions>) -> Self {
-        Self { url, options, session: None, position: None }
+        Self { url, options, session: None, position: None, topics: HashMap::new() }
     }
 
     /// Connects and opens the lane, if that is still to be done.
@@ -79,7 +87,7 @@ impl Lane {
             && let Err(error) =
                 session.call("close the lane", async |conn| lane::close(conn, id).await).await
         {
-            tracing::debug!(lane.id = %id.0, %error, "A lane's row stays until it is pruned.");
+            tracing::debug!(lane.name = %id.name, %error, "A lane's row stays until it is pruned.");
         }
         self.session = None;
         self.position = None;
@@ -132,52 +140,68 @@ impl Lane {
         }
     }
 
-    /// One transaction: BEGIN, read the topic, advance the lane, insert, COMMIT.
-    ///
-    /// The topic is read in every transaction, not cached: a round trip of some 50 µs beside a
-    /// commit that waits for the disk, and a pause, a new limit or a topic deleted and made anew
-    /// holds from the next message on.
     async fn transact(&mut self, batch: &Batch, tries: &mut Tries<'_>) -> Attempt {
+        let topic = match self.topic(&batch.topic).await {
+            Ok(topic) => topic,
+            Err(error) => return Attempt::Failed(error),
+        };
         let (session, position) = match self.stand().await {
             Ok(standing) => standing,
             Err(error) => return Attempt::Failed(error),
         };
         tries.begin();
-        let mut stage = Stage::Begin;
+        let mut stage = Stage::Before;
         let done = session
-            .transaction("send the batch", async |conn| {
-                stage = Stage::Working;
-                let topic = store::topic::find(conn, &batch.topic).await?;
-                let topic =
-                    topic.ok_or_else(|| Error::UnknownTopic { topic: batch.topic.clone() })?;
-                let advanced = lane::advance(conn, position.id, position.seq + 1).await?;
-                if advanced == 1 {
-                    tries.hand_over();
-                    enqueue_to(conn, &topic, &batch.messages).await?;
-                    stage = Stage::Committing;
-                }
-                Ok(advanced)
+            .call("send the batch", async |conn| {
+                store_batch(conn, &topic, batch, position, tries, &mut stage).await
             })
             .await;
         let lost = session.is_lost();
-        match done {
-            Ok(1) => {
+        match (done, stage) {
+            (Ok(()), _) => {
                 self.position = Some(Position { seq: position.seq + 1, ..position });
+                Attempt::Stored
+            }
+            (Err(error), Stage::Before) => {
+                self.topics.remove(&batch.topic);
+                Attempt::Failed(error)
+            }
+            // The server has rolled it back.
+            (Err(error), _) if error.fault().is_conflict() => Attempt::Failed(error),
+            (Err(error), _) if error.fault() == Fault::ReadOnly => Attempt::Failed(error),
+            (Err(error), Stage::Working) if lost => {
+                // The lane's row may stay locked until the server notices that the connection is
+                // gone. That transaction can never commit, so another lane may go ahead of it.
+                self.position = None;
+                Attempt::Failed(error)
+            }
+            (Err(error), _) if lost || error.fault() == Fault::Interrupted => {
+                Attempt::InDoubt(position, error)
+            }
+            (Err(error), _) => self.refused(position, error).await,
+        }
+    }
+
+    /// What a server that answers has refused: the batch, or a lane that is not where it was left.
+    async fn refused(&mut self, left: Position, error: Error) -> Attempt {
+        let read = match self.connected().await {
+            Ok(session) => {
+                session.call("read the lane", async |conn| lane::seq(conn, left.id).await).await
+            }
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(Some(seq)) if seq == left.seq => Attempt::Failed(error),
+            // It erred after its commit.
+            Ok(Some(seq)) if seq == left.seq + 1 => {
+                self.position = Some(Position { seq, ..left });
                 Attempt::Stored
             }
             Ok(_) => {
                 self.position = None;
                 Attempt::LaneGone
             }
-            Err(error) if stage == Stage::Committing => Attempt::InDoubt(position, error),
-            Err(error) => {
-                // Its row may stay locked until the server notices that the connection is gone.
-                // That transaction can never commit, so another lane may go ahead of it.
-                if lost && stage == Stage::Working {
-                    self.position = None;
-                }
-                Attempt::Failed(certain(error))
-            }
+            Err(_) => Attempt::InDoubt(left, error),
         }
     }
 
@@ -187,19 +211,14 @@ impl Lane {
         before: Position,
         tries: &mut Tries<'_>,
     ) -> Result<Found, SendError> {
-        // If it cannot be found out, the next batch must not build on it.
+        // What is in doubt may still be on its way, and then finds this lane fenced. So the lane's
+        // row stays, and the next batch goes through another.
         self.position = None;
         loop {
-            let error = match self.settled_seq(before.id).await {
-                Ok(Some(seq)) if seq == before.seq => {
-                    self.position = Some(before);
-                    return Ok(Found::NotStored);
-                }
-                Ok(Some(seq)) if seq == before.seq + 1 => {
-                    self.position = Some(Position { seq, ..before });
-                    return Ok(Found::Stored);
-                }
-                Ok(_) => return Err(tries.unknown("its lane is gone".to_owned())),
+            let error = match self.fence(before).await {
+                Ok(Fenced::Stored) => return Ok(Found::Stored),
+                Ok(Fenced::NotStored) => return Ok(Found::NotStored),
+                Ok(Fenced::Gone) => return Err(tries.unknown("its lane is gone".to_owned())),
                 Err(error) => error,
             };
             if !error.is_transient() {
@@ -209,9 +228,26 @@ impl Lane {
         }
     }
 
-    async fn settled_seq(&mut self, id: LaneId) -> Result<Option<u64>> {
+    async fn fence(&mut self, Position { id, seq }: Position) -> Result<Fenced> {
         let session = self.connected().await?;
-        session.call("read the lane", async |conn| lane::settled_seq(conn, id).await).await
+        session.call("read the lane", async |conn| lane::fence(conn, id, seq).await).await
+    }
+
+    /// The topic as it is, or was a moment ago: then a send is one round trip.
+    async fn topic(&mut self, name: &TopicName) -> Result<Topic> {
+        if let Some((read_at, topic)) = self.topics.get(name)
+            && read_at.elapsed() < TOPIC_KNOWN_FOR
+        {
+            return Ok(topic.clone());
+        }
+        self.topics.retain(|_, (read_at, _)| read_at.elapsed() < TOPIC_KNOWN_FOR);
+        let session = self.connected().await?;
+        let read_at = Instant::now();
+        let find = async |conn: &mut Link| store::topic::find(conn, name).await;
+        let found = session.call("read the topic", find).await?;
+        let topic = found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })?;
+        self.topics.insert(name.clone(), (read_at, topic.clone()));
+        Ok(topic)
     }
 
     async fn create_topic(&mut self, topic: &TopicName) -> Result<()> {
@@ -231,9 +267,9 @@ impl Lane {
         let position = match open {
             Some(position) => position,
             None => {
-                let id = LaneId(chance::name());
-                session.call("open the lane", async |conn| lane::open(conn, id).await).await?;
-                Position { id, seq: 0 }
+                let name = chance::name();
+                let open = async |conn: &mut Link| lane::open(conn, name).await;
+                Position { id: session.call("open the lane", open).await?, seq: 0 }
             }
         };
         self.position = Some(position);
@@ -259,15 +295,36 @@ impl Lane {
     }
 }
 
-/// The failure of a transaction whose COMMIT was not sent: a session that met its deadline cannot
-/// know that, and says that the outcome is unknown.
-fn certain(error: Error) -> Error {
-    match error {
-        Error::UnknownOutcome { operation, message } => {
-            Error::Database { operation, fault: Fault::Gone, message }
-        }
-        error => error,
+/// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
+/// large for one, in a transaction whose last INSERT advances the lane.
+async fn store_batch(
+    conn: &mut Link,
+    topic: &Topic,
+    batch: &Batch,
+    Position { id, seq }: Position,
+    tries: &mut Tries<'_>,
+    stage: &mut Stage,
+) -> Result<()> {
+    const OPERATION: &str = "send the batch";
+    let parts = statements(conn, topic, &batch.messages).await?;
+    let Some((last, first)) = parts.split_last() else { return Ok(()) };
+    tries.hand_over();
+    if first.is_empty() {
+        *stage = Stage::Committing;
+        let insert =
+            async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
+        return again_on_conflict(conn, OPERATION, insert).await;
     }
+    transaction(conn, OPERATION, async |conn| {
+        *stage = Stage::Working;
+        for messages in first {
+            insert(conn, topic.id, messages).await?;
+        }
+        insert_in_lane(conn, topic.id, last, id, seq + 1).await?;
+        *stage = Stage::Committing;
+        Ok(())
+    })
+    .await
 }
 
 /// Twice in a row, the lane just opened among them.

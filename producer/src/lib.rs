@@ -21,11 +21,12 @@
 //!
 //! # How nothing is stored twice
 //!
-//! A connection that breaks during COMMIT leaves its client without an answer. A blind resend
-//! would store the batch a second time. So every batch goes through a *lane*, a row with a
-//! sequence number that the batch's own transaction advances: afterwards the number tells whether
-//! that transaction was committed. Reading it locks the row, so a commit that is still under way
-//! on the lost connection is waited for, never overtaken.
+//! A connection that breaks while a batch is sent leaves its client without an answer. A blind
+//! resend would store the batch a second time. So every batch goes through a *lane*, a row with a
+//! sequence number that the batch's own INSERT advances: afterwards the number tells whether it was
+//! committed. Asking locks the row, so a commit that is still under way on the lost connection is
+//! waited for, and takes the number past a statement that has not arrived yet, so that the server
+//! refuses it when it does.
 
 mod batch;
 mod error;

@@ -18,9 +18,9 @@ pub struct ProducerOptions {
     pub auto_create_topics: bool,
     /// When and for how long messages are sent again.
     pub resend: ResendPolicy,
-    /// How long one transaction may take, and after which silence the server drops a connection
-    /// of this producer. A transaction holds the lock of its lane, so a network that swallows
-    /// packets delays the answer by about this long. Default 10 s, as a consumer's lease.
+    /// How long storing one batch may take, and after which silence the server drops a connection
+    /// of this producer. While it is stored it holds the lock of its lane, so a network that
+    /// swallows packets delays the answer by about this long. Default 10 s, as a consumer's lease.
     pub lease: Duration,
     /// Told about tries that failed and batches that are sent again.
     pub on_progress: Option<ProgressListener>,

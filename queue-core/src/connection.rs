@@ -22,5 +22,5 @@ pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::Pool;
 pub use self::session::Session;
-pub use self::transaction::transaction;
+pub use self::transaction::{again_on_conflict, transaction};
 pub use self::url::{ServerUrl, Tls};

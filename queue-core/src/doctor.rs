@@ -25,13 +25,12 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 11] = [
+const OBJECTS: [&str; 10] = [
     "queue_topic",
     "queue_message",
     "queue_claim",
     "queue_worker",
     "queue_floor",
-    "queue_lane",
     "queue_scheduled",
     "queue_dead",
     "queue_archive",

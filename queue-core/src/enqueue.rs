@@ -53,12 +53,25 @@ pub async fn enqueue_to(
     topic: &Topic,
     messages: &[NewMessage],
 ) -> Result<()> {
-    check(topic, messages)?;
-    let limit = statement_limit(conn, messages).await?;
-    for chunk in chunks(messages, limit) {
-        store::enqueue::insert(conn, topic.id, chunk).await?;
+    for messages in statements(conn, topic, messages).await? {
+        store::enqueue::insert(conn, topic.id, messages).await?;
     }
     Ok(())
+}
+
+/// Checks the messages, and cuts them into those of one statement each: at most a thousand, and
+/// 4 MiB. The server is asked what it takes only where that is in question.
+///
+/// # Errors
+/// As [`enqueue_all`]; nothing has been inserted.
+pub async fn statements<'m>(
+    conn: &mut impl Connection,
+    topic: &Topic,
+    messages: &'m [NewMessage],
+) -> Result<Vec<&'m [NewMessage]>> {
+    check(topic, messages)?;
+    let limit = statement_limit(conn, messages).await?;
+    Ok(chunks(messages, limit).collect())
 }
 
 fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {

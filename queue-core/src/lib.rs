@@ -24,7 +24,7 @@ pub mod worker;
 
 pub use diesel_async::AsyncMysqlConnection;
 
-pub use crate::enqueue::{enqueue, enqueue_all, enqueue_to};
+pub use crate::enqueue::{enqueue, enqueue_all, enqueue_to, statements};
 pub use crate::error::{Error, Fault, Result};
 pub use crate::message::{Delivery, Headers, MsgId, NewMessage, Priority};
 pub use crate::topic::{Topic, TopicName};

@@ -90,14 +90,6 @@ table! {
 }
 
 table! {
-    queue_lane (id) {
-        id -> Binary,
-        seq -> Unsigned<BigInt>,
-        used_at -> Datetime,
-    }
-}
-
-table! {
     queue_scheduled (due_at, id) {
         due_at -> Datetime,
         id -> Unsigned<BigInt>,
@@ -177,7 +169,6 @@ allow_tables_to_appear_in_same_query!(
     queue_claim,
     queue_worker,
     queue_floor,
-    queue_lane,
     queue_scheduled,
     queue_dead,
     queue_archive,

@@ -6,4 +6,4 @@ mod settings;
 
 pub use self::name::TopicName;
 pub use self::retry::RetryPolicy;
-pub use self::settings::{OnDone, Topic, TopicId, TopicSettings, TopicState};
+pub use self::settings::{OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicSettings, TopicState};

@@ -12,4 +12,5 @@ mod value;
 
 pub(crate) use self::engine::{Engine, Facts, Outcome, Wait};
 pub(crate) use self::locks::Failure;
+pub(crate) use self::table::Table;
 pub(crate) use self::value::{Row, Value};

@@ -37,6 +37,8 @@ pub enum Rule {
     DeliveriesAreCounted,
     /// Claimed rows and their claim are committed together, after they were locked.
     ClaimsLock,
+    /// The INSERT of a batch is refused where its lane does not stand right before it.
+    LanesAreFenced,
 }
 
 impl Rule {
@@ -76,6 +78,10 @@ impl Rule {
             Self::ClaimsLock => text
                 .replace("ORDER BY topic_id, priority, id LIMIT ? FOR UPDATE SKIP LOCKED", "ORDER BY topic_id, priority, id LIMIT ?")
                 .replace("AND worker_id = 0", "AND (worker_id = 0 OR conn_id <> 0)"),
+            Self::LanesAreFenced => text.replace(
+                "IF(topic_id = 0 AND msg_id = ? AND claim_no = ?",
+                "IF(topic_id = 0 AND msg_id = ? AND (TRUE OR claim_no = ?)",
+            ),
             Self::RangesOfDoneRows if text.starts_with("DELETE m") => widened(text)?,
             _ => return None,
         };

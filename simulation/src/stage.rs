@@ -15,7 +15,7 @@ use queue_core::{Error, NewMessage, Priority, TopicName};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::model::{Row, Value};
+use crate::model::{Row, Table, Value};
 use crate::recorder::{Place, Recorder};
 use crate::rules::Rule;
 use crate::server::{Connect, Server};
@@ -129,7 +129,7 @@ impl Stage {
             let table = &engine.tables[engine.table(name)];
             let id = table.definition.place("msg_id").expect("a column");
             let cause = table.definition.place("cause");
-            for row in table.slots.values().filter_map(|slot| slot.committed.as_ref()) {
+            for row in messages(table) {
                 let Value::Bytes(bytes) = &row[id] else { continue };
                 let Some(id) = MsgId::from_bytes(bytes) else { continue };
                 let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
@@ -179,9 +179,15 @@ impl Stage {
     /// Committed rows of a table.
     pub(crate) fn rows(&self, name: &str) -> usize {
         let engine = self.server.engine.borrow();
-        let slots = &engine.tables[engine.table(name)].slots;
-        slots.values().filter(|slot| slot.committed.is_some()).count()
+        messages(&engine.tables[engine.table(name)]).count()
     }
+}
+
+/// The committed rows of a table, without the lanes.
+fn messages(table: &Table) -> impl Iterator<Item = &Row> {
+    let topic = table.definition.place("topic_id");
+    let is_lane = move |row: &Row| topic.is_some_and(|topic| row[topic] == Value::Number(0));
+    table.slots.values().filter_map(|slot| slot.committed.as_ref()).filter(move |row| !is_lane(row))
 }
 
 /// The way from queue-core to the stage.

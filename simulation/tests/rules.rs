@@ -43,7 +43,7 @@ fn h5_a_worker_that_goes_on_after_its_death_is_found() {
 
 #[test]
 fn h6_claims_that_nobody_looks_for_are_found() {
-    is_found(Rule::ClaimsCompared, Weather::Wild, 200);
+    is_found(Rule::ClaimsCompared, Weather::Wild, 600);
 }
 
 #[test]
@@ -89,4 +89,9 @@ fn deliveries_that_are_not_counted_are_found() {
 #[test]
 fn claims_that_do_not_lock_are_found() {
     is_found(Rule::ClaimsLock, Weather::Calm, 200);
+}
+
+#[test]
+fn a_lane_that_takes_late_statements_is_found() {
+    is_found(Rule::LanesAreFenced, Weather::Wild, 300);
 }

@@ -44,7 +44,7 @@ impl Arena {
     pub(crate) async fn leftovers(&self) -> anyhow::Result<Leftovers> {
         let unsettled = match self.queue {
             Queue::Product => {
-                "SELECT msg_id, body FROM queue_message UNION ALL \
+                "SELECT msg_id, body FROM queue_message WHERE topic_id > 0 UNION ALL \
                  SELECT msg_id, body FROM queue_scheduled"
             }
             Queue::Naive => "SELECT msg_id, body FROM naive_queue",
@@ -70,7 +70,7 @@ impl Arena {
     pub(crate) async fn is_drained(&self) -> anyhow::Result<bool> {
         let left = match self.queue {
             Queue::Product => {
-                "(SELECT COUNT(*) FROM queue_message) + (SELECT COUNT(*) FROM queue_scheduled) \
+                "(SELECT COUNT(*) FROM queue_message WHERE topic_id > 0) + (SELECT COUNT(*) FROM queue_scheduled) \
                  + (SELECT COUNT(*) FROM queue_claim)"
             }
             Queue::Naive => "(SELECT COUNT(*) FROM naive_queue)",

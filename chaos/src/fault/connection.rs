@@ -16,18 +16,22 @@ const SPRING: Duration = Duration::from_secs(8);
 
 const COMMIT: &str = "COMMIT";
 
+/// What a producer's lane says: it commits by itself.
+const LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
+
 /// What a consumer says when it claims.
 const CLAIM: [&str; 3] =
     ["SELECT priority, id, msg_id", "UPDATE queue_message", "INSERT INTO queue_claim"];
 
 /// What else processes say: a consumer settles, is declared dead, takes its name lock, beats and
-/// looks round; a producer advances its lane and inserts.
-const OTHER: [&str; 7] = [
+/// looks round; a producer reads its topic, finds out what became of a batch, and inserts.
+const OTHER: [&str; 8] = [
     "DELETE m FROM queue_message",
     "UPDATE queue_worker",
     "SELECT GET_LOCK",
     "SELECT 0 AS kind",
-    "UPDATE queue_lane",
+    "SELECT id, name, enqueue_paused",
+    "UPDATE queue_message SET claim_no = claim_no + 2",
     "INSERT INTO queue_message",
     "BEGIN",
 ];
@@ -49,23 +53,28 @@ pub(super) async fn kill_connection(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
-/// A statement is executed, and nobody hears of it: mostly the COMMIT.
+/// A statement is executed, and nobody hears of it: mostly one that commits.
 pub(super) async fn drop_reply(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = statement(rng);
     spring(arena, rng, |proxy| proxy.drop_reply_after(statement)).await?;
     Ok(())
 }
 
-/// A statement is not executed, and nobody hears of it: mostly the COMMIT.
+/// A statement is not executed, and nobody hears of it: mostly one that commits.
 pub(super) async fn cut_before(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = statement(rng);
     spring(arena, rng, |proxy| proxy.cut_before(statement)).await?;
     Ok(())
 }
 
-/// A COMMIT, or a part of a claim, arrives when its process has long connected anew (H6).
+/// A statement that commits, or a part of a claim, arrives when its process has long connected
+/// anew (H6).
 pub(super) async fn strand(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let statement = if rng.random_ratio(2, 3) { COMMIT } else { CLAIM[rng.random_range(0..3)] };
+    let statement = match rng.random_range(0..4) {
+        0 => CLAIM[rng.random_range(0..3)],
+        1 => LANE,
+        _ => COMMIT,
+    };
     if let Some(victim) = spring(arena, rng, |proxy| proxy.strand(statement)).await? {
         tokio::time::sleep(Duration::from_millis(rng.random_range(50..9_000))).await;
         victim.proxy.release();
@@ -117,9 +126,10 @@ pub(super) async fn half_open(arena: &Arena, rng: &mut SmallRng) -> anyhow::Resu
 }
 
 fn statement(rng: &mut SmallRng) -> &'static str {
-    match rng.random_range(0..4) {
+    match rng.random_range(0..6) {
         0 => CLAIM[rng.random_range(0..CLAIM.len())],
         1 => OTHER[rng.random_range(0..OTHER.len())],
+        2..4 => LANE,
         _ => COMMIT,
     }
 }

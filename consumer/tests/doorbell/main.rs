@@ -15,6 +15,8 @@ use queue_core::connection::ServerUrl;
 use queue_core::doctor::{Verdict, examine};
 use queue_core::doorbell::Doorbell;
 use queue_core::handler::Context;
+use queue_core::store::enqueue::insert_in_lane;
+use queue_core::store::lane;
 use queue_core::{Error, NewMessage, Topic, doorbell, enqueue_all};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
@@ -111,6 +113,23 @@ async fn rows_of_several_topics_in_one_statement_ring_for_each() {
     for bell in bells {
         bell.running.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_a_producers_lane_rings_for_its_topic() {
+    let database = Server::with_log().database().await;
+    let topic = database.topic("in-lane").await;
+    let mut conn = database.connect().await;
+    let lane = lane::open(&mut conn, NewMessage::new("").msg_id.0).await.expect("opened");
+    let mut bell = Bell::start(database.url(), &[&topic]);
+    bell.turns(true).await;
+    for seq in 1..4 {
+        let messages = [NewMessage::new("x"), NewMessage::new("x")];
+        insert_in_lane(&mut conn, topic.id, &messages, lane, seq).await.expect("stored");
+        bell.handles(b"x").await;
+        bell.handles(b"x").await;
+    }
+    bell.running.stop().await;
 }
 
 /// The log is compressed: by transaction (MySQL) or by event (`MariaDB`); and a row image without

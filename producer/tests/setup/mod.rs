@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use diesel::QueryDsl;
 use producer::{ProducerOptions, Progress, ProgressListener};
-use queue_core::schema::queue_lane;
+use queue_core::message::RowId;
 use queue_core::store::inspect::{Peeked, peek};
 use queue_core::store::lane::LaneId;
 use queue_core::{MsgId, NewMessage, TopicName, store};
@@ -41,11 +41,18 @@ pub(crate) async fn stored_ids(database: &TestDatabase, topic: &str) -> Vec<MsgI
 
 /// The lanes there are.
 pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
+    use diesel::ExpressionMethods;
     use diesel_async::RunQueryDsl;
+    use queue_core::schema::queue_message::dsl;
     let mut conn = database.connect().await;
-    let ids: Vec<Vec<u8>> =
-        queue_lane::table.select(queue_lane::id).load(&mut conn).await.expect("read");
-    ids.iter().map(|id| LaneId(uuid::Uuid::from_slice(id).expect("16 bytes"))).collect()
+    let rows: Vec<(u64, Vec<u8>)> = dsl::queue_message
+        .filter(dsl::topic_id.eq(0))
+        .select((dsl::id, dsl::msg_id))
+        .load(&mut conn)
+        .await
+        .expect("read");
+    let name = |bytes: &[u8]| uuid::Uuid::from_slice(bytes).expect("16 bytes");
+    rows.iter().map(|(row, bytes)| LaneId { row: RowId(*row), name: name(bytes) }).collect()
 }
 
 /// How many lanes there are.

@@ -27,9 +27,22 @@ pub async fn transaction<C: Connection, T>(
     operation: &'static str,
     mut work: impl AsyncFnMut(&mut C) -> Result<T>,
 ) -> Result<T> {
+    again_on_conflict(conn, operation, async |conn| once(conn, operation, &mut work).await).await
+}
+
+/// Runs `work`, of which nothing is left in the server when it fails with a deadlock or lock wait:
+/// a statement that commits by itself, say. It is then run again.
+///
+/// # Errors
+/// What `work` returned.
+pub async fn again_on_conflict<C: Connection, T>(
+    conn: &mut C,
+    operation: &'static str,
+    mut work: impl AsyncFnMut(&mut C) -> Result<T>,
+) -> Result<T> {
     let mut backoff = BACKOFF;
     for round in 1.. {
-        match once(conn, operation, &mut work).await {
+        match work(conn).await {
             Err(error) if error.fault().is_conflict() && round < tries(error.fault()) => {
                 telemetry::conflict_retried(operation, error.fault());
                 let wait = backoff.mul_f64(chance::between(0.5..=1.5));

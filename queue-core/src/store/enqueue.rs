@@ -3,6 +3,7 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
 
+use super::lane::{self, LaneId};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
@@ -15,10 +16,6 @@ pub const ROWS_PER_INSERT: usize = 1000;
 /// Bytes of a row beside body, headers and keys, rounded up: for adding up a packet's size.
 const ROW_OVERHEAD: usize = 128;
 
-const INSERT: &str = "INSERT INTO queue_message \
-     (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body) VALUES ";
-const ROW: &str = "(?, ?, ?, UTC_TIMESTAMP(6), ?, ?, ?, ?)";
-
 /// PRIMARY: inserts the messages, in order, as one statement.
 ///
 /// # Errors
@@ -28,22 +25,100 @@ pub async fn insert(
     topic: TopicId,
     messages: &[NewMessage],
 ) -> Result<()> {
-    let mut rows = format!("{ROW}, ").repeat(messages.len());
-    rows.truncate(rows.len().saturating_sub(2));
-    let once = !messages.len().is_power_of_two();
-    let mut statement = Statement::new(INSERT).sql(&rows).once(once);
+    execute(conn, "enqueue", statement(topic, messages, None)?).await?;
+    Ok(())
+}
+
+/// PRIMARY: inserts the messages, in order, and takes the lane from `seq - 1` to `seq`, as one
+/// statement, which is refused whole if the lane stands elsewhere. A lane that has lost its row
+/// gets it back.
+///
+/// # Errors
+/// As [`insert`]; a database failure if the lane stands elsewhere.
+pub async fn insert_in_lane(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    messages: &[NewMessage],
+    lane: LaneId,
+    seq: u64,
+) -> Result<()> {
+    execute(conn, "enqueue", statement(topic, messages, Some((lane, seq)))?).await?;
+    Ok(())
+}
+
+fn statement(
+    topic: TopicId,
+    messages: &[NewMessage],
+    lane: Option<(LaneId, u64)>,
+) -> Result<Statement<'_>> {
+    // Most messages have neither keys nor headers, and each value costs both sides.
+    let bare = messages.iter().all(is_bare);
+    let mut statement =
+        Statement::new(text(messages.len(), bare, lane.is_some())).once(!is_kept(messages.len()));
     for message in messages {
         statement = statement
             .number(topic.0)
             .number(message.priority.stored())
-            .bytes(message.msg_id.as_bytes())
-            .maybe_bytes(message.key.as_deref())
-            .maybe_bytes(message.biz_id.as_deref())
-            .maybe_bytes(message.headers.to_stored()?)
-            .bytes(message.body.as_slice());
+            .bytes(message.msg_id.as_bytes());
+        if !bare {
+            statement = statement
+                .maybe_bytes(message.key.as_deref())
+                .maybe_bytes(message.biz_id.as_deref())
+                .maybe_bytes(message.headers.to_stored()?);
+        }
+        statement = statement.bytes(message.body.as_slice());
     }
-    execute(conn, "enqueue", statement).await?;
-    Ok(())
+    if let Some((lane, seq)) = lane {
+        let name = lane.name.as_bytes();
+        statement = statement
+            .number(lane.row.0)
+            .number(seq)
+            .bytes(name.to_vec())
+            .bytes(name.to_vec())
+            .number(seq.saturating_sub(1));
+    }
+    Ok(statement)
+}
+
+fn is_bare(message: &NewMessage) -> bool {
+    message.key.is_none() && message.biz_id.is_none() && message.headers.0.is_empty()
+}
+
+/// The INSERT of so many messages. A lane's row says its id, so each message has to say that it
+/// has none.
+fn text(messages: usize, bare: bool, in_lane: bool) -> String {
+    let numbers = if in_lane { ["id, claim_no, ", "NULL, 0, "] } else { [""; 2] };
+    let rest = if bare {
+        [""; 3]
+    } else {
+        ["ordering_key, biz_id, headers, ", "?, ?, ?, ", "NULL, NULL, NULL, "]
+    };
+    let row = format!("(?, ?, {}?, UTC_TIMESTAMP(6), {}?), ", numbers[1], rest[1]);
+    let mut text = format!(
+        "INSERT INTO queue_message (topic_id, priority, {}msg_id, enqueued_at, {}body) VALUES ",
+        numbers[0], rest[0]
+    );
+    text.reserve(row.len() * messages + 512);
+    for _ in 0..messages {
+        text.push_str(&row);
+    }
+    if in_lane {
+        text.push_str(lane::ROW);
+        text.push_str(rest[2]);
+        text.push_str("'')");
+        text.push_str(lane::ADVANCE);
+    } else {
+        text.truncate(text.len() - 2);
+    }
+    text
+}
+
+/// Whether the INSERT of so many messages stays prepared: the sizes that people choose, and few
+/// others. Each row of a statement that is kept costs the server some 4 KB.
+fn is_kept(messages: usize) -> bool {
+    let round = [1, 10, 100, 1000].map(|power| [1, 2, 5].map(|digit| digit * power));
+    messages.is_power_of_two()
+        || messages <= ROWS_PER_INSERT && round.as_flattened().contains(&messages)
 }
 
 /// What the text of an INSERT takes beside its rows, and the protocol beside the text.
@@ -71,4 +146,31 @@ pub(crate) fn packet_share(message: &NewMessage) -> usize {
     let headers: usize =
         message.headers.0.iter().map(|(name, value)| name.len() + 2 * value.len()).sum();
     ROW_OVERHEAD + message.body.len() + optional(&message.key) + optional(&message.biz_id) + headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_numbers_and_powers_of_two_stay_prepared() {
+        let kept: Vec<_> = (1..=2000).filter(|n| is_kept(*n)).collect();
+        let (round, powers) = ([5, 10, 20, 50, 100, 200, 500, 1000], (0..11).map(|at| 1 << at));
+        let mut expected: Vec<usize> = powers.chain(round).collect();
+        expected.sort_unstable();
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn columns_that_no_message_needs_are_left_out() {
+        let bare = "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, body) \
+             VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?), (?, ?, ?, UTC_TIMESTAMP(6), ?)";
+        assert_eq!(text(2, true, false), bare);
+        let full = "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, \
+             ordering_key, biz_id, headers, body) \
+             VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?, ?, ?, ?)";
+        assert_eq!(text(1, false, false), full);
+        let messages = [NewMessage::new("a"), NewMessage::new("b").with_key("k")];
+        assert!(is_bare(&messages[0]) && !is_bare(&messages[1]));
+    }
 }

@@ -1,5 +1,9 @@
 //! Lanes: how a producer learns after a lost reply whether its batch was committed, without a
 //! dedupe row for every message (Kafka's idempotent producer, inside the database).
+//!
+//! A lane is a row of the hot table under topic 0, which no topic has, so that the INSERT of a
+//! batch advances its lane in the same statement: `claim_no` is the sequence number of the last
+//! batch that was committed, `msg_id` the lane's name, `enqueued_at` when it was used last.
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
@@ -7,63 +11,115 @@ use uuid::Uuid;
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::message::RowId;
 
 /// A producer's lane; one batch is in flight in it at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LaneId(pub Uuid);
+pub struct LaneId {
+    /// Its row, which the table has numbered: a number of one's own could lie above those that the
+    /// table gives its messages next.
+    pub row: RowId,
+    /// Its name. A failover that lost the row may have given the number to another lane.
+    pub name: Uuid,
+}
+
+/// What became of a batch in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fenced {
+    /// It was committed.
+    Stored,
+    /// It was not, and never will be: its statement is refused when it still arrives.
+    NotStored,
+    /// The lane has no row, or is not where it was left.
+    Gone,
+}
+
+/// The values of a lane's row in the INSERT of a batch, in the order of its columns: topic,
+/// priority, id, `claim_no`, `msg_id`, `enqueued_at`; body and the rest are the statement's.
+pub(super) const ROW: &str = "(0, 0, ?, ?, ?, UTC_TIMESTAMP(6), ";
+
+/// What that INSERT does where the lane's row is. A lane that stands elsewhere has the server
+/// compute a number beyond every number: the error (1690) refuses the whole statement, on both
+/// servers and in every `sql_mode` (*run*).
+pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
+     IF(topic_id = 0 AND msg_id = ? AND claim_no = ?, claim_no + 1, \
+     18446744073709551615 + claim_no + 1), enqueued_at = UTC_TIMESTAMP(6)";
 
 /// PRIMARY: opens a lane at sequence 0.
 ///
 /// # Errors
 /// A database failure.
-pub async fn open(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
-    let statement =
-        Statement::new("INSERT INTO queue_lane (id, seq, used_at) VALUES (?, 0, UTC_TIMESTAMP(6))")
-            .bytes(lane.0.as_bytes().to_vec());
-    execute(conn, "open the lane", statement).await?;
-    Ok(())
-}
-
-/// PRIMARY: takes the lane from `seq - 1` to `seq`, in the batch's transaction; 0 rows mean that
-/// it stands elsewhere.
-///
-/// # Errors
-/// A database failure.
-pub async fn advance(conn: &mut impl Connection, lane: LaneId, seq: u64) -> Result<usize> {
+pub async fn open(conn: &mut impl Connection, name: Uuid) -> Result<LaneId> {
+    #[derive(QueryableByName)]
+    struct Inserted {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const OPERATION: &str = "open the lane";
     let statement = Statement::new(
-        "UPDATE queue_lane SET seq = ?, used_at = UTC_TIMESTAMP(6) WHERE id = ? AND seq = ?",
+        "INSERT INTO queue_message (topic_id, priority, claim_no, msg_id, enqueued_at, body) \
+         VALUES (0, 0, 0, ?, UTC_TIMESTAMP(6), '')",
     )
-    .number(seq)
-    .bytes(lane.0.as_bytes().to_vec())
-    .number(seq.saturating_sub(1));
-    execute(conn, "advance the lane", statement).await
+    .bytes(name.as_bytes().to_vec());
+    execute(conn, OPERATION, statement).await?;
+    let rows: Vec<Inserted> =
+        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
+    let row = rows.first().map(|row| RowId(row.id));
+    let row = row.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })?;
+    Ok(LaneId { row, name })
 }
 
-/// PRIMARY, locking: where the lane stands once every transaction that touches it has ended, so
-/// that a commit still under way on a lost connection is waited for.
+/// PRIMARY: where the lane stands.
 ///
 /// # Errors
 /// A database failure.
-pub async fn settled_seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
+pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
-        seq: u64,
+        claim_no: u64,
     }
-    let statement = Statement::new("SELECT seq FROM queue_lane WHERE id = ? FOR UPDATE")
-        .bytes(lane.0.as_bytes().to_vec());
-    let rows: Vec<Row> = load(conn, "read the lane", statement).await?;
-    Ok(rows.first().map(|row| row.seq))
+    let statement = Statement::new(
+        "SELECT claim_no FROM queue_message \
+         WHERE topic_id = 0 AND priority = 0 AND id = ? AND msg_id = ?",
+    );
+    let rows: Vec<Row> = load(conn, "read the lane", of(lane, statement)).await?;
+    Ok(rows.first().map(|row| row.claim_no))
 }
 
-/// PRIMARY: closes a lane that has nothing in doubt.
+/// PRIMARY: what became of the batch that was to take the lane from `before` to the next number.
+/// Its statement is waited for if it has come to the lane's row; if it has not, the lane is taken
+/// past it, so that it is refused whenever it arrives. The lane is of no more use, and its row must
+/// stay: an INSERT that still arrives would make it anew.
+///
+/// # Errors
+/// A database failure; it may be asked again.
+pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Result<Fenced> {
+    let statement = Statement::new(
+        "UPDATE queue_message SET claim_no = claim_no + 2, enqueued_at = UTC_TIMESTAMP(6) \
+         WHERE topic_id = 0 AND priority = 0 AND id = ? AND msg_id = ? AND claim_no = ?",
+    );
+    execute(conn, "fence the lane", of(lane, statement).number(before)).await?;
+    Ok(match seq(conn, lane).await? {
+        Some(seq) if seq == before + 1 => Fenced::Stored,
+        Some(seq) if seq == before + 2 => Fenced::NotStored,
+        _ => Fenced::Gone,
+    })
+}
+
+/// PRIMARY: closes a lane that has never had anything in doubt.
 ///
 /// # Errors
 /// A database failure.
 pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
-    let statement =
-        Statement::new("DELETE FROM queue_lane WHERE id = ?").bytes(lane.0.as_bytes().to_vec());
-    execute(conn, "close the lane", statement).await?;
+    let statement = Statement::new(
+        "DELETE FROM queue_message WHERE topic_id = 0 AND priority = 0 AND id = ? AND msg_id = ?",
+    );
+    execute(conn, "close the lane", of(lane, statement)).await?;
     Ok(())
+}
+
+fn of(lane: LaneId, statement: Statement<'static>) -> Statement<'static> {
+    statement.number(lane.row.0).bytes(lane.name.as_bytes().to_vec())
 }

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Statement, execute};
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Unsigned};
+
+use super::row_set::RowSet;
+use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
+use crate::message::RowId;
 
 /// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
 ///
@@ -18,19 +23,37 @@ pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the archive", statement).await
 }
 
-/// KEY (`used_at`): removes up to `limit` lanes that no producer has used for `idle`. A producer
-/// that still comes back finds its lane gone and opens another.
+/// PRIMARY: removes up to `limit` lanes that no producer has used for `idle`. A producer that
+/// still comes back makes its row anew. They are looked for without locks, so that no lane in use
+/// is waited for.
 ///
 /// # Errors
 /// A database failure.
 pub async fn lanes(conn: &mut impl Connection, idle: Duration, limit: u32) -> Result<usize> {
-    let statement = Statement::new(
-        "DELETE FROM queue_lane WHERE used_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
-         ORDER BY used_at LIMIT ?",
-    )
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const OPERATION: &str = "prune the lanes";
+    const IDLE: &str = "topic_id = 0 AND priority = 0 \
+         AND enqueued_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
+    let statement = Statement::new(format!(
+        "SELECT id FROM queue_message FORCE INDEX (PRIMARY) WHERE {IDLE} \
+         ORDER BY topic_id, priority, id LIMIT ?"
+    ))
     .number(idle.as_secs())
     .number(limit);
-    execute(conn, "prune the lanes", statement).await
+    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let mut pruned = 0;
+    for piece in rows.iter().map(|row| RowId(row.id)).collect::<RowSet>().pieces() {
+        let (condition, ids) = piece.condition();
+        let statement = Statement::new(format!(
+            "DELETE m FROM queue_message m FORCE INDEX (PRIMARY) WHERE {IDLE} AND {condition}"
+        ));
+        pruned += execute(conn, OPERATION, statement.number(idle.as_secs()).numbers(ids)).await?;
+    }
+    Ok(pruned)
 }
 
 /// KEY (state, id), and PRIMARY of the claims: removes up to `limit` workers that ended `ago` or

@@ -59,6 +59,10 @@ pub struct TopicState {
     pub claim_paused: bool,
 }
 
+/// For how long a producer's lane takes a topic for what it was when it was last read, which saves
+/// a send a round trip: a pause, a lower limit or a deletion holds within this time.
+pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
+
 /// A topic as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {

@@ -74,9 +74,9 @@ async fn a_database_without_the_tables_fails_with_what_to_do() {
 #[tokio::test]
 async fn a_missing_table_is_named() {
     let mut scene = Scene::new().await;
-    scene.sql("DROP TABLE queue_lane; DROP PROCEDURE queue_enqueue").await;
+    scene.sql("DROP TABLE queue_floor; DROP PROCEDURE queue_enqueue").await;
     let refused = require(scene.db.url()).await.unwrap_err().to_string();
-    assert!(refused.contains("queue_lane") && refused.contains("queue_enqueue"), "{refused}");
+    assert!(refused.contains("queue_floor") && refused.contains("queue_enqueue"), "{refused}");
     assert!(!refused.contains("queue_worker"), "{refused}");
 }
 

@@ -4,121 +4,194 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::store::lane::{self, LaneId};
-use queue_core::{Error, Fault, NewMessage, enqueue_all, store};
+use queue_core::store::enqueue::{insert, insert_in_lane};
+use queue_core::store::inspect::{depth, peek};
+use queue_core::store::lane::{self, Fenced, LaneId};
+use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, Result, Topic, store};
 use queue_test::proxy::FaultProxy;
 use uuid::Uuid;
 
 use crate::scene::{Scene, number, until};
 
-#[tokio::test]
-async fn a_lane_advances_one_by_one_and_no_other_way() {
-    let mut scene = Scene::new().await;
-    let (lane, other) = (LaneId(Uuid::new_v4()), LaneId(Uuid::new_v4()));
-    let conn = &mut scene.conn;
-    lane::open(conn, lane).await.unwrap();
-    assert_eq!(lane::settled_seq(conn, lane).await.unwrap(), Some(0));
-    for (seq, advanced) in [(1, 1), (1, 0), (3, 0), (2, 1), (0, 0), (1, 0), (3, 1)] {
-        assert_eq!(lane::advance(conn, lane, seq).await.unwrap(), advanced, "to {seq}");
-    }
-    assert_eq!(lane::settled_seq(conn, lane).await.unwrap(), Some(3));
-    assert_eq!(lane::advance(conn, other, 1).await.unwrap(), 0, "it was never opened");
-    assert_eq!(lane::settled_seq(conn, other).await.unwrap(), None);
-    lane::close(conn, lane).await.unwrap();
-    assert_eq!(lane::settled_seq(conn, lane).await.unwrap(), None);
-    assert_eq!(lane::advance(conn, lane, 4).await.unwrap(), 0);
+/// Enqueues `n` messages in the lane, as its batch number `seq`.
+async fn send(
+    conn: &mut AsyncMysqlConnection,
+    topic: &Topic,
+    n: usize,
+    lane: LaneId,
+    seq: u64,
+) -> Result<()> {
+    let messages: Vec<_> = (0..n).map(|_| NewMessage::new("m")).collect();
+    insert_in_lane(conn, topic.id, &messages, lane, seq).await
+}
+
+async fn open(conn: &mut AsyncMysqlConnection) -> LaneId {
+    lane::open(conn, Uuid::new_v4()).await.unwrap()
 }
 
 #[tokio::test]
-async fn opening_a_lane_twice_is_a_duplicate() {
+async fn a_lane_advances_one_by_one_and_a_batch_that_comes_otherwise_is_refused_whole() {
+    for strict in [true, false] {
+        let mut scene = Scene::new().await;
+        if !strict {
+            scene.sql("SET SESSION sql_mode = ''").await;
+        }
+        let (topic, conn) = (scene.topic.clone(), &mut scene.conn);
+        let lane = open(conn).await;
+        assert_eq!(lane::seq(conn, lane).await.unwrap(), Some(0));
+        let mut stored = 0;
+        for (seq, fits) in
+            [(2, false), (1, true), (1, false), (3, false), (2, true), (1, false), (3, true)]
+        {
+            let sent = send(conn, &topic, 3, lane, seq).await;
+            assert_eq!(sent.is_ok(), fits, "to {seq}: {sent:?}");
+            if let Err(error) = sent {
+                assert!(error.to_string().contains("out of range"), "{error}");
+                assert!(!error.is_transient());
+            }
+            stored += if fits { 3 } else { 0 };
+            assert_eq!(depth(conn, topic.id).await.unwrap().unsettled, stored, "to {seq}");
+        }
+        assert_eq!(lane::seq(conn, lane).await.unwrap(), Some(3));
+        let other = LaneId { name: Uuid::new_v4(), ..lane };
+        assert!(send(conn, &topic, 1, other, 4).await.is_err(), "its number is another lane's");
+        assert_eq!(lane::seq(conn, other).await.unwrap(), None);
+        lane::close(conn, other).await.unwrap();
+        assert_eq!(lane::seq(conn, lane).await.unwrap(), Some(3));
+        lane::close(conn, lane).await.unwrap();
+        assert_eq!(lane::seq(conn, lane).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_lost_its_row_gets_it_back_and_its_batch_is_stored() {
     let mut scene = Scene::new().await;
-    let lane = LaneId(Uuid::new_v4());
-    lane::open(&mut scene.conn, lane).await.unwrap();
-    let again = lane::open(&mut scene.conn, lane).await.unwrap_err();
-    assert_eq!(again.fault(), Fault::Duplicate, "{again}");
+    let (topic, conn) = (scene.topic.clone(), &mut scene.conn);
+    let lane = open(conn).await;
+    send(conn, &topic, 1, lane, 1).await.unwrap();
+    lane::close(conn, lane).await.unwrap();
+    send(conn, &topic, 2, lane, 2).await.unwrap();
+    assert_eq!(lane::seq(conn, lane).await.unwrap(), Some(2));
+    assert_eq!(depth(conn, topic.id).await.unwrap().unsettled, 3);
+    // In doubt, it is no more found out.
+    lane::close(conn, lane).await.unwrap();
+    assert_eq!(lane::fence(conn, lane, 2).await.unwrap(), Fenced::Gone);
 }
 
 /// The question is asked while the old connection's commit may be under way still: the answer
 /// waits for it.
 #[tokio::test]
-async fn the_sequence_is_read_only_once_every_transaction_on_it_has_ended() {
-    for (end, seq) in [("COMMIT", 1), ("ROLLBACK", 0)] {
+async fn a_fence_waits_until_every_transaction_on_the_lane_has_ended() {
+    for (end, fenced) in [("COMMIT", Fenced::Stored), ("ROLLBACK", Fenced::NotStored)] {
         let mut scene = Scene::new().await;
-        let lane = LaneId(Uuid::new_v4());
-        lane::open(&mut scene.conn, lane).await.unwrap();
+        let (topic, lane) = (scene.topic.clone(), open(&mut scene.conn).await);
         let (mut sending, mut asking) = (scene.db.connect().await, scene.db.connect().await);
         sending.batch_execute("BEGIN").await.unwrap();
-        assert_eq!(lane::advance(&mut sending, lane, 1).await.unwrap(), 1);
+        send(&mut sending, &topic, 1, lane, 1).await.unwrap();
         let end = async {
             until("the question waits", async || scene.lock_waits().await > 0).await;
             sending.batch_execute(end).await.unwrap();
         };
-        let (answer, ()) = tokio::join!(lane::settled_seq(&mut asking, lane), end);
-        assert_eq!(answer.unwrap(), Some(seq));
+        let (answer, ()) = tokio::join!(lane::fence(&mut asking, lane, 0), end);
+        assert_eq!(answer.unwrap(), fenced);
     }
 }
 
-/// The whole of it, as the producer uses it: the batch and the lane commit together, so the
-/// sequence tells after a lost reply whether the messages are there.
 #[tokio::test]
-async fn after_a_lost_reply_the_sequence_tells_whether_the_batch_was_committed() {
+async fn a_batch_that_arrives_after_its_lane_was_fenced_is_refused_and_may_be_asked_for_again() {
+    let mut scene = Scene::new().await;
+    let (topic, conn) = (scene.topic.clone(), &mut scene.conn);
+    let lane = open(conn).await;
+    for again in 0..2 {
+        assert_eq!(lane::fence(conn, lane, 0).await.unwrap(), Fenced::NotStored, "{again}");
+    }
+    assert!(send(conn, &topic, 1, lane, 1).await.is_err());
+    assert_eq!(depth(conn, topic.id).await.unwrap().unsettled, 0);
+}
+
+/// The whole of it, as the producer uses it: the batch and the lane are committed together, so the
+/// lane tells after a lost reply whether the messages are there.
+#[tokio::test]
+async fn after_a_lost_reply_the_lane_tells_whether_the_batch_was_committed() {
     let mut scene = Scene::new().await;
     let proxy = FaultProxy::start(scene.db.url()).await;
     let url = proxy.url(scene.db.url());
-    let lane = LaneId(Uuid::new_v4());
-    lane::open(&mut scene.conn, lane).await.unwrap();
-    let name = scene.topic.name.clone();
-    let mut sent = 0;
-    for (seq, arrives) in [(1, true), (2, false), (2, true)] {
-        let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
-        if arrives {
-            proxy.drop_reply_after("COMMIT");
-        } else {
-            proxy.cut_before("COMMIT");
+    let (topic, mut sent) = (scene.topic.clone(), 0);
+    for in_transaction in [true, false] {
+        let statement = if in_transaction { "COMMIT" } else { "INSERT INTO queue_message" };
+        for arrives in [true, false] {
+            let lane = open(&mut scene.conn).await;
+            let mut conn = connect(&url, SessionKind::Plain).await.unwrap();
+            if arrives {
+                proxy.drop_reply_after(statement);
+            } else {
+                proxy.cut_before(statement);
+            }
+            let lost = if in_transaction {
+                let messages: Vec<_> = (0..10).map(|_| NewMessage::new("m")).collect();
+                transaction(&mut conn, "send", async |conn| {
+                    insert(conn, topic.id, &messages).await?;
+                    send(conn, &topic, 10, lane, 1).await
+                })
+                .await
+            } else {
+                send(&mut conn, &topic, 20, lane, 1).await
+            };
+            assert_eq!(lost.unwrap_err().fault(), Fault::Gone);
+            let fenced = lane::fence(&mut scene.conn, lane, 0).await.unwrap();
+            assert_eq!(fenced, if arrives { Fenced::Stored } else { Fenced::NotStored });
+            sent += if arrives { 20 } else { 0 };
+            assert_eq!(scene.hot().await.0, sent);
         }
-        let messages: Vec<_> = (0..10).map(|_| NewMessage::new("m")).collect();
-        let lost = transaction(&mut conn, "send", async |conn| {
-            assert_eq!(lane::advance(conn, lane, seq).await?, 1);
-            enqueue_all(conn, &name, &messages).await
-        });
-        let lost = lost.await.unwrap_err();
-        assert!(matches!(lost, Error::UnknownOutcome { .. }), "{lost}");
-        let committed = lane::settled_seq(&mut scene.conn, lane).await.unwrap() == Some(seq);
-        assert_eq!(committed, arrives);
-        sent += if committed { 10 } else { 0 };
-        assert_eq!(scene.hot().await.0, sent);
     }
 }
 
 #[tokio::test]
 async fn a_batch_of_a_lane_that_stands_elsewhere_is_rolled_back_whole() {
     let mut scene = Scene::new().await;
-    let lane = LaneId(Uuid::new_v4());
-    lane::open(&mut scene.conn, lane).await.unwrap();
-    let (name, message) = (scene.topic.name.clone(), NewMessage::new("m"));
+    let lane = open(&mut scene.conn).await;
+    let topic = scene.topic.clone();
     let refused = transaction(&mut scene.conn, "send", async |conn| {
-        enqueue_all(conn, &name, std::slice::from_ref(&message)).await?;
-        match lane::advance(conn, lane, 7).await? {
-            1 => Ok(()),
-            found => Err(Error::Counts { operation: "send", expected: 1, found }),
-        }
+        insert(conn, topic.id, &[NewMessage::new("m")]).await?;
+        send(conn, &topic, 1, lane, 7).await
     });
-    assert!(matches!(refused.await, Err(Error::Counts { .. })));
+    assert!(matches!(refused.await, Err(Error::Database { .. })));
     assert_eq!(scene.hot().await.0, 0);
 }
 
 #[tokio::test]
-async fn idle_lanes_are_pruned_and_used_ones_are_not() {
+async fn a_lane_is_no_message() {
     let mut scene = Scene::new().await;
-    let (idle, used) = (LaneId(Uuid::new_v4()), LaneId(Uuid::new_v4()));
-    for lane in [idle, used] {
-        lane::open(&mut scene.conn, lane).await.unwrap();
+    let (topic, conn) = (scene.topic.clone(), &mut scene.conn);
+    let lane = open(conn).await;
+    assert_eq!(depth(conn, topic.id).await.unwrap().unsettled, 0);
+    send(conn, &topic, 2, lane, 1).await.unwrap();
+    let found = depth(conn, topic.id).await.unwrap();
+    assert_eq!((found.unsettled, found.claimed), (2, 0));
+    assert_eq!(peek(conn, topic.id, 10).await.unwrap().len(), 2);
+    assert_eq!(scene.hot().await.0, 2);
+}
+
+#[tokio::test]
+async fn idle_lanes_are_pruned_and_used_ones_are_not_nor_waited_for() {
+    let mut scene = Scene::new().await;
+    let topic = scene.topic.clone();
+    let (idle, used) = (open(&mut scene.conn).await, open(&mut scene.conn).await);
+    let busy = open(&mut scene.conn).await;
+    scene.sql("UPDATE queue_message SET enqueued_at = enqueued_at - INTERVAL 2 HOUR").await;
+    for lane in [used, busy] {
+        send(&mut scene.conn, &topic, 1, lane, 1).await.unwrap();
     }
-    scene.sql("UPDATE queue_lane SET used_at = used_at - INTERVAL 2 HOUR").await;
-    lane::advance(&mut scene.conn, used, 1).await.unwrap();
+    let mut sending = scene.db.connect().await;
+    sending.batch_execute("BEGIN").await.unwrap();
+    send(&mut sending, &topic, 1, busy, 2).await.unwrap();
     let hour = Duration::from_secs(3600);
     assert_eq!(store::prune::lanes(&mut scene.conn, hour, 10).await.unwrap(), 1);
-    assert_eq!(lane::settled_seq(&mut scene.conn, idle).await.unwrap(), None);
-    assert_eq!(lane::settled_seq(&mut scene.conn, used).await.unwrap(), Some(1));
-    assert_eq!(number(&mut scene.conn, "SELECT COUNT(*) FROM queue_lane").await, 1);
+    sending.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(lane::seq(&mut scene.conn, idle).await.unwrap(), None);
+    assert_eq!(lane::seq(&mut scene.conn, used).await.unwrap(), Some(1));
+    assert_eq!(lane::seq(&mut scene.conn, busy).await.unwrap(), Some(2));
+    let lanes = "SELECT COUNT(*) FROM queue_message WHERE topic_id = 0";
+    assert_eq!(number(&mut scene.conn, lanes).await, 2);
+    assert_eq!(scene.hot().await.0, 3, "no message is pruned");
 }

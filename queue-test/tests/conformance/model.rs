@@ -55,7 +55,10 @@ enum Step {
     Promote,
     Walk,
     Publish(u64),
+    /// Enqueues one message in the lane.
     Advance(u64),
+    /// Finds out what became of the lane's batch after this one.
+    Fence(u64),
     Beat(u64),
     Adopt(u64),
     DeclareDead(u64),
@@ -63,7 +66,7 @@ enum Step {
 
 fn step(rng: &mut StdRng) -> Step {
     let of = rng.random_range(0..SESSIONS);
-    match rng.random_range(0..24) {
+    match rng.random_range(0..27) {
         0..3 => Step::Begin,
         3..6 => Step::Commit,
         6 => Step::Rollback,
@@ -80,7 +83,8 @@ fn step(rng: &mut StdRng) -> Step {
         19 => Step::Promote,
         20 => Step::Walk,
         21 => Step::Publish(rng.random_range(1..9)),
-        22 => Step::Advance(rng.random_range(1..4)),
+        22 => Step::Fence(rng.random_range(0..4)),
+        23..26 => Step::Advance(rng.random_range(1..6)),
         _ => match rng.random_range(0..3) {
             0 => Step::Beat(rng.random_range(1..4)),
             1 => Step::Adopt(rng.random_range(1..4)),
@@ -94,6 +98,7 @@ struct Side<C> {
     conns: Vec<Option<C>>,
     held: Vec<(Fence, Vec<Delivery>)>,
     claims: u64,
+    lane: Option<LaneId>,
 }
 
 fn instance(n: u64) -> Uuid {
@@ -113,7 +118,8 @@ impl<C: Connection> Side<C> {
     async fn new(conns: Vec<C>) -> Self {
         let fence = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
         let held = vec![(fence, Vec::new()); SESSIONS];
-        let mut side = Self { conns: conns.into_iter().map(Some).collect(), held, claims: 0 };
+        let mut side =
+            Self { conns: conns.into_iter().map(Some).collect(), held, claims: 0, lane: None };
         let conn = side.conns[0].as_mut().unwrap();
         let incarnation = Incarnation { server_uid: "same".into(), started_at: 1 };
         for n in 1..=SESSIONS as u64 {
@@ -125,7 +131,7 @@ impl<C: Connection> Side<C> {
             };
             worker::register(conn, &who, &incarnation).await.unwrap();
         }
-        lane::open(conn, LaneId(instance(9))).await.unwrap();
+        side.lane = Some(lane::open(conn, instance(9)).await.unwrap());
         side
     }
 
@@ -136,7 +142,13 @@ impl<C: Connection> Side<C> {
     {
         let mut conn = self.conns[at].take().unwrap();
         let own = Fence { worker: WorkerId(at as u64 + 1), claim_no: ClaimNo(self.claims + 1) };
-        let said = perform(&mut conn, at, step, messages, own, &mut self.held).await;
+        let said = match (step, self.lane) {
+            (Step::Advance(seq), Some(lane)) => {
+                shown(enqueue::insert_in_lane(&mut conn, TOPIC, messages, lane, *seq).await)
+            }
+            (Step::Fence(seq), Some(lane)) => shown(lane::fence(&mut conn, lane, *seq).await),
+            _ => perform(&mut conn, at, step, messages, own, &mut self.held).await,
+        };
         if matches!(step, Step::Claim(_)) {
             self.claims += 1;
         }
@@ -224,7 +236,7 @@ async fn perform(
         Step::Publish(row) => {
             shown(floor::publish(conn, TOPIC, Priority::default(), RowId(*row)).await)
         }
-        Step::Advance(seq) => shown(lane::advance(conn, LaneId(instance(9)), *seq).await),
+        Step::Advance(_) | Step::Fence(_) => unreachable!("the lane is the side's"),
         Step::Beat(n) => shown(worker::beat(conn, WorkerId(*n), instance(*n)).await),
         Step::Adopt(n) => {
             let incarnation = Incarnation { server_uid: "same".into(), started_at: 1 };
@@ -358,7 +370,11 @@ async fn compare() {
 
 /// The messages of a step, the same for both.
 fn messages(step: &Step, n: usize) -> Vec<NewMessage> {
-    let Step::Enqueue(many, priority) = step else { return Vec::new() };
+    let (many, priority) = match step {
+        Step::Enqueue(many, priority) => (many, priority),
+        Step::Advance(_) => (&1, &5),
+        _ => return Vec::new(),
+    };
     let message = |at: u64| {
         let id = Uuid::from_u128(u128::from(at) + n as u128 * 10 + 1);
         NewMessage::new(format!("{n}-{at}"))

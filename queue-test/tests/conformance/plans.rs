@@ -9,6 +9,7 @@ use queue_core::connection::{SessionKind, connect, transaction};
 use queue_core::message::{ClaimNo, DeadCause, Settlement, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::Fence;
+use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::{floor, lane, prune, rescue, scheduled};
 use queue_core::topic::{OnDone, TopicSettings};
@@ -30,7 +31,6 @@ const KEYS: &[(&str, &[&str])] = &[
     ("queue_scheduled", &["PRIMARY", "queue_scheduled_id"]),
     ("s", &["queue_scheduled_id"]),
     ("queue_archive", &["queue_archive_keep_until"]),
-    ("queue_lane", &["PRIMARY", "queue_lane_used_at"]),
 ];
 
 /// One row of a plan.
@@ -154,10 +154,12 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();
     prune::lanes(&mut conn, Duration::from_secs(3600), 10).await.unwrap();
-    let lane = lane::LaneId(uuid::Uuid::new_v4());
-    lane::open(&mut conn, lane).await.unwrap();
-    lane::advance(&mut conn, lane, 1).await.unwrap();
-    lane::settled_seq(&mut conn, lane).await.unwrap();
+    let lane = lane::open(&mut conn, uuid::Uuid::new_v4()).await.unwrap();
+    let messages = [NewMessage::new("m")];
+    insert_in_lane(&mut conn, scene.topic.id, &messages, lane, 1).await.unwrap();
+    lane::seq(&mut conn, lane).await.unwrap();
+    lane::fence(&mut conn, lane, 1).await.unwrap();
+    prune::lanes(&mut conn, Duration::ZERO, 10).await.unwrap();
     lane::close(&mut conn, lane).await.unwrap();
     enqueue(&mut conn, &scene.topic.name, &NewMessage::new("m")).await.unwrap();
 }
@@ -180,9 +182,7 @@ async fn fill(scene: &mut Scene) {
         "INSERT INTO queue_claim SELECT 900000 + id % 50, id, topic_id, 5, id, id, 1, 1, \
          UTC_TIMESTAMP(6) FROM queue_message LIMIT 2000"
             .to_owned(),
-        "INSERT INTO queue_lane SELECT msg_id, 1, UTC_TIMESTAMP(6) FROM queue_message".to_owned(),
-        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim, queue_lane"
-            .to_owned(),
+        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim".to_owned(),
     ] {
         scene.sql(&insert).await;
     }

@@ -70,11 +70,11 @@ impl Scene {
         text(&mut self.conn, query).await
     }
 
-    /// How many rows the hot table has, how many of them are claimed, and how many claims there
+    /// How many messages the hot table has, how many of them are claimed, and how many claims there
     /// are.
     pub(crate) async fn hot(&mut self) -> (i64, i64, i64) {
         (
-            self.number("SELECT COUNT(*) FROM queue_message").await,
+            self.number("SELECT COUNT(*) FROM queue_message WHERE topic_id > 0").await,
             self.number("SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0").await,
             self.number("SELECT COUNT(*) FROM queue_claim").await,
         )

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::engine::Facts;
-use super::locks::Halt;
+use super::locks::{Failure, Halt};
 use super::table::Id;
 use super::value::{Row, Value};
 use crate::sql::{Expr, Op};
@@ -85,7 +85,12 @@ pub(super) fn eval(
         },
         Expr::Binary(op, left, right) => {
             let left = go(left)?;
-            binary(*op, &left, &go(right)?)
+            match binary(*op, &left, &go(right)?) {
+                Value::Number(number) if number > i128::from(u64::MAX) => {
+                    return Err(Halt::Fail(Failure::OutOfRange));
+                }
+                value => value,
+            }
         }
         Expr::In(left, list) => {
             let left = go(left)?;

@@ -13,6 +13,7 @@ pub(crate) enum Failure {
     Duplicate,
     ReadOnly,
     Check,
+    OutOfRange,
     Interrupted,
     Unknown,
 }
@@ -28,6 +29,7 @@ impl Failure {
                 "The MariaDB server is running with the --read-only option so it cannot execute this statement"
             }
             Self::Check => "CONSTRAINT failed",
+            Self::OutOfRange => "BIGINT UNSIGNED value is out of range",
             Self::Interrupted => "Query execution was interrupted",
             Self::Unknown => "Unknown thread id",
         }

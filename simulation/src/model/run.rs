@@ -130,15 +130,15 @@ impl Engine {
         let mut whole = Vec::with_capacity(row.len());
         for (column, value) in definition.columns.iter().zip(row) {
             whole.push(match (value, &column.default) {
-                (Some(value), _) => value,
-                (None, _) if column.counts_up => {
+                (Some(value), _) if value != Value::Null || !column.counts_up => value,
+                (_, _) if column.counts_up => {
                     let next = self.tables[table].next;
                     self.tables[table].next += 1;
                     number = Some(next);
                     Value::Number(next)
                 }
-                (None, Some(default)) => eval(default, context, &mut Vec::new(), self)?,
-                (None, None) => panic!("{} has no default value", column.name),
+                (_, Some(default)) => eval(default, context, &mut Vec::new(), self)?,
+                (_, None) => panic!("{} has no default value", column.name),
             });
         }
         let row: Row = whole.into();

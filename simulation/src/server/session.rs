@@ -124,7 +124,8 @@ impl Session {
             return Fate::Served;
         }
         // Commits are where outcomes become unknown.
-        let weight = if text == "COMMIT" { 250 } else { 1000 };
+        let commits = text == "COMMIT" || text.contains("ON DUPLICATE KEY UPDATE claim_no");
+        let weight = if commits { 250 } else { 1000 };
         let mut at = self.server.below(weight);
         for (fate, share) in fates.iter() {
             if at < *share {

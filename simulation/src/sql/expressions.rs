@@ -110,6 +110,14 @@ impl Parser {
                 return Expr::Interval(Box::new(number), unit);
             }
             "CASE" => return self.case(),
+            // Only one of its values is computed.
+            "IF" => {
+                let mut three = self.in_parentheses(|p| p.list(Self::expr));
+                assert_eq!(three.len(), 3, "IF(condition, value, value)");
+                let otherwise = three.pop().map(Box::new);
+                let value = three.pop().expect("a value");
+                return Expr::Case(vec![(three.remove(0), value)], otherwise);
+            }
             "CAST" => {
                 return self.in_parentheses(|p| {
                     let expr = p.expr();

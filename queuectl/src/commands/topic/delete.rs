@@ -5,7 +5,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use queue_core::connection::Session;
 use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
-use queue_core::topic::TopicState;
+use queue_core::topic::{TOPIC_KNOWN_FOR, TopicState};
 use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
@@ -68,10 +68,13 @@ async fn depth(session: &mut Session, topic: &Topic) -> queue_core::Result<Depth
     session.call("read the topic's depth", async |conn| inspect::depth(conn, topic.id).await).await
 }
 
-/// Nothing comes in or goes out from here on, or the count would be out of date when it is read.
+/// Nothing comes in or goes out from here on, or the count would be out of date when it is read:
+/// producers have heard of the pause, and what they sent before has arrived.
 async fn close(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
     let closed = TopicState { enqueue_paused: true, claim_paused: true };
-    state::set(session, &topic.name, closed).await
+    state::set(session, &topic.name, closed).await?;
+    tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
+    Ok(())
 }
 
 /// Looks again now that nothing comes in; a topic that is not deleted stays as open as it was.
