@@ -91,6 +91,15 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
     say(&tally.count())
 }
 
+/// Whether a statement of a reference met a deadlock (1213) or a lock wait that took too long
+/// (1205). Ours deals with these by itself.
+fn is_conflict(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(mysql_async::Error::Server(error)) => matches!(error.code, 1213 | 1205),
+        _ => false,
+    }
+}
+
 async fn report(tally: Arc<Tally>) {
     let mut said = Count::default();
     loop {

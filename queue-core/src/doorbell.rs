@@ -1,7 +1,7 @@
 //! The doorbell: wakes consumers the moment a message is committed, by following the server's
 //! binary log as a replica would.
 //!
-//! One follower a process, shared by its consumers. It rings by [`wake`](crate::wake) for the
+//! One follower a process, shared by its consumers. It rings by [`wake`] for the
 //! topics it was told of; what it cannot read, it takes for a ring. A ring may come before the row
 //! can be seen: MySQL sends a transaction once it is in the log, and commits it afterwards.
 //!

@@ -7,7 +7,7 @@ use mysql_async::{Conn, Row, Statement, Value};
 use queue_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
-use super::{DrainTask, Tally};
+use super::{DrainTask, Tally, is_conflict};
 use crate::arena::raw;
 use crate::load::Claimer;
 
@@ -25,6 +25,7 @@ struct Bare {
     mark: u64,
     worker: u64,
     claim_no: u64,
+    claimed: Vec<u64>,
     lock: Statement,
     record: Statement,
     forget: Statement,
@@ -41,9 +42,13 @@ pub(super) async fn drain(
     }
     let mut bare = Bare::open(task, url).await?;
     while !drained.is_cancelled() {
-        let settled = match task.by {
-            Claimer::Bare => bare.claim_and_settle(tally).await?,
-            _ => bare.select_and_delete(tally).await?,
+        let settled = match bare.round(task.by, tally).await {
+            // Neighbours in a loop without an order between them: it is rolled back and tried again.
+            Err(error) if is_conflict(&error) => {
+                bare.conn.query_drop("ROLLBACK").await?;
+                continue;
+            }
+            settled => settled?,
         };
         tally.settle(settled);
         if settled == 0 {
@@ -78,35 +83,56 @@ impl Bare {
             mark: 0,
             worker: u64::from(conn.id()),
             claim_no: 0,
+            claimed: Vec::new(),
             conn,
         })
     }
 
+    /// One batch, from its claim to its settling.
+    async fn round(&mut self, by: Claimer, tally: &Tally) -> anyhow::Result<u64> {
+        if by == Claimer::SelectDelete {
+            return self.select_and_delete(tally).await;
+        }
+        // A settle that met a conflict is all that is left of its round.
+        if self.claimed.is_empty() {
+            self.claim(tally).await?;
+        }
+        self.settle().await
+    }
+
     /// As our work session does: a claim is a transaction, and its settling another.
-    async fn claim_and_settle(&mut self, tally: &Tally) -> anyhow::Result<u64> {
+    async fn claim(&mut self, tally: &Tally) -> anyhow::Result<()> {
         self.conn.query_drop("BEGIN").await?;
         let ids = self.lock_rows().await?;
-        let (Some(lo), Some(hi)) = (ids.first(), ids.last()) else {
-            self.conn.query_drop("COMMIT").await?;
-            return Ok(0);
-        };
-        tally.begin();
-        self.claim_no += 1;
-        let (condition, values) = condition(&ids);
-        let mut own: Vec<Value> = vec![self.worker.into(), self.claim_no.into(), self.topic.into()];
-        own.extend(values.clone());
-        let update = format!(
-            "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = CONNECTION_ID(), \
-             worker_id = ?, claim_no = ?, delivery_no = delivery_no + 1 \
-             WHERE topic_id = ? AND priority = 5 AND {condition} AND worker_id = 0"
-        );
-        self.conn.exec_drop(update, own).await?;
-        ensure!(self.conn.affected_rows() == ids.len() as u64, "Locked rows were not claimed");
-        let n = ids.len() as u64;
-        let record = (self.worker, self.claim_no, self.topic, lo, hi, n);
-        self.conn.exec_drop(&self.record, record).await?;
+        if let (Some(lo), Some(hi)) = (ids.first(), ids.last()) {
+            tally.begin();
+            self.claim_no += 1;
+            let (condition, values) = condition(&ids);
+            let mut own: Vec<Value> =
+                vec![self.worker.into(), self.claim_no.into(), self.topic.into()];
+            own.extend(values);
+            let update = format!(
+                "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = CONNECTION_ID(), \
+                 worker_id = ?, claim_no = ?, delivery_no = delivery_no + 1 \
+                 WHERE topic_id = ? AND priority = 5 AND {condition} AND worker_id = 0"
+            );
+            self.conn.exec_drop(update, own).await?;
+            ensure!(self.conn.affected_rows() == ids.len() as u64, "Locked rows were not claimed");
+            let record = (self.worker, self.claim_no, self.topic, lo, hi, ids.len() as u64);
+            self.conn.exec_drop(&self.record, record).await?;
+        }
         self.conn.query_drop("COMMIT").await?;
+        self.claimed = ids;
+        Ok(())
+    }
+
+    async fn settle(&mut self) -> anyhow::Result<u64> {
+        let n = self.claimed.len() as u64;
+        if n == 0 {
+            return Ok(0);
+        }
         self.conn.query_drop("BEGIN").await?;
+        let (condition, values) = condition(&self.claimed);
         let mut fenced: Vec<Value> = vec![self.topic.into()];
         fenced.extend(values);
         fenced.extend([self.worker.into(), self.claim_no.into()]);
@@ -118,6 +144,7 @@ impl Bare {
         ensure!(self.conn.affected_rows() == n, "Claimed rows were not settled");
         self.conn.exec_drop(&self.forget, (self.worker, self.claim_no)).await?;
         self.conn.query_drop("COMMIT").await?;
+        self.claimed.clear();
         Ok(n)
     }
 

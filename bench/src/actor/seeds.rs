@@ -9,15 +9,12 @@ use mysql_async::{Conn, Error, Value};
 use queue_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
-use super::{DrainTask, Tally};
+use super::{DrainTask, Tally, is_conflict};
 use crate::arena::raw;
 use crate::load::Claimer;
 
 /// The wait after a claim that found nothing.
 const IDLE: Duration = Duration::from_millis(5);
-
-/// Deadlock, and lock wait timeout.
-const CONFLICTS: [u16; 2] = [1213, 1205];
 
 pub(super) async fn drain(
     task: &DrainTask,
@@ -28,14 +25,14 @@ pub(super) async fn drain(
     let mut conn = raw(url).await?;
     while !drained.is_cancelled() {
         tally.begin();
-        match round(&mut conn, task).await {
+        match round(&mut conn, task).await.map_err(anyhow::Error::from) {
             Ok(0) => tokio::time::sleep(IDLE).await,
             Ok(settled) => tally.settle(settled),
             // They say nothing of it; without another try they would end here.
-            Err(Error::Server(error)) if CONFLICTS.contains(&error.code) => {
+            Err(error) if is_conflict(&error) => {
                 conn.query_drop("ROLLBACK").await?;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
