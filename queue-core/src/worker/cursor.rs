@@ -14,8 +14,8 @@ use crate::store::floor::Floor;
 /// the last one took: at most one part in twenty of the session's time.
 const WALK_SHARE: u32 = 20;
 
-/// While claims find work, walks are no closer than this: each reads over all that is claimed, and
-/// at 100 ms those of 16 workers took a third of the server's time.
+/// While claims find work, walks are no closer than this: each reads over all that is claimed, some
+/// thousand rows with 16 workers, and what it is for, a row that committed late, can wait so long.
 const WALK_SPACING: Duration = Duration::from_secs(1);
 
 /// While claims find work, looks for urgent rows are no closer than this.
@@ -29,7 +29,8 @@ const URGENT_CAP: Duration = Duration::from_secs(1);
 const WALK_CAP: Duration = Duration::from_secs(30);
 
 /// A claim that had to read over more of other workers' rows than this is followed by a look at how
-/// far they have come. Each row read over costs the server about 1.5 µs, the look 50 µs.
+/// far they have come: each row read over costs the server about 1.5 µs (16 workers: 46 µs a message
+/// and 12 rows more than the bare statements' 28 µs), the look a round trip.
 const CROWD: u64 = 200;
 
 /// The bytes of bodies that one claim should bring: they are in memory all at once, and must have
