@@ -43,7 +43,7 @@ pub(super) async fn drain(
     let mut bare = Bare::open(task, url).await?;
     while !drained.is_cancelled() {
         let settled = match bare.round(task.by, tally).await {
-            // Neighbours in a loop without an order between them: it is rolled back and tried again.
+            // Neighbours without an order between them: it is rolled back and tried again.
             Err(error) if is_conflict(&error) => {
                 bare.conn.query_drop("ROLLBACK").await?;
                 continue;
