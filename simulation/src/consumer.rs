@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use queue_core::message::{DeadCause, Settlement};
-use queue_core::worker::{Phase, Settled, Worker, WorkerOptions};
+use queue_core::worker::{Life, Phase, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Error};
-use tokio::sync::RwLock;
+use tokio::sync::{Notify, RwLock, watch};
 use tokio::time::sleep;
 
 use crate::stage::Stage;
@@ -27,12 +27,15 @@ pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
             }
         };
         let alone = Rc::new(RwLock::new(()));
+        let turn = Rc::new(Notify::new());
+        tokio::task::spawn_local(call_out(worker.life(), Rc::clone(&turn)));
         let crew = (0..1 + stage.below(2)).map(|_| {
             let crew = Crew {
                 stage: Rc::clone(&stage),
                 name: name.clone(),
                 worker: worker.clone(),
                 alone: Rc::clone(&alone),
+                turn: Rc::clone(&turn),
             };
             tokio::task::spawn_local(crew.work())
         });
@@ -48,6 +51,15 @@ struct Crew {
     worker: Worker,
     /// Held for reading while a message is handled; for writing while a suspect is.
     alone: Rc<RwLock<()>>,
+    turn: Rc<Notify>,
+}
+
+/// Calls each turn of a worker's life out, until its end. A `watch` wakes several who wait in an
+/// order that it draws by itself, which no seed decides; this one wakes them as they came.
+async fn call_out(mut life: watch::Receiver<Life>, turn: Rc<Notify>) {
+    while life.changed().await.is_ok() {
+        turn.notify_waiters();
+    }
 }
 
 impl Crew {
@@ -121,12 +133,20 @@ impl Crew {
             (0, Some(_)) if !stage.strict.get() => 6000,
             _ => 40,
         };
-        let mut life = self.worker.life();
-        let stopped = life.wait_for(|life| life.phase != Phase::Alive);
+        let life = self.worker.life();
+        let stopped = async {
+            loop {
+                let turn = self.turn.notified();
+                if life.borrow().phase != Phase::Alive {
+                    return;
+                }
+                turn.await;
+            }
+        };
         // Nothing here holds a connection.
         tokio::select! {
             biased;
-            _ = stopped => false,
+            () = stopped => false,
             () = stage.doze(most) => true,
         }
     }

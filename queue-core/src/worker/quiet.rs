@@ -37,6 +37,7 @@ impl Quiet {
     pub(super) async fn disturbed(&mut self) {
         let Some((ringing, changes)) = &mut self.bell else { return std::future::pending().await };
         let open = tokio::select! {
+            biased;
             changed = ringing.changed() => changed.is_ok(),
             changed = self.holds.changed() => changed.is_ok(),
             changed = changes.changed() => {
