@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::Work;
 use crate::connection::{Connection, Link};
 use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery};
+use crate::message::{ClaimNo, Delivery, Priority};
 use crate::store::claim::{self, Fence, Place};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
@@ -86,45 +86,58 @@ impl Work {
 
     /// Finds out where to claim; `None` if nothing is ready.
     async fn look(&mut self, topic: TopicId) -> Result<Option<Place>> {
-        let at = Instant::now();
-        match self.cursor(topic).look(at) {
-            Look::Claim(place) => return Ok(Some(place)),
-            Look::Walk => {
-                let session = self.session().await?;
-                let walk = session.call("walk", async |conn| claim::walk(conn, topic).await).await;
-                let cursor = self.cursor(topic);
-                // A walk that failed has cost its time too: claims go on from the marks meanwhile.
-                cursor.walk_cost(at, at.elapsed());
-                cursor.walked(&walk?);
-            }
-            Look::Next(place) => {
-                let session = self.session().await?;
-                let next = async |conn: &mut Link| claim::next_ready(conn, topic, place).await;
-                let found = session.call("look for ready rows", next).await?;
-                self.cursor(topic).found(found);
-            }
-            Look::Skip(priority) => {
-                let session = self.session().await?;
-                let see = async |conn: &mut Link| claim::frontier(conn, topic, priority).await;
-                let frontier = session.call("see how far claims have come", see).await?;
-                self.cursor(topic).skip(priority, frontier);
-            }
-            Look::Urgent(priority) => {
-                let session = self.session().await?;
-                let look =
-                    async |conn: &mut Link| match claim::urgent(conn, topic, priority).await? {
-                        Some(_) => Ok(claim::walk(conn, topic).await?.first),
-                        None => Ok(None),
-                    };
-                let found = session.call("look for urgent rows", look).await;
-                let cursor = self.cursor(topic);
-                cursor.look_up_cost(at, at.elapsed());
-                if let Some(first) = found? {
-                    cursor.found(Some(first));
+        loop {
+            let at = Instant::now();
+            match self.cursor(topic).look(at) {
+                Look::Claim(place) => return Ok(Some(place)),
+                Look::Walk => {
+                    let session = self.session().await?;
+                    let walk = async |conn: &mut Link| claim::walk(conn, topic).await;
+                    let walk = session.call("walk", walk).await;
+                    let cursor = self.cursor(topic);
+                    // A walk that failed has cost its time too: claims go on from the marks
+                    // meanwhile.
+                    cursor.walk_cost(at, at.elapsed());
+                    cursor.walked(&walk?);
+                    return Ok(cursor.place());
                 }
+                Look::Next(place) => {
+                    let session = self.session().await?;
+                    let next = async |conn: &mut Link| claim::next_ready(conn, topic, place).await;
+                    let found = session.call("look for ready rows", next).await?;
+                    let cursor = self.cursor(topic);
+                    cursor.found(found);
+                    return Ok(cursor.place());
+                }
+                Look::Skip(priority) => {
+                    let session = self.session().await?;
+                    let see = async |conn: &mut Link| claim::frontier(conn, topic, priority).await;
+                    let frontier = session.call("see how far claims have come", see).await?;
+                    self.cursor(topic).skip(priority, frontier);
+                }
+                Look::Urgent(priority) => self.look_for_urgent(topic, priority, at).await?,
             }
         }
-        Ok(self.cursor(topic).place())
+    }
+
+    async fn look_for_urgent(
+        &mut self,
+        topic: TopicId,
+        priority: Priority,
+        at: Instant,
+    ) -> Result<()> {
+        let session = self.session().await?;
+        let look = async |conn: &mut Link| match claim::urgent(conn, topic, priority).await? {
+            Some(_) => Ok(claim::walk(conn, topic).await?.first),
+            None => Ok(None),
+        };
+        let found = session.call("look for urgent rows", look).await;
+        let cursor = self.cursor(topic);
+        cursor.look_up_cost(at, at.elapsed());
+        if let Some(first) = found? {
+            cursor.found(Some(first));
+        }
+        Ok(())
     }
 }
 
