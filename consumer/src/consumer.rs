@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::handler::{BatchHandler, Handler, RawHandler};
+use queue_core::telemetry::TopicMeter;
 use queue_core::worker::{Phase, Worker, WorkerOptions};
 use queue_core::{Topic, TopicName, store, wake};
 use queue_service::endpoint::Health;
@@ -22,7 +23,7 @@ use crate::options::{ConsumerOptions, TopicOptions};
 use crate::registration::{Batched, Raw, Registration, Run, Typed};
 use crate::settler::Settler;
 use crate::sweep;
-use crate::topic_loop::TopicLoop;
+use crate::topic_loop::{Post, TopicLoop};
 
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -150,9 +151,13 @@ impl Consumer {
         for registration in &self.registrations {
             let Some(topic) = topics.get(&registration.topic) else { continue };
             let health = self.health.clone();
-            let topic_loop = TopicLoop {
+            let post = Post {
                 crew: crew.clone(),
                 registration: registration.clone(),
+                meter: TopicMeter::new(registration.topic.as_str()),
+            };
+            let topic_loop = TopicLoop {
+                post: Arc::new(post),
                 topic: topic.clone(),
                 wakes: wake::listen(&self.url, &registration.topic),
                 bell: bell.clone(),

@@ -36,9 +36,15 @@ const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
 /// The pause after a suspect did not get the worker for itself.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
-pub(crate) struct TopicLoop {
+/// What every run of a topic's handler needs, shared.
+pub(crate) struct Post {
     pub(crate) crew: Crew,
     pub(crate) registration: Registration,
+    pub(crate) meter: TopicMeter,
+}
+
+pub(crate) struct TopicLoop {
+    pub(crate) post: Arc<Post>,
     pub(crate) topic: watch::Receiver<Topic>,
     pub(crate) wakes: Wakes,
     pub(crate) bell: Bell,
@@ -63,15 +69,7 @@ enum Asked {
     Busy,
 }
 
-/// What every run needs, shared.
-struct Post {
-    crew: Crew,
-    registration: Registration,
-    meter: TopicMeter,
-}
-
 struct State {
-    post: Arc<Post>,
     waiting: VecDeque<Waiting>,
     runs: JoinSet<Duration>,
     poll: Poll,
@@ -84,14 +82,8 @@ struct State {
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
     pub(crate) async fn run(mut self) {
-        let mut life = self.crew.worker.life();
-        let post = Post {
-            crew: self.crew.clone(),
-            registration: self.registration.clone(),
-            meter: TopicMeter::new(self.name()),
-        };
+        let mut life = self.post.crew.worker.life();
         let mut state = State {
-            post: Arc::new(post),
             waiting: VecDeque::new(),
             runs: JoinSet::new(),
             poll: Poll::new(self.safety_poll),
@@ -102,7 +94,7 @@ impl TopicLoop {
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
         while !self.drain.is_cancelled() && !is_dead(&life) {
             self.start_runs(&mut state);
-            state.post.meter.in_flight(state.runs.len(), state.held.get());
+            self.post.meter.in_flight(state.runs.len(), state.held.get());
             let room = self.room(&state);
             if asking.is_none() && room > 0 && state.poll.due() <= Instant::now() {
                 asking = Some(self.ask(room, &mut state));
@@ -135,12 +127,12 @@ impl TopicLoop {
     }
 
     fn name(&self) -> &str {
-        self.registration.topic.as_str()
+        self.post.registration.topic.as_str()
     }
 
     /// How many messages to claim now; 0 while there is enough.
     fn room(&self, state: &State) -> usize {
-        let (options, size) = (&self.registration.options, self.registration.run_size);
+        let (options, size) = (&self.post.registration.options, self.post.registration.run_size);
         let free = options.concurrency.saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
         let limited = self.topic.borrow().settings.max_run_time.is_some();
@@ -162,7 +154,7 @@ impl TopicLoop {
     }
 
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
-        let crew = self.crew.clone();
+        let crew = self.post.crew.clone();
         let topic = self.topic.borrow().id;
         state.poll.begun();
         if state.suspect_at.take_if(|at| *at <= Instant::now()).is_some() {
@@ -201,7 +193,7 @@ impl TopicLoop {
                     state.suspect_at = Some(now + SUSPECT_PAUSE);
                 }
                 for delivery in claimed.deliveries {
-                    let counts = [state.held.clone(), self.crew.settler.held()];
+                    let counts = [state.held.clone(), self.post.crew.settler.held()];
                     let holding = Holding::new(Arc::clone(&pass), counts);
                     state.waiting.push_back(Waiting { delivery: Arc::new(delivery), holding });
                 }
@@ -220,20 +212,18 @@ impl TopicLoop {
 
     /// Starts as many runs as there are free handlers, in the order of the claims.
     fn start_runs(&self, state: &mut State) {
-        while state.runs.len() < self.registration.options.concurrency && !state.waiting.is_empty()
+        while state.runs.len() < self.post.registration.options.concurrency
+            && !state.waiting.is_empty()
         {
-            let n = self.registration.run_size.min(state.waiting.len());
+            let n = self.post.registration.run_size.min(state.waiting.len());
             let batch: Vec<Waiting> = state.waiting.drain(..n).collect();
-            state.runs.spawn(self.run_batch(Arc::clone(&state.post), batch));
+            state.runs.spawn(self.run_batch(batch));
         }
     }
 
     /// Runs the handler on a batch and hands each delivery to the settler; how long it took.
-    fn run_batch(
-        &self,
-        post: Arc<Post>,
-        batch: Vec<Waiting>,
-    ) -> impl Future<Output = Duration> + use<> {
+    fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Duration> + use<> {
+        let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
         let token = CancellationToken::new();
         let stop = post.crew.interruption.token();
@@ -276,10 +266,10 @@ impl TopicLoop {
         }
         let topic = self.topic.borrow().clone();
         for waiting in std::mem::take(&mut state.waiting) {
-            finish(&self.crew, &topic, waiting, RunOutcome::Interrupted);
+            finish(&self.post.crew, &topic, waiting, RunOutcome::Interrupted);
         }
         while state.runs.join_next().await.is_some() {}
-        state.post.meter.in_flight(0, state.held.get());
+        self.post.meter.in_flight(0, state.held.get());
     }
 }
 
