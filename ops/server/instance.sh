@@ -13,7 +13,7 @@ choose_port() {
   local port
   for _ in {1..100}; do
     port=$((20000 + RANDOM % 10000))
-    if port_is_free "$port"; then echo "$port"; return; fi
+    if port_is_free "$port"; then echo "$port"; return 0; fi
   done
   die "found no free port"
 }
@@ -49,7 +49,7 @@ start() {
   local fresh=1
   [ ! -d "$instance" ] || fresh=
   with_lock create_and_launch
-  wait_ready && return
+  wait_ready && return 0
   # With the data of a first start nothing is lost, and the next one may have better options.
   [ -z "$fresh" ] || stop
   die "$product $version '$name' did not start; the end of its error log is above"

@@ -22,7 +22,7 @@ system_server_usable() { :; }
 share_folder() {
   local folder
   for folder in "$1"/share/mariadb "$1"/share/mysql "$1"/share; do
-    if [ -e "$folder/fill_help_tables.sql" ]; then echo "$folder"; return; fi
+    if [ -e "$folder/fill_help_tables.sql" ]; then echo "$folder"; return 0; fi
   done
   die "no fill_help_tables.sql below $1/share: the MariaDB installation is not complete"
 }

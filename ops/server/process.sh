@@ -17,7 +17,7 @@ place_options() {
 # An initialised data directory, made once per server version and copied for each instance.
 make_template() {
   template=$home/template-$kind-$version
-  if [ -d "$template" ] && [ "$template" -nt "$ops/server/accounts.sql" ]; then return; fi
+  if [ -d "$template" ] && [ "$template" -nt "$ops/server/accounts.sql" ]; then return 0; fi
   rm -rf "$template.tmp" "$template"
   mkdir -p "$template.tmp/tmp"
   [ "$kind" = mysql ] || mkdir "$template.tmp/data" # mysqld insists on making it
@@ -44,6 +44,7 @@ backend_create() {
 }
 
 # Prints the process id of the running server. The pid file alone is no proof: ids are used again.
+# A bare `return` would fail in a trap after a command that failed, and the server would be left.
 server_pid() {
   local pid tries
   pid=$(cat "$instance/pid" 2>/dev/null) || return 1
@@ -51,7 +52,7 @@ server_pid() {
   for ((tries = 0; tries < 5; tries++)); do
     if grep -zqxF -- "--datadir=$instance/data" "/proc/$pid/cmdline" 2>/dev/null; then
       echo "$pid"
-      return
+      return 0
     fi
     if ! kill -0 "$pid" 2>/dev/null || grep -zq . "/proc/$pid/cmdline" 2>/dev/null; then break; fi
     sleep 0.01
@@ -83,7 +84,7 @@ backend_launch() {
   # everything waits for a processor.
   local tries
   for ((tries = 0; tries < 1000; tries++)); do
-    if backend_alive || ! kill -0 $! 2>/dev/null; then return; fi
+    if backend_alive || ! kill -0 $! 2>/dev/null; then return 0; fi
     sleep 0.01
   done
 }

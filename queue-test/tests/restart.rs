@@ -39,11 +39,16 @@ fn dev_server() -> Command {
 }
 
 impl OwnServer {
-    async fn start() -> Self {
+    /// The kind of the server that the tests share.
+    async fn kind() -> &'static str {
         let shared = std::env::var("QUEUE_URL").expect("QUEUE_URL says which kind of server");
         let shared = ServerUrl::new(&shared).unwrap();
         let version = examine(&shared).await.unwrap().server;
-        let kind = if version.contains("MariaDB") { "mariadb" } else { "mysql" };
+        if version.contains("MariaDB") { "mariadb" } else { "mysql" }
+    }
+
+    async fn start() -> Self {
+        let kind = Self::kind().await;
         let mut holder = dev_server()
             .args(["run", "--server", kind, "--", "sh", "-c"])
             .arg("echo $QUEUE_SERVER_NAME $QUEUE_URL; exec cat >/dev/null")
@@ -139,6 +144,24 @@ fn acks(deliveries: &[Delivery]) -> Vec<Settled> {
 /// H21: after a restart the server counts connections from the beginning, and a new connection gets
 /// the number of a dead one. It must not adopt that one's claims, and they must be rescued though
 /// the number is alive.
+/// Found by the servers that runs left behind whose command had failed.
+#[tokio::test]
+async fn a_server_goes_with_its_run_however_the_command_ends() {
+    let kind = OwnServer::kind().await;
+    for code in [0, 3] {
+        let ended = dev_server()
+            .args(["run", "--server", kind, "--", "sh", "-c"])
+            .arg(format!("echo $QUEUE_URL; exit {code}"))
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.code(), Some(code));
+        let url = String::from_utf8(ended.stdout).unwrap();
+        let (_, address) = url.trim().split_once('@').expect("an account in the URL");
+        let address = address.trim_end_matches("/queue");
+        assert!(std::net::TcpStream::connect(address).is_err(), "exit {code}: {address} answers");
+    }
+}
+
 #[tokio::test]
 async fn after_a_restart_nobody_adopts_the_claims_of_a_dead_connection_with_his_number() {
     let server = OwnServer::start().await;
