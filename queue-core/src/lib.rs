@@ -5,6 +5,7 @@
 
 pub mod chance;
 pub mod connection;
+pub mod dead;
 pub mod doctor;
 pub mod doorbell;
 mod enqueue;

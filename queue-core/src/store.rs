@@ -6,6 +6,7 @@
 
 pub(crate) mod binlog;
 pub mod claim;
+pub mod dead;
 pub mod doctor;
 pub mod duty;
 pub mod enqueue;

@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod completions;
+mod dead;
 mod doctor;
 mod enqueue;
 mod janitor;
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Topic(topic::Topic),
     Enqueue(enqueue::Enqueue),
     Peek(peek::Peek),
+    #[command(subcommand)]
+    Dead(dead::Dead),
     Workers(workers::Workers),
     Stats(stats::Stats),
     Janitor(janitor::Janitor),
@@ -38,6 +41,7 @@ impl Command {
             Self::Topic(command) => command.run(invocation).await?,
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
+            Self::Dead(command) => command.run(invocation).await?,
             Self::Workers(command) => command.run(invocation).await?,
             Self::Stats(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,

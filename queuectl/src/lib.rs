@@ -1,7 +1,9 @@
 //! The admin command line of the queue: one file a command under `commands/`, each thin; what they
 //! do is in `queue-core`.
 
+mod body;
 mod commands;
+mod confirmation;
 mod invocation;
 mod output;
 mod packet;

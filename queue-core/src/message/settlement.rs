@@ -63,6 +63,9 @@ pub enum DeadCause {
 }
 
 impl DeadCause {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Attempts, Self::Crashes, Self::Handler, Self::Decode];
+
     /// The word in the database.
     #[must_use]
     pub fn stored(self) -> &'static str {

@@ -16,6 +16,7 @@
 
 mod claim;
 mod connect;
+mod dead;
 mod doctor;
 mod enqueue;
 mod faults;

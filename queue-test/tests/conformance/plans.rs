@@ -9,12 +9,13 @@ use queue_core::connection::{SessionKind, connect, transaction};
 use queue_core::message::{ClaimNo, DeadCause, Settlement, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::Fence;
+use queue_core::store::dead::{self, DeadFilter};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::{floor, lane, prune, rescue, scheduled};
-use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
-use queue_core::{NewMessage, enqueue};
+use queue_core::{AsyncMysqlConnection, NewMessage, enqueue};
 
 use crate::rescue::claims_of;
 use crate::scene::{STRATEGIES, Scene, all, claim_n, claim_one_suspect, retry, settle};
@@ -31,6 +32,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("queue_scheduled", &["PRIMARY", "queue_scheduled_id"]),
     ("s", &["queue_scheduled_id"]),
     ("queue_archive", &["queue_archive_keep_until"]),
+    ("queue_dead", &["PRIMARY", "queue_dead_topic"]),
+    ("d", &["PRIMARY"]),
 ];
 
 /// One row of a plan.
@@ -90,8 +93,9 @@ fn sorts(step: &Step) -> bool {
 /// that isolates rows changes the key it finds them by, so their keys are noted first. Nothing else
 /// sorts or stores anything aside.
 fn may_sort(sql: &str) -> bool {
-    let promotes = sql.starts_with("INSERT INTO queue_message") && sql.contains("queue_scheduled");
-    promotes
+    let moves_back = sql.starts_with("INSERT INTO queue_message")
+        && (sql.contains("queue_scheduled") || sql.contains("queue_dead"));
+    moves_back
         || (sql.starts_with("UPDATE queue_message") && sql.contains("priority = ?, suspicions"))
 }
 
@@ -151,6 +155,7 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
         });
         due.await.unwrap();
     }
+    redrive(&mut conn, scene.topic.id).await;
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();
     prune::lanes(&mut conn, Duration::from_secs(3600), 10).await.unwrap();
@@ -162,6 +167,27 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     prune::lanes(&mut conn, Duration::ZERO, 10).await.unwrap();
     lane::close(&mut conn, lane).await.unwrap();
     enqueue(&mut conn, &scene.topic.name, &NewMessage::new("m")).await.unwrap();
+}
+
+/// Looks at dead letters, and puts some back: one, a range, and a list.
+async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
+    let filter = DeadFilter { error: Some("no".to_owned()), ..DeadFilter::default() };
+    let mut from = None;
+    for take in [1, 10, 50] {
+        let window = dead::window(conn, topic, &filter, from).await.unwrap();
+        from = window.next;
+        let step = if take == 50 { 2 } else { 1 };
+        let rows: RowSet = window.wanted.into_iter().step_by(step).take(take).collect();
+        dead::read(conn, &rows).await.unwrap();
+        let moved = transaction(conn, "redrive", async |conn| {
+            assert_eq!(dead::lock(conn, &rows).await?.len(), take);
+            dead::redrive(conn, &rows).await
+        });
+        moved.await.unwrap();
+    }
+    let window = dead::window(conn, topic, &filter, from).await.unwrap();
+    dead::body(conn, topic, window.wanted[0]).await.unwrap();
+    dead::purge(conn, &window.wanted.into_iter().take(20).collect()).await.unwrap();
 }
 
 /// Fills the other tables, so that reading all of them would show.
@@ -179,10 +205,15 @@ async fn fill(scene: &mut Scene) {
             "INSERT INTO queue_archive ({columns}, outcome, settled_at, keep_until) SELECT {values}, \
              'done', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR FROM queue_message"
         ),
+        format!(
+            "INSERT INTO queue_dead ({columns}, cause, last_error, died_at) SELECT {values}, \
+             'handler', 'no', enqueued_at FROM queue_message"
+        ),
         "INSERT INTO queue_claim SELECT 900000 + id % 50, id, topic_id, 5, id, id, 1, 1, \
          UTC_TIMESTAMP(6) FROM queue_message LIMIT 2000"
             .to_owned(),
-        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim".to_owned(),
+        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim, queue_dead"
+            .to_owned(),
     ] {
         scene.sql(&insert).await;
     }

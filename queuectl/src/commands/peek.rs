@@ -4,11 +4,9 @@ use queue_core::store::inspect::{self, Peeked};
 use serde::Serialize;
 
 use super::topic::find;
+use crate::body::Body;
 use crate::invocation::Invocation;
 use crate::output::Row;
-
-/// How much of a body the table shows, in characters.
-const SHOWN: usize = 120;
 
 /// Look at a topic's first messages, in order of handling; changes nothing.
 #[derive(Debug, clap::Args)]
@@ -30,15 +28,6 @@ struct Message {
     body_bytes: usize,
     #[serde(flatten)]
     body: Option<Body>,
-}
-
-/// JSON has no bytes: text as it is, anything else in hexadecimal digits.
-#[derive(Debug, Serialize)]
-enum Body {
-    #[serde(rename = "body")]
-    Text(String),
-    #[serde(rename = "body_hex")]
-    Hex(String),
 }
 
 /// The last column is the body's.
@@ -81,24 +70,6 @@ impl Row for Message {
         ];
         cells.extend(self.body.as_ref().map(Body::beginning));
         cells
-    }
-}
-
-impl Body {
-    fn new(bytes: Vec<u8>) -> Self {
-        String::from_utf8(bytes).map(Self::Text).unwrap_or_else(|error| {
-            Self::Hex(error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
-        })
-    }
-
-    fn beginning(&self) -> String {
-        let (prefix, whole) = match self {
-            Self::Text(text) => ("", text),
-            Self::Hex(digits) => ("0x", digits),
-        };
-        let shown: String = whole.chars().take(SHOWN).collect();
-        let more = if shown.len() < whole.len() { "…" } else { "" };
-        format!("{prefix}{shown}{more}")
     }
 }
 

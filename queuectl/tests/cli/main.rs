@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot run its command has failed")]
 
+mod dead;
 mod delete;
 mod messages;
 mod observation;

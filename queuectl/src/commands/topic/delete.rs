@@ -1,4 +1,3 @@
-use std::io::{IsTerminal, Write, stderr, stdin};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -10,6 +9,7 @@ use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
 use super::{find, state};
+use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 
 /// How many messages one transaction deletes: few enough that nobody waits long for its locks.
@@ -89,20 +89,14 @@ async fn refuse_unless_empty(session: &mut Session, topic: &Topic) -> queue_core
 
 fn confirmed(topic: &Topic, depth: &Depth) -> anyhow::Result<bool> {
     let name = &topic.name;
-    if !stdin().is_terminal() {
-        bail!(
-            "Deleting the messages of '{name}' cannot be undone: say --yes where nobody can be asked."
-        );
-    }
     let more = if is_capped(depth) { "at least " } else { "" };
-    write!(
-        stderr(),
-        "Delete the topic '{name}' with {more}{} messages, and those it keeps? [y/N] ",
-        held(depth)
-    )?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    is_confirmed(
+        &format!("messages of '{name}'"),
+        &format!(
+            "Delete the topic '{name}' with {more}{} messages, and those it keeps?",
+            held(depth)
+        ),
+    )
 }
 
 fn held(depth: &Depth) -> u64 {

@@ -1,0 +1,152 @@
+//! What is done with dead letters: looked for, put back, purged. However many there are, every
+//! transaction is short, and those that die meanwhile are left alone.
+
+use std::collections::BTreeSet;
+
+use crate::connection::{Link, Session};
+use crate::error::{Error, Result};
+use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
+use crate::store::floor;
+use crate::store::row_set::RowSet;
+use crate::store::topic::server_time;
+use crate::topic::{Topic, TopicId};
+
+/// The first dead letters of the topic that the filter wants, at most `limit`, in the order of
+/// their death, without bodies.
+///
+/// # Errors
+/// A database failure.
+pub async fn list(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    limit: usize,
+) -> Result<Vec<DeadLetter>> {
+    let mut letters = Vec::new();
+    let mut windows = Windows::of(topic, filter.clone());
+    while letters.len() < limit
+        && let Some(window) = windows.next(session).await?
+    {
+        let rows: RowSet = window.wanted.iter().take(limit - letters.len()).copied().collect();
+        if !rows.is_empty() {
+            let read = async |conn: &mut Link| dead::read(conn, &rows).await;
+            let mut found = session.call("read the dead letters", read).await?;
+            found.sort_by_key(|letter| (letter.died_at, letter.row));
+            letters.extend(found);
+        }
+    }
+    Ok(letters)
+}
+
+/// What was done so far, of a run over many dead letters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Dead letters looked at.
+    pub seen: usize,
+    /// Those redriven or purged.
+    pub done: usize,
+}
+
+/// Makes the dead letters that the filter wants ready again, in the order of their death, behind
+/// what is ready now. Each keeps its message id and its body; its failures and crashes count from
+/// zero. `tell` hears of the progress.
+///
+/// # Errors
+/// [`Error::TopicPaused`] if nothing may be enqueued; a database failure. What was redriven before
+/// stays so.
+pub async fn redrive(
+    session: &mut Session,
+    topic: &Topic,
+    filter: &DeadFilter,
+    tell: impl FnMut(Progress),
+) -> Result<usize> {
+    if topic.state.enqueue_paused {
+        return Err(Error::TopicPaused { topic: topic.name.clone() });
+    }
+    let redrive = async |conn: &mut Link, rows: &RowSet| redrive_some(conn, topic.id, rows).await;
+    each(session, topic.id, filter, "redrive", redrive, tell).await
+}
+
+/// Deletes the dead letters that the filter wants, for ever. `tell` hears of the progress.
+///
+/// # Errors
+/// A database failure. What was deleted before stays so.
+pub async fn purge(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    tell: impl FnMut(Progress),
+) -> Result<usize> {
+    let purge = async |conn: &mut Link, rows: &RowSet| dead::purge(conn, rows).await;
+    each(session, topic, filter, "purge dead letters", purge, tell).await
+}
+
+async fn redrive_some(conn: &mut Link, topic: TopicId, rows: &RowSet) -> Result<usize> {
+    let locked = dead::lock(conn, rows).await?;
+    let rows: RowSet = locked.iter().map(|letter| letter.row).collect();
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let lowest = dead::redrive(conn, &rows).await?;
+    let priorities: BTreeSet<_> = locked.iter().map(|letter| letter.priority).collect();
+    for priority in priorities {
+        floor::publish(conn, topic, priority, lowest).await?;
+    }
+    Ok(rows.len())
+}
+
+async fn each(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    operation: &'static str,
+    work: impl AsyncFn(&mut Link, &RowSet) -> Result<usize>,
+    mut tell: impl FnMut(Progress),
+) -> Result<usize> {
+    let now = session.call(operation, async |conn| server_time(conn).await).await?.and_utc();
+    let before = filter.before.map_or(now, |before| before.min(now));
+    let mut windows = Windows::of(topic, DeadFilter { before: Some(before), ..filter.clone() });
+    let mut progress = Progress::default();
+    while let Some(window) = windows.next(session).await? {
+        let rows: RowSet = window.wanted.into_iter().collect();
+        progress.seen += window.seen;
+        if !rows.is_empty() {
+            let some = async |conn: &mut Link| work(conn, &rows).await;
+            progress.done += session.transaction(operation, some).await?;
+        }
+        tell(progress);
+    }
+    Ok(progress.done)
+}
+
+/// The stretches of a topic's dead letters, one after another.
+struct Windows {
+    topic: TopicId,
+    filter: DeadFilter,
+    /// Where the next one begins.
+    next: Next,
+}
+
+enum Next {
+    Start,
+    At(DeadPlace),
+    End,
+}
+
+impl Windows {
+    fn of(topic: TopicId, filter: DeadFilter) -> Self {
+        Self { topic, filter, next: Next::Start }
+    }
+
+    async fn next(&mut self, session: &mut Session) -> Result<Option<DeadWindow>> {
+        let from = match self.next {
+            Next::Start => None,
+            Next::At(place) => Some(place),
+            Next::End => return Ok(None),
+        };
+        let look = async |conn: &mut Link| dead::window(conn, self.topic, &self.filter, from).await;
+        let window = session.call("look for dead letters", look).await?;
+        self.next = window.next.map_or(Next::End, Next::At);
+        Ok(Some(window))
+    }
+}

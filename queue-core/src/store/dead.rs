@@ -1,0 +1,309 @@
+//! Dead letters: what nobody tries again until somebody says so. They stay until they are redriven
+//! or purged.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, TinyInt, Unsigned};
+use serde::Serialize;
+
+use super::moves::equal;
+use super::row_set::{KEYS, RowSet};
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::message::{DeadCause, Headers, MsgId, Priority, RowId};
+use crate::topic::TopicId;
+
+/// How many dead letters one statement looks at, whether they are wanted or not, so that none takes
+/// long however many there are.
+const WINDOW: u32 = 500;
+
+/// Which dead letters of a topic: those that meet everything that is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadFilter {
+    /// Died at this server time or later.
+    pub since: Option<DateTime<Utc>>,
+    /// Died before this server time.
+    pub before: Option<DateTime<Utc>>,
+    /// Died of this.
+    pub cause: Option<DeadCause>,
+    /// The last error has this text in it, byte by byte.
+    pub error: Option<String>,
+    /// Has this id.
+    pub msg_id: Option<MsgId>,
+}
+
+/// A place in the order of death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadPlace {
+    died_at: NaiveDateTime,
+    row: RowId,
+}
+
+/// A stretch of a topic's dead letters, in the order of their death.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadWindow {
+    /// Those that the filter wants.
+    pub wanted: Vec<RowId>,
+    /// How many were looked at.
+    pub seen: usize,
+    /// Where the next stretch begins; `None` at the end.
+    pub next: Option<DeadPlace>,
+}
+
+/// A dead letter as people look at it, without its body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadLetter {
+    /// Its row among the dead letters.
+    pub row: RowId,
+    /// The message id.
+    pub msg_id: MsgId,
+    /// Its priority.
+    pub priority: Priority,
+    /// How often it was claimed.
+    pub delivery_no: u32,
+    /// Failed handlings.
+    pub failures: u32,
+    /// Crashes of workers that held it.
+    pub crashes: u32,
+    /// Server time at which it was enqueued.
+    pub enqueued_at: DateTime<Utc>,
+    /// Server time at which it died.
+    pub died_at: DateTime<Utc>,
+    /// What it died of: `attempts`, `crashes`, `handler` or `decode`.
+    pub cause: String,
+    /// What its handler said last.
+    pub last_error: String,
+    /// Ordering key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Business idempotency key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub biz_id: Option<String>,
+    /// Name and value pairs beside the body.
+    pub headers: Headers,
+    /// The body's length.
+    pub body_bytes: u64,
+}
+
+/// KEY (`topic_id`, `died_at`), forced: the next dead letters of the topic, and which of them are
+/// wanted. The rows themselves are read for the filter, a bounded number of them.
+///
+/// # Errors
+/// A database failure.
+pub async fn window(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    filter: &DeadFilter,
+    from: Option<DeadPlace>,
+) -> Result<DeadWindow> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
+        died_at: NaiveDateTime,
+        #[diesel(sql_type = Bool)]
+        wanted: bool,
+    }
+    const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND";
+    let cause = filter.cause.map(|cause| cause.stored().as_bytes());
+    let msg_id = filter.msg_id.map(|id| id.as_bytes().to_vec());
+    let (died_at, row) = match from {
+        Some(place) => (micros(place.died_at.and_utc()), place.row.0),
+        None => (filter.since.map_or(0, micros), 0),
+    };
+    let statement = Statement::new(format!(
+        "SELECT id, died_at, COALESCE(cause = ?, TRUE) AND COALESCE(LOCATE(?, last_error) > 0, ?) \
+         AND COALESCE(msg_id = ?, TRUE) AS wanted \
+         FROM queue_dead FORCE INDEX (queue_dead_topic) WHERE topic_id = ? \
+         AND died_at >= {MOMENT} AND died_at < {MOMENT} AND (died_at > {MOMENT} OR id > ?) \
+         ORDER BY topic_id, died_at, id LIMIT {WINDOW}"
+    ))
+    .maybe_bytes(cause)
+    .maybe_bytes(filter.error.as_deref().map(str::as_bytes))
+    .number(filter.error.is_none())
+    .maybe_bytes(msg_id)
+    .number(topic.0)
+    .number(died_at)
+    .number(filter.before.map_or(LATEST, micros))
+    .number(died_at)
+    .number(row);
+    let rows: Vec<Row> = load(conn, "look for dead letters", statement).await?;
+    let full = rows.len() >= WINDOW as usize;
+    let last = rows.last().filter(|_| full);
+    Ok(DeadWindow {
+        seen: rows.len(),
+        next: last.map(|row| DeadPlace { died_at: row.died_at, row: RowId(row.id) }),
+        wanted: rows.iter().filter(|row| row.wanted).map(|row| RowId(row.id)).collect(),
+    })
+}
+
+/// The last microsecond that both servers can add to 1970: the end of the year 9999.
+const LATEST: u64 = 253_402_300_799_999_999;
+
+fn micros(time: DateTime<Utc>) -> u64 {
+    u64::try_from(time.timestamp_micros()).unwrap_or(0).min(LATEST)
+}
+
+/// PRIMARY: these dead letters, in the order of their rows, without bodies.
+///
+/// # Errors
+/// A database failure.
+pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadLetter>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        delivery_no: u32,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        failures: u32,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        crashes: u32,
+        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
+        enqueued_at: NaiveDateTime,
+        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
+        died_at: NaiveDateTime,
+        #[diesel(sql_type = Binary)]
+        cause: Vec<u8>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        last_error: Option<Vec<u8>>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        ordering_key: Option<Vec<u8>>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        biz_id: Option<Vec<u8>>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        headers: Option<Vec<u8>>,
+        #[diesel(sql_type = BigInt)]
+        body_bytes: i64,
+    }
+    let (condition, ids) = rows.condition();
+    let statement = Statement::new(format!(
+        "SELECT id, msg_id, priority, delivery_no, failures, crashes, enqueued_at, died_at, cause, \
+         last_error, ordering_key, biz_id, headers, LENGTH(body) AS body_bytes \
+         FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} ORDER BY id"
+    ))
+    .numbers(ids);
+    let rows: Vec<Row> = load(conn, "read the dead letters", statement).await?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(rows
+        .into_iter()
+        .map(|row| DeadLetter {
+            row: RowId(row.id),
+            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
+            priority: Priority::from_stored(row.priority),
+            delivery_no: row.delivery_no,
+            failures: row.failures,
+            crashes: row.crashes,
+            enqueued_at: row.enqueued_at.and_utc(),
+            died_at: row.died_at.and_utc(),
+            cause: text(row.cause),
+            last_error: row.last_error.map(text).unwrap_or_default(),
+            key: row.ordering_key.map(text),
+            biz_id: row.biz_id.map(text),
+            headers: Headers::from_stored(row.headers.as_deref()),
+            body_bytes: row.body_bytes.unsigned_abs(),
+        })
+        .collect())
+}
+
+/// PRIMARY: the body of a dead letter of the topic; `None` if there is no such dead letter.
+///
+/// # Errors
+/// A database failure.
+pub async fn body(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    row: RowId,
+) -> Result<Option<Vec<u8>>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        body: Vec<u8>,
+    }
+    let statement =
+        Statement::new("SELECT body FROM queue_dead WHERE id = ? AND topic_id = ?").number(row.0);
+    let rows: Vec<Row> = load(conn, "read a dead letter", statement.number(topic.0)).await?;
+    Ok(rows.into_iter().next().map(|row| row.body))
+}
+
+/// A dead letter, locked by this transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockedDead {
+    /// Its row among the dead letters.
+    pub row: RowId,
+    /// Its priority.
+    pub priority: Priority,
+}
+
+/// PRIMARY, forced: locks those of the rows that are still there, at most 512. Those that another
+/// redrive has locked are waited for, and are gone then: passed over, they would be missed if that
+/// redrive failed.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<LockedDead>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+    }
+    let (condition, ids) = rows.condition();
+    let statement = Statement::new(format!(
+        "SELECT id, priority FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} \
+         ORDER BY id FOR UPDATE"
+    ))
+    .numbers(ids);
+    let rows: Vec<Row> = load(conn, "lock dead letters", statement).await?;
+    let locked =
+        |row: Row| LockedDead { row: RowId(row.id), priority: Priority::from_stored(row.priority) };
+    Ok(rows.into_iter().map(locked).collect())
+}
+
+/// PRIMARY, forced: moves locked rows back to the hot table, in the order of their death, and
+/// returns the lowest row they got there. Failures and crashes count from zero again; the delivery
+/// number goes on, so that it never fences a later delivery.
+///
+/// # Errors
+/// [`Error::Counts`]; a database failure.
+pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
+    #[derive(QueryableByName)]
+    struct Inserted {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, enqueued_at, ordering_key, \
+         biz_id, headers, body";
+    const OPERATION: &str = "redrive";
+    let (condition, ids) = rows.condition();
+    let insert = Statement::new(format!(
+        "INSERT INTO queue_message ({CARRIED}) SELECT {CARRIED} FROM queue_dead \
+         FORCE INDEX (PRIMARY) WHERE {condition} ORDER BY died_at, id"
+    ))
+    .numbers(ids);
+    equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
+    let first: Vec<Inserted> =
+        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
+    equal(OPERATION, rows.len(), purge(conn, rows).await?)?;
+    let first = first.first().map(|row| RowId(row.id));
+    first.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })
+}
+
+/// PRIMARY, forced: deletes these dead letters; how many were there.
+///
+/// # Errors
+/// A database failure.
+pub async fn purge(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
+    let delete = Statement::new(format!(
+        "DELETE d FROM {KEYS} STRAIGHT_JOIN queue_dead d FORCE INDEX (PRIMARY) ON d.id = k.id"
+    ))
+    .bytes(rows.json());
+    execute(conn, "purge dead letters", delete).await
+}

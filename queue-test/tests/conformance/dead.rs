@@ -1,0 +1,219 @@
+//! Dead letters: found by what is asked for, put back once each, whatever happens meanwhile.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::connection::{Session, SessionKind, transaction};
+use queue_core::dead;
+use queue_core::message::{DeadCause, RowId, Settlement};
+use queue_core::store::dead::{self as stored, DeadFilter, DeadLetter};
+use queue_core::store::row_set::RowSet;
+use queue_core::store::topic::set_state;
+use queue_core::topic::TopicState;
+use queue_core::{Delivery, Error};
+use queue_test::proxy::FaultProxy;
+
+use crate::scene::{Scene, all, bodies, claim_n, settle, until};
+
+/// More than one look at the dead letters sees.
+const MANY: usize = 1_300;
+
+impl Scene {
+    /// Enqueues `n` messages and dead-letters them for the reason that `error` gives each.
+    async fn dead(&mut self, n: usize, error: impl Fn(usize) -> String) -> Vec<Delivery> {
+        self.enqueue(n).await;
+        let worker = self.worker().await;
+        let got = claim_n(&worker, self.topic.id, n).await;
+        for (at, delivery) in got.iter().enumerate() {
+            let cause = if at % 2 == 0 { DeadCause::Handler } else { DeadCause::Decode };
+            let end = Settlement::DeadLetter { cause, error: error(at) };
+            settle(&worker, all([delivery], &end)).await;
+        }
+        worker.stop().await.unwrap();
+        got
+    }
+
+    /// As [`dead`](Self::dead), all at once.
+    async fn many_dead(&mut self, n: usize) -> Vec<Delivery> {
+        self.enqueue(n).await;
+        let worker = self.worker().await;
+        let got = claim_n(&worker, self.topic.id, n).await;
+        let end = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
+        settle(&worker, all(&got, &end)).await;
+        worker.stop().await.unwrap();
+        got
+    }
+
+    async fn session(&self) -> Session {
+        let deadline = Duration::from_secs(30);
+        Session::open(self.db.url(), SessionKind::Plain, deadline).await.unwrap()
+    }
+
+    /// How many messages are dead, and how many ready.
+    async fn counts(&mut self) -> (i64, i64) {
+        (self.number("SELECT COUNT(*) FROM queue_dead").await, self.hot().await.0)
+    }
+}
+
+fn errors(letters: &[DeadLetter]) -> Vec<&str> {
+    letters.iter().map(|letter| letter.last_error.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_filter_finds_what_meets_all_that_is_given_in_the_order_of_death() {
+    let mut scene = Scene::new().await;
+    let got = scene.dead(6, |at| format!("error {at}: 100 % wrong")).await;
+    let mut session = scene.session().await;
+    let topic = scene.topic.id;
+    let whole = dead::list(&mut session, topic, &DeadFilter::default(), 100).await.unwrap();
+    assert_eq!(
+        whole.iter().map(|l| l.msg_id).collect::<Vec<_>>(),
+        got.iter().map(|d| d.msg_id).collect::<Vec<_>>()
+    );
+    assert_eq!((whole[0].delivery_no, whole[0].failures, whole[0].body_bytes), (1, 1, 1));
+    let body = async |conn: &mut _| stored::body(conn, topic, whole[3].row).await;
+    assert_eq!(session.call("read", body).await.unwrap().as_deref(), Some(&b"3"[..]));
+
+    let filters: [(DeadFilter, &[usize]); 8] = [
+        (DeadFilter { error: Some("error 4".into()), ..Default::default() }, &[4]),
+        (DeadFilter { error: Some("100 %".into()), ..Default::default() }, &[0, 1, 2, 3, 4, 5]),
+        (DeadFilter { error: Some("ERROR".into()), ..Default::default() }, &[]),
+        (DeadFilter { cause: Some(DeadCause::Decode), ..Default::default() }, &[1, 3, 5]),
+        (DeadFilter { msg_id: Some(got[2].msg_id), ..Default::default() }, &[2]),
+        (DeadFilter { since: Some(whole[4].died_at), ..Default::default() }, &[4, 5]),
+        (DeadFilter { before: Some(whole[2].died_at), ..Default::default() }, &[0, 1]),
+        (
+            DeadFilter {
+                since: Some(whole[1].died_at),
+                before: Some(whole[5].died_at),
+                cause: Some(DeadCause::Handler),
+                ..Default::default()
+            },
+            &[2, 4],
+        ),
+    ];
+    for (filter, expected) in filters {
+        let found = dead::list(&mut session, topic, &filter, 100).await.unwrap();
+        let expected: Vec<_> = expected.iter().map(|at| whole[*at].last_error.as_str()).collect();
+        assert_eq!(errors(&found), expected, "{filter:?}");
+    }
+    let two = dead::list(&mut session, topic, &DeadFilter::default(), 2).await.unwrap();
+    assert_eq!(two, whole[..2]);
+}
+
+#[tokio::test]
+async fn what_is_redriven_has_all_its_attempts_again_and_its_delivery_number_goes_on() {
+    let mut scene = Scene::new().await;
+    let got = scene.dead(5, |at| format!("error {at}")).await;
+    // Idle by now: it hears of what comes below its mark.
+    let worker = scene.worker().await;
+    assert!(worker.claim(scene.topic.id, 10).await.unwrap().deliveries.is_empty());
+    let mut session = scene.session().await;
+    let filter = DeadFilter { cause: Some(DeadCause::Handler), ..Default::default() };
+    let mut told = Vec::new();
+    let redriven =
+        dead::redrive(&mut session, &scene.topic, &filter, |progress| told.push(progress.done));
+    assert_eq!(redriven.await.unwrap(), 3);
+    assert_eq!(told, [3]);
+    assert_eq!(scene.counts().await, (2, 3));
+    let again = claim_n(&worker, scene.topic.id, 3).await;
+    assert_eq!(bodies(&again), ["0", "2", "4"]);
+    for (again, before) in again.iter().zip(got.iter().step_by(2)) {
+        assert_eq!((again.msg_id, again.enqueued_at), (before.msg_id, before.enqueued_at));
+        assert_eq!((again.delivery_no.0, again.failures, again.crashes), (2, 0, 0));
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_redriven_by_several_people_run_again_once_each_with_their_bodies() {
+    const N: usize = 10_000;
+    let mut scene = Scene::new().await;
+    let got = scene.many_dead(N).await;
+    let people = (0..3).map(|_| async {
+        let mut session = scene.session().await;
+        dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await.unwrap()
+    });
+    let redriven: usize = join_all(people).await.into_iter().sum();
+    assert_eq!(redriven, N);
+    assert_eq!(scene.counts().await, (0, N as i64));
+    let worker = scene.worker().await;
+    let again = claim_n(&worker, scene.topic.id, N).await;
+    let contents = |deliveries: &[Delivery]| -> BTreeSet<_> {
+        deliveries.iter().map(|delivery| (delivery.msg_id, delivery.body.clone())).collect()
+    };
+    assert_eq!(again.len(), N);
+    assert_eq!(contents(&again), contents(&got));
+}
+
+#[tokio::test]
+async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
+    for statement in
+        ["SELECT id, priority FROM queue_dead", "INSERT INTO queue_message", "DELETE d", "COMMIT"]
+    {
+        let mut scene = Scene::new().await;
+        scene.many_dead(MANY).await;
+        let proxy = FaultProxy::start(scene.db.url()).await;
+        let deadline = Duration::from_secs(30);
+        let url = proxy.url(scene.db.url());
+        let mut session = Session::open(&url, SessionKind::Plain, deadline).await.unwrap();
+        proxy.drop_reply_after(statement);
+        let redriven =
+            dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await;
+        assert!(redriven.is_err(), "{statement}");
+        proxy.sprung().await;
+        until("the cut session's transaction ends", async || scene.transactions().await.is_empty())
+            .await;
+        let (dead, ready) = scene.counts().await;
+        assert_eq!(dead + ready, MANY as i64, "{statement}");
+        assert_eq!(ready > 0, statement == "COMMIT", "{statement}");
+        // It goes on where it was cut off.
+        let mut session = scene.session().await;
+        let every = DeadFilter::default();
+        let rest = dead::redrive(&mut session, &scene.topic, &every, |_| {}).await.unwrap();
+        assert_eq!(rest as i64, dead);
+        assert_eq!(scene.counts().await, (0, MANY as i64));
+    }
+}
+
+#[tokio::test]
+async fn a_topic_that_takes_nothing_takes_no_dead_letters_back() {
+    let mut scene = Scene::new().await;
+    scene.dead(1, |_| "no".to_owned()).await;
+    let state = TopicState { enqueue_paused: true, claim_paused: false };
+    set_state(&mut scene.conn, &scene.topic.name, state).await.unwrap();
+    scene.topic.state = state;
+    let mut session = scene.session().await;
+    let refused = dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await;
+    assert!(matches!(refused, Err(Error::TopicPaused { .. })));
+    assert_eq!(scene.counts().await, (1, 0));
+}
+
+#[tokio::test]
+async fn a_purge_deletes_what_is_wanted_and_nothing_else() {
+    let mut scene = Scene::new().await;
+    scene.many_dead(MANY).await;
+    scene.dead(4, |at| format!("error {at}")).await;
+    let mut session = scene.session().await;
+    let topic = scene.topic.id;
+    let filter = DeadFilter { error: Some("error".into()), ..Default::default() };
+    assert_eq!(dead::purge(&mut session, topic, &filter, |_| {}).await.unwrap(), 4);
+    assert_eq!(scene.counts().await, (MANY as i64, 0));
+    let every = DeadFilter::default();
+    assert_eq!(dead::purge(&mut session, topic, &every, |_| {}).await.unwrap(), MANY);
+    assert_eq!(scene.counts().await, (0, 0));
+}
+
+/// H1, for redrives.
+#[tokio::test]
+async fn rows_that_are_not_locked_or_gone_are_never_half_moved() {
+    let mut scene = Scene::new().await;
+    scene.dead(2, |_| "no".to_owned()).await;
+    let first = scene.number("SELECT CAST(MIN(id) AS SIGNED) FROM queue_dead").await;
+    let (first, gone) = (RowId(first.unsigned_abs()), RowId(1 << 40));
+    let wrong: RowSet = [first, gone].into_iter().collect();
+    let redriven =
+        transaction(&mut scene.conn, "redrive", async |conn| stored::redrive(conn, &wrong).await);
+    assert!(matches!(redriven.await, Err(Error::Counts { expected: 2, found: 1, .. })));
+    assert_eq!(scene.counts().await, (2, 0));
+}

@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::ArgGroup;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use queue_core::MsgId;
+use queue_core::connection::Session;
+use queue_core::message::DeadCause;
+use queue_core::store::dead::DeadFilter;
+use queue_core::store::topic::server_time;
+
+use crate::units::parse_time;
+
+/// Which dead letters: those that meet everything that is given.
+#[derive(Debug, clap::Args)]
+pub(super) struct FilterArgs {
+    /// Those that died within this time: 2h.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    within: Option<Duration>,
+    /// Those that died longer ago than this: 30d.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    older_than: Option<Duration>,
+    /// Those that died of this.
+    #[arg(long, value_parser = causes())]
+    cause: Option<DeadCause>,
+    /// Those whose last error has this text in it, letter by letter.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// The message with this id.
+    #[arg(long, value_name = "MESSAGE ID")]
+    id: Option<MsgId>,
+}
+
+fn causes() -> impl TypedValueParser<Value = DeadCause> {
+    PossibleValuesParser::new(DeadCause::ALL.map(DeadCause::stored)).try_map(|word| {
+        let cause = DeadCause::ALL.into_iter().find(|cause| cause.stored() == word);
+        cause.ok_or("no such cause")
+    })
+}
+
+/// The filter's arguments, by clap's names.
+pub(super) const NAMES: [&str; 5] = ["within", "older_than", "cause", "error", "id"];
+
+/// What changes dead letters wants to be told which ones, or that all are meant.
+pub(super) fn some_or_all() -> ArgGroup {
+    ArgGroup::new("which").required(true).multiple(true).args(NAMES).arg("all")
+}
+
+impl FilterArgs {
+    /// Ages are counted back from the server's clock.
+    pub(super) async fn filter(self, session: &mut Session) -> anyhow::Result<DeadFilter> {
+        let mut filter = DeadFilter {
+            cause: self.cause,
+            error: self.error,
+            msg_id: self.id,
+            ..DeadFilter::default()
+        };
+        if self.within.is_some() || self.older_than.is_some() {
+            let read = async |conn: &mut _| server_time(conn).await;
+            let now = session.call("read the server's clock", read).await?.and_utc();
+            filter.since = self.within.map(|time| ago(now, time));
+            filter.before = self.older_than.map(|time| ago(now, time));
+        }
+        Ok(filter)
+    }
+}
+
+/// So long before `now`; what is longer than the calendar goes back to its beginning.
+fn ago(now: DateTime<Utc>, time: Duration) -> DateTime<Utc> {
+    let time = TimeDelta::from_std(time).ok();
+    time.and_then(|time| now.checked_sub_signed(time)).unwrap_or(DateTime::UNIX_EPOCH)
+}

@@ -1,0 +1,37 @@
+use queue_core::{TopicName, dead};
+
+use super::filter::{self, FilterArgs, some_or_all};
+use super::{Bar, Dealt};
+use crate::commands::topic::find;
+use crate::invocation::Invocation;
+
+/// Make dead letters ready again.
+///
+/// Each keeps its message id and its body, comes behind what is ready now, and has all its attempts
+/// again. What dies while the command runs is left alone.
+#[derive(Debug, clap::Args)]
+#[command(group(some_or_all()))]
+pub(crate) struct Redrive {
+    topic: TopicName,
+    /// All of the topic's dead letters: to be said, so that nobody means it by leaving a filter out.
+    #[arg(long, conflicts_with_all = filter::NAMES)]
+    all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+impl Redrive {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let topic = find(&mut session, &self.topic).await?;
+        let filter = self.filter.filter(&mut session).await?;
+        let bar = Bar::new("redriven");
+        let messages =
+            dead::redrive(&mut session, &topic, &filter, |progress| bar.show(progress)).await;
+        bar.end();
+        let dealt = Dealt { topic: topic.name, messages: messages? };
+        let sentence =
+            format!("{} dead letters of '{}' are ready again.", dealt.messages, dealt.topic);
+        invocation.output.told(&dealt, &sentence)
+    }
+}

@@ -1,0 +1,128 @@
+//! Dead letters, from a handler that fails to messages that run again.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::{NewMessage, enqueue_all};
+use queue_test::TestQueue;
+
+use crate::run::{Queuectl, cells};
+
+/// Refuses what begins with `bad`, or everything.
+struct Picky {
+    everything: bool,
+    handled: Mutex<BTreeMap<String, String>>,
+}
+
+impl Picky {
+    fn new(everything: bool) -> Self {
+        Self { everything, handled: Mutex::default() }
+    }
+}
+
+impl RawHandler for Picky {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        let body = String::from_utf8_lossy(&context.delivery.body).into_owned();
+        if self.everything || body.starts_with("bad") {
+            return Err(HandlerError::dead(format!("cannot read \u{1b}[31m{body}")));
+        }
+        let id = context.delivery.msg_id.to_string();
+        self.handled.lock().expect("not poisoned").insert(id, body);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_shown_and_put_back() {
+    let queue = TestQueue::new().await;
+    let topic = queue.topic("mail").await;
+    let queuectl = Queuectl::on(queue.database());
+    assert!(queuectl.say(&["dead", "list", "mail"]).contains("no such dead letter"));
+    let messages = ["bad 1", "good", "bad 2"].map(|body| {
+        NewMessage::new(body).with_key("k").with_biz_id("order-7").with_header("trace", "t1")
+    });
+    enqueue_all(&mut queue.connect().await, &topic.name, &messages).await.expect("enqueued");
+    assert_eq!(queue.drain_raw("mail", &Picky::new(false)).await.dead, 2);
+
+    let table = queuectl.say(&["dead", "list", "mail"]);
+    assert!(!table.contains('\u{1b}'), "nothing steers the terminal: {table}");
+    let ids: Vec<_> = cells(&table).iter().map(|row| row[0].to_owned()).collect();
+    assert_eq!(ids, [messages[0].msg_id.to_string(), messages[2].msg_id.to_string()]);
+    let some = queuectl.json(&["dead", "list", "mail", "--error", "bad 2"]);
+    assert_eq!(some.as_array().map(Vec::len), Some(1));
+    assert_eq!(some[0]["msg_id"], ids[1]);
+    assert_eq!(some[0]["cause"], "handler");
+    assert_eq!(some[0]["failures"], 1);
+    let none = ["--older-than", "1h"];
+    assert_eq!(
+        queuectl.json(&[&["dead", "list", "mail"][..], &none].concat()),
+        serde_json::json!([])
+    );
+    let recent =
+        queuectl.json(&["dead", "list", "mail", "--within", "1h", "--cause", "handler", "-n", "1"]);
+    assert_eq!(recent[0]["msg_id"], ids[0]);
+
+    let shown = queuectl.json(&["dead", "show", "mail", &ids[0]]);
+    assert_eq!(shown["body"], "bad 1");
+    assert_eq!(shown["headers"]["trace"], "t1");
+    assert_eq!((&shown["key"], &shown["biz_id"]), (&"k".into(), &"order-7".into()));
+    let shown = queuectl.say(&["dead", "show", "mail", &ids[1]]);
+    assert!(
+        shown.contains("cannot read \\u{1b}[31mbad 2") && shown.contains("trace=t1"),
+        "{shown}"
+    );
+
+    assert_eq!(queuectl.json(&["dead", "redrive", "mail", "--id", &ids[1]])["messages"], 1);
+    queue.assert_enqueued("mail", 1).await;
+    let sentence = queuectl.say(&["dead", "purge", "mail", "--error", "bad 1", "--yes"]);
+    assert_eq!(sentence, "1 dead letters of 'mail' are deleted.\n");
+    assert_eq!(queue.depth("mail").await.dead, 0);
+}
+
+#[tokio::test]
+async fn dead_letters_run_again_with_their_bodies() {
+    const N: usize = 300;
+    let queue = TestQueue::new().await;
+    let topic = queue.topic("mail").await;
+    let messages: Vec<_> = (0..N).map(|n| NewMessage::new(n.to_string())).collect();
+    enqueue_all(&mut queue.connect().await, &topic.name, &messages).await.expect("enqueued");
+    assert_eq!(queue.drain_raw("mail", &Picky::new(true)).await.dead, N);
+    let redriven = Queuectl::on(queue.database()).json(&["dead", "redrive", "mail", "--all"]);
+    assert_eq!(redriven["messages"], N);
+    let handler = Picky::new(false);
+    assert_eq!(queue.drain_raw("mail", &handler).await.acked, N);
+    let sent: BTreeMap<_, _> = (messages.iter().enumerate())
+        .map(|(n, message)| (message.msg_id.to_string(), n.to_string()))
+        .collect();
+    assert_eq!(*handler.handled.lock().expect("not poisoned"), sent);
+}
+
+#[tokio::test]
+async fn what_is_not_said_is_not_meant() {
+    let queue = TestQueue::new().await;
+    queue.topic("mail").await;
+    let queuectl = Queuectl::on(queue.database());
+    for command in ["redrive", "purge"] {
+        for arguments in
+            [&[][..], &["--all", "--error", "x"], &["--cause", "boredom"], &["--within", "0s"]]
+        {
+            let all = [&["dead", command, "mail"], arguments].concat();
+            assert_eq!(queuectl.run(&all).code, Some(2), "{all:?}");
+        }
+    }
+    let sentence = queuectl.refuse(&["dead", "purge", "mail", "--all"]);
+    assert!(sentence.contains("say --yes"), "{sentence}");
+    let id = "019fc0de-0000-7000-8000-000000000001";
+    let sentence = queuectl.refuse(&["dead", "show", "mail", id]);
+    assert!(
+        sentence.contains("no dead letter 019fc0de")
+            && sentence.contains("queuectl dead list mail"),
+        "{sentence}"
+    );
+    assert!(queuectl.refuse(&["dead", "list", "nowhere"]).contains("nowhere"));
+    queuectl.say(&["topic", "pause", "mail", "--enqueue"]);
+    assert!(
+        queuectl.refuse(&["dead", "redrive", "mail", "--all"]).contains("takes no messages now")
+    );
+}
