@@ -101,6 +101,9 @@ pub(crate) struct Enqueue {
 pub(crate) enum Way {
     /// `Producer`: idempotent, in a lane for each connection.
     Lane,
+    /// `Producer::send_async`, as many tasks as connections, each with a hundred receipts open: the
+    /// producer makes batches of them, one under way at a time.
+    Receipts,
     /// `enqueue_to` on a connection in autocommit: nothing tells a resend from a second message.
     Plain,
     /// `enqueue_to` between the caller's BEGIN and COMMIT.

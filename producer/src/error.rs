@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use queue_core::{Error, TopicName};
+use queue_core::{Error, Fault, TopicName};
 
 /// Why messages were not sent, in one sentence: what, where, and what to do next.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// The messages cannot be stored as they are, or not by this account: sending them again
@@ -44,4 +44,24 @@ pub enum SendError {
     /// The producer has been closed, or its runtime has ended.
     #[error("The producer is closed: connect a new one to send.")]
     Closed,
+}
+
+impl SendError {
+    /// Whether a message itself is what is wrong, so that others of its batch could be stored
+    /// without it.
+    #[must_use]
+    pub fn is_about_message(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        matches!(error, Error::KeyTooLong { .. } | Error::InvalidHeaders { .. })
+            || error.fault() == Fault::TooLarge
+    }
+
+    /// The same of one message of the batch.
+    pub(crate) fn of_one(&self) -> Self {
+        let mut error = self.clone();
+        if let Self::GaveUp { messages, .. } | Self::Unknown { messages, .. } = &mut error {
+            *messages = 1;
+        }
+        error
+    }
 }

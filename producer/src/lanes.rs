@@ -6,9 +6,10 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt;
+use futures_util::future::{join, join_all};
 use queue_core::connection::ServerUrl;
-use queue_core::{Error, Fault, Result, telemetry, wake};
+use queue_core::{Error, Fault, NewMessage, Result, telemetry, wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
@@ -16,8 +17,8 @@ use crate::error::SendError;
 use crate::lane::Lane;
 use crate::options::ProducerOptions;
 
-/// The way to the lanes.
-#[derive(Debug)]
+/// The way to the lanes. Cheap to clone; they are closed when the last clone is gone.
+#[derive(Debug, Clone)]
 pub(crate) struct Lanes {
     /// As many permits as idle lanes.
     free: Arc<Semaphore>,
@@ -33,8 +34,21 @@ type Idle = Arc<Mutex<Vec<mpsc::Sender<Job>>>>;
 
 struct Job {
     batch: Batch,
-    reply: oneshot::Sender<Result<(), SendError>>,
+    reply: oneshot::Sender<Sent>,
     seat: Seat,
+}
+
+/// What became of a batch.
+pub(crate) struct Sent {
+    pub(crate) outcome: Result<(), SendError>,
+    /// Its messages; none when the lanes are closed.
+    pub(crate) messages: Vec<NewMessage>,
+}
+
+impl Sent {
+    fn closed() -> Self {
+        Self { outcome: Err(SendError::Closed), messages: Vec::new() }
+    }
 }
 
 /// A lane taken out of the idle ones; dropped, it goes back.
@@ -54,13 +68,26 @@ impl Drop for Seat {
 }
 
 impl Lanes {
-    /// Opens the first lane, so that what is wrong with the server shows now, and starts them all.
-    pub(crate) async fn start(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
+    /// Opens the first lane, so that what is wrong with the server shows now, and starts them all,
+    /// with `beside` on their thread.
+    pub(crate) async fn start<F>(
+        url: ServerUrl,
+        options: ProducerOptions,
+        beside: impl FnOnce(Self) -> F + Send + 'static,
+    ) -> Result<Self>
+    where
+        F: Future<Output = ()>,
+    {
         let options = Arc::new(options);
         let count = options.lanes.get();
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
         let (ready, opened) = oneshot::channel();
         let (ending, ended) = watch::channel(());
+        // The stack's top, which is taken first, is the lane that is open.
+        let idle = Arc::new(Mutex::new(senders.into_iter().rev().collect()));
+        let free = Arc::new(Semaphore::new(count as usize));
+        let started = Self { free, idle, count, ended };
+        let users = started.clone();
         on_own_thread(move || async move {
             let mut first = Lane::new(url.clone(), Arc::clone(&options));
             let open = first.open().await;
@@ -72,27 +99,25 @@ impl Lanes {
             let lanes = std::iter::once(first).chain(others);
             // The server drops a connection that is silent for the lease; go before it does.
             let rest = options.lease / 2;
-            join_all(lanes.zip(jobs).map(|(lane, jobs)| run(lane, jobs, &url, rest))).await;
-            drop(ending);
+            let lanes = join_all(lanes.zip(jobs).map(|(lane, jobs)| run(lane, jobs, &url, rest)));
+            join(lanes.map(|_| drop(ending)), beside(users)).await;
         })?;
         opened.await.map_err(|_| thread_failed("it ended at once"))??;
-        // The stack's top, which is taken first, is the lane that is open.
-        let idle = Arc::new(Mutex::new(senders.into_iter().rev().collect()));
-        let free = Arc::new(Semaphore::new(count as usize));
-        Ok(Self { free, idle, count, ended })
+        Ok(started)
     }
 
     /// Sends a batch in the first lane that is free.
-    pub(crate) async fn send(&self, batch: Batch) -> Result<(), SendError> {
-        let permit = Arc::clone(&self.free).acquire_owned().await.map_err(|_| SendError::Closed)?;
+    pub(crate) async fn send(&self, batch: Batch) -> Sent {
+        let permit = Arc::clone(&self.free).acquire_owned().await;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let lane = lane.ok_or(SendError::Closed)?;
+        let (Ok(permit), Some(lane)) = (permit, lane) else { return Sent::closed() };
         let (reply, answer) = oneshot::channel();
         let idle = Arc::clone(&self.idle);
         let seat = Seat { lane: Some(lane.clone()), idle, _permit: permit };
-        // There is room: whoever has the seat is alone with the lane.
-        lane.try_send(Job { batch, reply, seat }).map_err(|_| SendError::Closed)?;
-        answer.await.map_err(|_| SendError::Closed)?
+        // There is room: whoever has the seat is alone with the lane. A lane that has ended drops
+        // the job, and with it the reply.
+        drop(lane.try_send(Job { batch, reply, seat }));
+        answer.await.unwrap_or_else(|_| Sent::closed())
     }
 
     /// Lets what is under way end, then closes the lanes.
@@ -124,14 +149,14 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
         if reply.is_closed() {
             continue;
         }
-        let sent = lane.send(&batch, || !reply.is_closed()).await;
-        if sent.is_ok() {
+        let outcome = lane.send(&batch, || !reply.is_closed()).await;
+        if outcome.is_ok() {
             telemetry::enqueued(batch.topic.as_str(), batch.messages.len());
             wake::wake(url, &batch.topic);
         }
         // First the seat, so that whoever sends next finds the same lane.
         drop(seat);
-        drop(reply.send(sent));
+        drop(reply.send(Sent { outcome, messages: batch.messages }));
     }
     lane.close().await;
 }

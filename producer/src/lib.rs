@@ -28,14 +28,17 @@
 //! waited for, and takes the number past a statement that has not arrived yet, so that the server
 //! refuses it when it does.
 
+mod accumulator;
 mod batch;
 mod error;
 mod lane;
 mod lanes;
 mod options;
 mod producer;
+mod receipt;
 mod resend;
 
 pub use self::error::SendError;
-pub use self::options::{ProducerOptions, Progress, ProgressListener, ResendPolicy};
+pub use self::options::{Batching, ProducerOptions, Progress, ProgressListener, ResendPolicy};
 pub use self::producer::Producer;
+pub use self::receipt::{Outcome, Receipt};

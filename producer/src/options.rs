@@ -1,5 +1,5 @@
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct ProducerOptions {
     /// of this producer. While it is stored it holds the lock of its lane, so a network that
     /// swallows packets delays the answer by about this long. Default 10 s, as a consumer's lease.
     pub lease: Duration,
+    /// How messages that nobody waits for one by one are collected.
+    pub batching: Batching,
     /// Told about tries that failed and batches that are sent again.
     pub on_progress: Option<ProgressListener>,
 }
@@ -33,7 +35,36 @@ impl Default for ProducerOptions {
             auto_create_topics: false,
             resend: ResendPolicy::default(),
             lease: Duration::from_secs(10),
+            batching: Batching::default(),
             on_progress: None,
+        }
+    }
+}
+
+/// How [`Producer::send_async`](crate::Producer::send_async) collects messages into batches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batching {
+    /// How long the first message of a batch waits for others while none of its topic is under
+    /// way. Default zero: a message that comes alone goes at once, and those that come while a
+    /// batch is under way are the next one.
+    pub linger: Duration,
+    /// The most messages of a batch. Default 500: a transaction of some 5 ms.
+    pub max_messages: NonZeroUsize,
+    /// The most bytes of a batch, unless a single message is larger. Default 1 MiB, so that a
+    /// batch is through well within the [`lease`](ProducerOptions::lease) also on a slow line.
+    pub max_bytes: NonZeroUsize,
+    /// How many bytes may be accepted and without an outcome; whoever sends more waits. A message
+    /// counts half a kilobyte beside its own bytes. Default 32 MiB, as Kafka's `buffer.memory`.
+    pub buffer_bytes: NonZeroU32,
+}
+
+impl Default for Batching {
+    fn default() -> Self {
+        Self {
+            linger: Duration::ZERO,
+            max_messages: NonZeroUsize::MIN.saturating_add(499),
+            max_bytes: NonZeroUsize::MIN.saturating_add((1 << 20) - 1),
+            buffer_bytes: NonZeroU32::MIN.saturating_add((32 << 20) - 1),
         }
     }
 }

@@ -31,8 +31,7 @@ pub(crate) struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     pub(crate) fn new(batch: &'a Batch, options: &'a ProducerOptions) -> Self {
-        let since = Instant::now();
-        Self { batch, options, since, waits: 0, pauses: 0, sent: Sent::Never }
+        Self { batch, options, since: batch.since, waits: 0, pauses: 0, sent: Sent::Never }
     }
 
     /// A transaction begins.
@@ -46,7 +45,7 @@ impl<'a> Tries<'a> {
     /// conflict count once.
     pub(crate) fn hand_over(&mut self) {
         if std::mem::replace(&mut self.sent, Sent::Now) == Sent::Before {
-            let Batch { topic, messages } = self.batch;
+            let Batch { topic, messages, .. } = self.batch;
             telemetry::resent(topic.as_str());
             self.tell(Progress::Resending { topic, messages: messages.len() });
         }
@@ -57,8 +56,9 @@ impl<'a> Tries<'a> {
         if self.options.resend.max_resends.is_some_and(|most| self.pauses >= most) {
             return Err(error);
         }
+        self.wait(error).await?;
         self.pauses += 1;
-        self.wait(error).await
+        Ok(())
     }
 
     /// Waits before asking again what became of the batch, or hands the error back if the time is
@@ -90,12 +90,12 @@ impl<'a> Tries<'a> {
 
     /// The error of a batch of which nobody knows whether it is stored.
     pub(crate) fn unknown(&self, reason: String) -> SendError {
-        let Batch { topic, messages } = self.batch;
+        let Batch { topic, messages, .. } = self.batch;
         SendError::Unknown { topic: topic.clone(), messages: messages.len(), reason }
     }
 
     fn announce(&self, wait: Duration, error: &Error) {
-        let Batch { topic, messages } = self.batch;
+        let Batch { topic, messages, .. } = self.batch;
         tracing::warn!(
             topic.name = %topic,
             batch.messages = messages.len(),

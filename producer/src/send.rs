@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use producer::{Producer, Progress, ProgressListener, SendError};
-use queue_core::{Error, Fault, NewMessage, TopicName, doctor};
+use queue_core::{NewMessage, TopicName, doctor};
 use queue_service::endpoint::{self, Health};
 use queue_service::logging;
 use queue_service::process::sentence;
@@ -194,11 +194,11 @@ impl Sending {
                     self.summary.sent += n;
                     self.bar.sent(self.summary.sent, end);
                 }
-                Err(SendError::Refused(error)) if is_about_message(&error) && n > 1 => {
+                Err(error) if error.is_about_message() && n > 1 => {
                     let tail = part.split_off(part.len() / 2);
                     parts.extend([tail, part]);
                 }
-                Err(SendError::Refused(error)) if is_about_message(&error) => {
+                Err(error) if error.is_about_message() => {
                     let place = (self.place)(number);
                     self.bad(&format!("{place} was not sent: {}", sentence(&error.into())))?;
                 }
@@ -254,10 +254,4 @@ fn reason(error: SendError) -> String {
         SendError::Refused(error) => sentence(&error.into()),
         error => sentence(&error.into()),
     }
-}
-
-/// Whether the error is the message's, so that others of the same batch may be sent.
-fn is_about_message(error: &Error) -> bool {
-    matches!(error, Error::KeyTooLong { .. } | Error::InvalidHeaders { .. })
-        || error.fault() == Fault::TooLarge
 }

@@ -33,7 +33,30 @@ struct Running {
     stdin: Option<ChildStdin>,
 }
 
+/// Where a running command serves its metrics.
+struct Metrics(String);
+
+impl Metrics {
+    /// Whether they count so many messages of the topic `mail`.
+    fn count_as_enqueued(&self, n: usize) -> bool {
+        let mut metrics = String::new();
+        let mut endpoint = TcpStream::connect(&self.0).expect("it is served");
+        endpoint.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+        endpoint.read_to_string(&mut metrics).expect("answered");
+        metrics.contains(&format!("queue_enqueued_total{{topic=\"mail\"}} {n}\n"))
+    }
+}
+
 impl Running {
+    /// Its metrics. Takes its standard error.
+    fn metrics(&mut self) -> Metrics {
+        let log = BufReader::new(self.child.stderr.take().expect("piped"));
+        let mut lines = log.lines().map_while(Result::ok);
+        let served = lines.find(|line| line.contains("Metrics are served"));
+        let served = served.expect("it logs where");
+        Metrics(served.rsplit('=').next().expect("an address").to_owned())
+    }
+
     fn start(url: &ServerUrl, arguments: &[&str]) -> Self {
         let mut child = command(url, arguments).spawn().expect("the command runs");
         let stdin = child.stdin.take();
@@ -344,10 +367,12 @@ async fn a_signal_ends_the_reading_and_the_summary_counts_what_is_stored() {
 async fn a_second_signal_ends_a_send_that_waits_for_its_server() {
     let database = mail().await;
     let proxy = FaultProxy::start(database.url()).await;
-    let mut running =
-        Running::start(&proxy.url(database.url()), &["mail", "--lines", "-", "--json"]);
+    let arguments = ["mail", "--lines", "-", "--json", "--metrics", "0"];
+    let mut running = Running::start(&proxy.url(database.url()), &arguments);
+    let metrics = running.metrics();
     running.write(b"first\n");
-    until("the first line is sent", async || stored(&database, "mail").await.len() == 1).await;
+    // Not when it is stored: a reply that is still under way would be in doubt.
+    until("the first line is acknowledged", async || metrics.count_as_enqueued(1)).await;
     proxy.refuse();
     running.write(b"second\n");
     running.signal(Signal::TERM);
@@ -370,20 +395,10 @@ async fn a_second_signal_ends_a_send_that_waits_for_its_server() {
 async fn what_was_sent_shows_in_the_metrics() {
     let database = mail().await;
     let mut running = Running::start(database.url(), &["mail", "--lines", "-", "--metrics", "0"]);
-    let log = BufReader::new(running.child.stderr.take().expect("piped"));
-    let served = log.lines().map_while(Result::ok).find(|line| line.contains("Metrics are served"));
-    let served = served.expect("it logs where");
-    let address = served.rsplit('=').next().expect("an address").to_owned();
+    let metrics = running.metrics();
     running.write(b"1\n2\n3\n");
     until("the lines are sent", async || stored(&database, "mail").await.len() == 3).await;
-    until("they are counted", async || {
-        let mut metrics = String::new();
-        let mut endpoint = TcpStream::connect(&address).expect("it is served");
-        endpoint.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
-        endpoint.read_to_string(&mut metrics).expect("answered");
-        metrics.contains("queue_enqueued_total{topic=\"mail\"} 3")
-    })
-    .await;
+    until("they are counted", async || metrics.count_as_enqueued(3)).await;
     running.stdin = None;
     let ended = tokio::task::spawn_blocking(|| running.end()).await.expect("no panic");
     assert_eq!(ended.code(), Some(0));

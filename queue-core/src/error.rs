@@ -4,6 +4,7 @@ mod fault;
 
 pub use self::fault::Fault;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::topic::TopicName;
@@ -12,7 +13,7 @@ use crate::topic::TopicName;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong, in one sentence each: what, where, and what to do next.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The database URL cannot be used.
@@ -134,7 +135,7 @@ pub enum Error {
     },
     /// A payload that cannot be written as JSON.
     #[error("The payload cannot be written as JSON")]
-    Encode(#[source] serde_json::Error),
+    Encode(#[source] Arc<serde_json::Error>),
     /// A setting that cannot work.
     #[error("{name} is {value}: {fix}.")]
     Setting {

@@ -43,6 +43,7 @@ macro_rules! names {
 names! {
     ENQUEUED = "queue_enqueued_total", counter, Count, "Messages enqueued and committed by this process, by topic.";
     RESENT = "queue_resent_total", counter, Count, "Batches sent again after a lost or refused reply, by topic.";
+    UNSENT = "queue_unsent_bytes", gauge, Bytes, "Room taken by messages that this process's producers have accepted and that have no outcome yet.";
     CLAIMED = "queue_claimed_total", counter, Count, "Messages claimed, by topic.";
     SETTLED = "queue_settled_total", counter, Count, "Deliveries settled, by topic and verb.";
     FENCED = "queue_fenced_total", counter, Count, "Settles refused because the claim had been taken back, by topic.";
@@ -78,6 +79,16 @@ pub fn enqueued(topic: &str, messages: usize) {
 /// A batch is sent again.
 pub fn resent(topic: &str) {
     counter!(RESENT, "topic" => topic.to_owned()).increment(1);
+}
+
+/// A producer has accepted messages that take so many bytes.
+pub fn accepted(bytes: usize) {
+    gauge!(UNSENT).increment(bytes as f64);
+}
+
+/// Messages that take so many bytes have their outcomes.
+pub fn answered(bytes: usize) {
+    gauge!(UNSENT).decrement(bytes as f64);
 }
 
 /// Messages were claimed.

@@ -33,18 +33,36 @@ pub(crate) async fn produce(stage: Rc<Stage>, name: String, n: u32) {
             for id in &ids {
                 stage.recorder.borrow_mut().sending(*id, &name, stage.strict.get());
             }
-            let sent = match producer.send_all(&stage.topic, messages).await {
-                Ok(()) => Sent::Stored,
-                Err(SendError::Refused(_) | SendError::GaveUp { .. }) => Sent::NotStored,
-                Err(_) => Sent::Unknown,
-            };
-            for id in ids {
-                stage.recorder.borrow_mut().sent(id, sent);
+            if stage.below(2) == 0 {
+                let sent = sent(&producer.send_all(&stage.topic, messages).await);
+                for id in ids {
+                    stage.recorder.borrow_mut().sent(id, sent);
+                }
+                return;
+            }
+            let mut receipts = Vec::new();
+            for message in messages {
+                receipts.push(producer.send_async(&stage.topic, message).await);
+            }
+            for (id, receipt) in ids.into_iter().zip(receipts) {
+                let outcome = match receipt {
+                    Ok(receipt) => receipt.await,
+                    Err(error) => Err(error),
+                };
+                stage.recorder.borrow_mut().sent(id, sent(&outcome));
             }
         }
     }))
     .await;
     producer.close().await;
+}
+
+fn sent<T>(outcome: &Result<T, SendError>) -> Sent {
+    match outcome {
+        Ok(_) => Sent::Stored,
+        Err(SendError::Refused(_) | SendError::GaveUp { .. }) => Sent::NotStored,
+        Err(_) => Sent::Unknown,
+    }
 }
 
 /// Sends `n` messages in transactions of its own, some of them long, some rolled back.

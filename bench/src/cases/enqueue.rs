@@ -13,15 +13,15 @@ const RAW: &str = "raw INSERT";
 const RAW_TRANSACTION: &str = "raw BEGIN, INSERT, COMMIT";
 
 pub(super) fn one(scale: &Scale) -> Vec<Member> {
-    singly(scale, 1, [None; 3])
+    singly(scale, 1, [None; 4])
 }
 
 pub(super) fn many(scale: &Scale) -> Vec<Member> {
-    singly(scale, 32, [Some(0.9), Some(0.9), Some(0.7)])
+    singly(scale, 32, [Some(0.9), Some(0.9), Some(0.7), Some(4.0)])
 }
 
-/// One message a send: plain, in a transaction, in a lane, with their bars.
-fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 3]) -> Vec<Member> {
+/// One message a send: plain, in a transaction, in a lane, by receipts, with their bars.
+fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let raw = |commit| {
         let table = Table::Queue;
@@ -32,7 +32,7 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 3]) -> Vec<Memb
         Some(bar) => member.bar(bar),
         None => member,
     };
-    let [plain, transaction, lane] = bars;
+    let [plain, transaction, lane, receipts] = bars;
     vec![
         Member::new(RAW, raw(Commit::Auto)),
         barred(Member::new("enqueue_to, no dedupe", ours(Way::Plain)).against(RAW), plain),
@@ -43,6 +43,11 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 3]) -> Vec<Memb
             transaction,
         ),
         barred(Member::new("Producer, a lane each", ours(Way::Lane)).against(RAW), lane),
+        barred(
+            Member::new("Producer::send_async, 100 receipts a task", ours(Way::Receipts))
+                .against(RAW),
+            receipts,
+        ),
     ]
 }
 

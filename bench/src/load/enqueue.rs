@@ -1,5 +1,6 @@
 //! Our producers in a loop.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Instant;
 
@@ -14,9 +15,13 @@ use super::{Enqueue, Way};
 use crate::arena::{Arena, bytes};
 use crate::figure::{Sample, rate};
 
+/// Receipts that a task has open at a time.
+const RECEIPTS: usize = 100;
+
 pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     match enqueue.way {
         Way::Lane => in_lanes(arena, enqueue).await,
+        Way::Receipts => by_receipts(arena, enqueue).await,
         Way::Plain | Way::Transaction => on_connections(arena, enqueue).await,
     }
 }
@@ -38,6 +43,39 @@ async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
         anyhow::Ok(messages)
     });
     let messages: u64 = try_join_all(loops).await?.into_iter().sum();
+    let sample = Sample::of([rate(messages, start.elapsed())]);
+    producer.close().await;
+    Ok(sample)
+}
+
+async fn by_receipts(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    let producer = Producer::connect(arena.url().clone(), ProducerOptions::default()).await?;
+    send(&producer, arena, enqueue).await?;
+    let start = Instant::now();
+    let loops = (0..enqueue.connections).map(|_| {
+        let (producer, topic) = (producer.clone(), arena.topic.name.clone());
+        tokio::spawn(async move {
+            let (mut messages, mut open) = (0, VecDeque::with_capacity(RECEIPTS));
+            while start.elapsed() < enqueue.time {
+                if open.len() == RECEIPTS
+                    && let Some(receipt) = open.pop_front()
+                {
+                    receipt.await?;
+                }
+                let message = NewMessage::new(bytes(enqueue.body));
+                open.push_back(producer.send_async(&topic, message).await?);
+                messages += 1;
+            }
+            for receipt in open {
+                receipt.await?;
+            }
+            anyhow::Ok(messages)
+        })
+    });
+    let mut messages = 0;
+    for stored in try_join_all(loops).await? {
+        messages += stored?;
+    }
     let sample = Sample::of([rate(messages, start.elapsed())]);
     producer.close().await;
     Ok(sample)

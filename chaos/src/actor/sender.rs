@@ -59,6 +59,37 @@ pub(crate) struct SenderArgs {
     server: ServerArgs,
 }
 
+/// Sends each message by itself, before the one before it is stored.
+async fn by_receipts(
+    producer: Producer,
+    topic: TopicName,
+    first: Tag,
+    messages: Vec<NewMessage>,
+    record: Arc<Record>,
+) -> std::io::Result<()> {
+    let mut receipts = Vec::with_capacity(messages.len());
+    for message in messages {
+        receipts.push(producer.send_async(&topic, message).await);
+    }
+    for (seq, receipt) in (first.seq..).zip(receipts) {
+        let outcome = match receipt {
+            Ok(receipt) => receipt.await,
+            Err(error) => Err(error),
+        };
+        let (first, outcome) = (Tag { seq, ..first }, enqueued(&outcome));
+        record.note(&Event::Enqueue { first, n: 1, outcome })?;
+    }
+    Ok(())
+}
+
+fn enqueued<T>(outcome: &Result<T, SendError>) -> Enqueued {
+    match outcome {
+        Ok(_) => Enqueued::Stored,
+        Err(SendError::Refused { .. }) => Enqueued::NotStored,
+        Err(_) => Enqueued::InDoubt,
+    }
+}
+
 /// How often a transaction of a sender's own is rolled back, out of a hundred.
 const ROLLBACKS: u32 = 15;
 
@@ -109,14 +140,14 @@ impl Sender {
             let (first, messages) = self.messages(n)?;
             record.note(&Event::Invoke { first, n })?;
             let (producer, topic, record) = (producer.clone(), topic.clone(), Arc::clone(&record));
-            sends.spawn(async move {
-                let outcome = match producer.send_all(&topic, messages).await {
-                    Ok(()) => Enqueued::Stored,
-                    Err(SendError::Refused { .. }) => Enqueued::NotStored,
-                    Err(_) => Enqueued::InDoubt,
-                };
-                record.note(&Event::Enqueue { first, n, outcome })
-            });
+            if self.rng.random() {
+                sends.spawn(async move {
+                    let outcome = enqueued(&producer.send_all(&topic, messages).await);
+                    record.note(&Event::Enqueue { first, n, outcome })
+                });
+            } else {
+                sends.spawn(by_receipts(producer, topic, first, messages, record));
+            }
             self.pace(n).await;
         }
         while let Some(sent) = sends.join_next().await {

@@ -43,7 +43,7 @@ impl NewMessage {
     /// # Errors
     /// [`Error::Encode`] if the payload cannot be written as JSON.
     pub fn json<P: Serialize>(payload: &P) -> Result<Self> {
-        serde_json::to_vec(payload).map(Self::new).map_err(Error::Encode)
+        serde_json::to_vec(payload).map(Self::new).map_err(|error| Error::Encode(error.into()))
     }
 
     /// Sets the message id, for a resend of a message made elsewhere.

@@ -113,6 +113,12 @@ fn text(messages: usize, bare: bool, in_lane: bool) -> String {
     text
 }
 
+/// The largest number of messages up to `n` whose INSERT stays prepared; 0 for 0.
+#[must_use]
+pub fn rows_kept_at_most(n: usize) -> usize {
+    (1..=n.min(ROWS_PER_INSERT)).rev().find(|rows| is_kept(*rows)).unwrap_or(0)
+}
+
 /// Whether the INSERT of so many messages stays prepared: the sizes that people choose, and few
 /// others. Each row of a statement that is kept costs the server some 4 KB.
 fn is_kept(messages: usize) -> bool {
@@ -159,6 +165,7 @@ mod tests {
         let mut expected: Vec<usize> = powers.chain(round).collect();
         expected.sort_unstable();
         assert_eq!(kept, expected);
+        assert_eq!([0, 1, 3, 499, 999, 9999].map(rows_kept_at_most), [0, 1, 2, 256, 512, 1000]);
     }
 
     #[test]

@@ -1,0 +1,76 @@
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use queue_core::MsgId;
+use tokio::sync::oneshot;
+
+use crate::error::SendError;
+
+/// What becomes of one message: its id when it is stored, or why it is not.
+pub type Outcome = Result<MsgId, SendError>;
+
+/// Awaited, it returns when the message is stored, or certainly or perhaps never will be.
+///
+/// Dropped, it takes nothing back: the message is sent all the same, and nobody is told.
+#[derive(Debug)]
+#[must_use = "only the receipt tells whether the message is stored"]
+pub struct Receipt {
+    id: MsgId,
+    answer: oneshot::Receiver<Outcome>,
+}
+
+impl Receipt {
+    /// A receipt, and the way to answer it.
+    pub(crate) fn new(id: MsgId) -> (Self, Tell) {
+        let (tell, answer) = oneshot::channel();
+        (Self { id, answer }, Tell::Receipt(tell))
+    }
+
+    /// The id of the message, stored or not.
+    #[must_use]
+    pub fn msg_id(&self) -> MsgId {
+        self.id
+    }
+}
+
+impl Future for Receipt {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let answer = Pin::new(&mut self.answer).poll(cx);
+        answer.map(|answer| answer.unwrap_or(Err(SendError::Closed)))
+    }
+}
+
+/// Who is told what became of a message.
+pub(crate) enum Tell {
+    Receipt(oneshot::Sender<Outcome>),
+    Callback(Box<dyn FnOnce(Outcome) + Send>),
+}
+
+impl Tell {
+    /// Tells it. A callback that panics ends nothing but itself.
+    pub(crate) fn outcome(self, id: MsgId, outcome: Outcome) {
+        match self {
+            // Whoever has dropped the receipt does not want to know.
+            Self::Receipt(answer) => drop(answer.send(outcome)),
+            Self::Callback(callback) => {
+                if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
+                    tracing::error!(
+                        message.id = %id,
+                        "The callback of a message panicked; what became of the message stands."
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
+    }
+}
