@@ -33,7 +33,7 @@ pub(crate) async fn produce(stage: Rc<Stage>, name: String, n: u32) {
             for id in &ids {
                 stage.recorder.borrow_mut().sending(*id, &name, stage.strict.get());
             }
-            if stage.below(2) == 0 {
+            if stage.below(3) > 0 {
                 let sent = sent(&producer.send_all(&stage.topic, messages).await);
                 for id in ids {
                     stage.recorder.borrow_mut().sent(id, sent);
