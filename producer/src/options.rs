@@ -77,8 +77,9 @@ pub struct ResendPolicy {
     pub backoff: RetryPolicy,
     /// How often a batch is tried again at most. Default: as often as `give_up_after` allows.
     pub max_resends: Option<u32>,
-    /// For how long a batch is tried. Default 2 min, as Kafka's `delivery.timeout.ms`. The last
-    /// try may end later, by its own deadline. Beyond 24 h, when the janitor prunes a lane that is
+    /// For how long a batch is tried, from the call or the acceptance of its first message on.
+    /// Default 2 min, as Kafka's `delivery.timeout.ms`. One try is always made, and the last may
+    /// end later, by its own deadline. Beyond 24 h, when the janitor prunes a lane that is
     /// not used, what became of a batch in doubt can no longer be found out.
     pub give_up_after: Duration,
 }
