@@ -29,8 +29,8 @@ const URGENT_CAP: Duration = Duration::from_secs(1);
 const WALK_CAP: Duration = Duration::from_secs(30);
 
 /// A claim that had to read over more of other workers' rows than this is followed by a look at how
-/// far they have come: each such row costs the server at most 1.5 µs (16 workers: 46 µs a message and
-/// 12 rows more than the bare statements' 28 µs), the look a round trip.
+/// far they have come: each such row costs the server at most 1.5 µs (16 workers: 46 µs a message
+/// and 12 rows more than the bare statements' 28 µs), the look a round trip.
 const CROWD: u64 = 200;
 
 /// The bytes of bodies that one claim should bring: they are in memory all at once, and must have
@@ -169,8 +169,8 @@ impl Cursor {
         }
     }
 
-    /// The priority that a floor was published for, unless claims come from there or will come there
-    /// by themselves.
+    /// The priority that a floor was published for, unless claims come from there or will come
+    /// there by themselves.
     fn lowered_before_state(&self) -> Option<Priority> {
         let lowered = self.lowered?;
         match self.state {

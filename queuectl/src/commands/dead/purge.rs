@@ -12,7 +12,7 @@ use crate::invocation::Invocation;
 #[command(group(some_or_all()))]
 pub(crate) struct Purge {
     topic: TopicName,
-    /// All of the topic's dead letters: to be said, so that nobody means it by leaving a filter out.
+    /// All of the topic's dead letters: leaving every filter out does not mean it.
     #[arg(long, conflicts_with_all = filter::NAMES)]
     all: bool,
     #[command(flatten)]
