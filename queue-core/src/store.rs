@@ -30,4 +30,4 @@ pub(crate) use self::statement::Statement;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use self::statement::Value;
-use self::statement::{execute, load};
+use self::statement::{execute, first_inserted, load};

@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, load};
+use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{DeadCause, Headers, MsgId, Priority, RowId};
 use crate::topic::TopicId;
 
@@ -272,13 +272,8 @@ pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<Locke
 /// number goes on, so that it never fences a later delivery.
 ///
 /// # Errors
-/// [`Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`]; a database failure.
 pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
-    #[derive(QueryableByName)]
-    struct Inserted {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, enqueued_at, ordering_key, \
          biz_id, headers, body";
     const OPERATION: &str = "redrive";
@@ -289,11 +284,9 @@ pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId>
     ))
     .numbers(ids);
     equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
-    let first: Vec<Inserted> =
-        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
+    let first = RowId(first_inserted(conn, OPERATION).await?);
     equal(OPERATION, rows.len(), purge(conn, rows).await?)?;
-    let first = first.first().map(|row| RowId(row.id));
-    first.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })
+    Ok(first)
 }
 
 /// PRIMARY, forced: deletes these dead letters; how many were there.

@@ -9,9 +9,9 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
 use uuid::Uuid;
 
-use super::{Statement, execute, load};
+use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::RowId;
 
 /// A producer's lane; one batch is in flight in it at a time.
@@ -51,11 +51,6 @@ pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
 /// # Errors
 /// A database failure.
 pub async fn open(conn: &mut impl Connection, name: Uuid) -> Result<LaneId> {
-    #[derive(QueryableByName)]
-    struct Inserted {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const OPERATION: &str = "open the lane";
     let statement = Statement::new(
         "INSERT INTO queue_message (topic_id, priority, claim_no, msg_id, enqueued_at, body) \
@@ -63,10 +58,7 @@ pub async fn open(conn: &mut impl Connection, name: Uuid) -> Result<LaneId> {
     )
     .bytes(name.as_bytes().to_vec());
     execute(conn, OPERATION, statement).await?;
-    let rows: Vec<Inserted> =
-        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
-    let row = rows.first().map(|row| RowId(row.id));
-    let row = row.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })?;
+    let row = RowId(first_inserted(conn, OPERATION).await?);
     Ok(LaneId { row, name })
 }
 

@@ -5,9 +5,9 @@ use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
 
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, load};
+use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::topic::TopicId;
 
@@ -76,13 +76,8 @@ pub async fn lock_due(conn: &mut impl Connection, limit: u32) -> Result<Vec<Due>
 /// and returns the lowest row they got there.
 ///
 /// # Errors
-/// [`Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`]; a database failure.
 pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
-    #[derive(QueryableByName)]
-    struct Inserted {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
          enqueued_at, ordering_key, biz_id, headers, body";
     const OPERATION: &str = "promote";
@@ -93,14 +88,12 @@ pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId>
     ))
     .numbers(ids);
     equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
-    let first: Vec<Inserted> =
-        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
+    let first = RowId(first_inserted(conn, OPERATION).await?);
     let delete = Statement::new(format!(
         "DELETE s FROM {KEYS} STRAIGHT_JOIN queue_scheduled s FORCE INDEX (queue_scheduled_id) \
          ON s.id = k.id"
     ))
     .bytes(rows.json());
     equal(OPERATION, rows.len(), execute(conn, OPERATION, delete).await?)?;
-    let first = first.first().map(|row| RowId(row.id));
-    first.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })
+    Ok(first)
 }

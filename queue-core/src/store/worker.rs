@@ -11,13 +11,11 @@ pub use self::row::{WorkerRow, alive, find, latest};
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
 use uuid::Uuid;
 
-use super::{Statement, execute, load};
+use super::{Statement, execute, first_inserted};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::WorkerId;
 
 /// What a worker says of itself.
@@ -42,11 +40,6 @@ pub async fn register(
     registration: &Registration,
     incarnation: &Incarnation,
 ) -> Result<WorkerId> {
-    #[derive(QueryableByName)]
-    struct Inserted {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const OPERATION: &str = "register the worker";
     let lease_ms = u64::try_from(registration.lease.as_millis()).unwrap_or(u64::MAX);
     let statement = Statement::new(
@@ -61,10 +54,7 @@ pub async fn register(
     .signed(incarnation.started_at)
     .number(lease_ms);
     execute(conn, OPERATION, statement).await?;
-    let rows: Vec<Inserted> =
-        load(conn, OPERATION, Statement::new("SELECT LAST_INSERT_ID() AS id")).await?;
-    let id = rows.first().map(|row| WorkerId(row.id));
-    id.ok_or(Error::Counts { operation: OPERATION, expected: 1, found: 0 })
+    Ok(WorkerId(first_inserted(conn, OPERATION).await?))
 }
 
 /// PRIMARY: the competing update to [`declare_dead`]: a session of the worker is now this
