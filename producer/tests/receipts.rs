@@ -227,8 +227,9 @@ async fn what_is_given_up_is_told_to_each_and_the_time_counts_from_the_acceptanc
             outcome => panic!("{outcome:?}"),
         }
     }
-    // The first batch has had the time of all of them.
-    assert!(tries[0] > 1 && tries[1..].iter().all(|n| *n == 1), "{tries:?}");
+    // The first batch has had the time of all of them. What it has left is the moment by which the
+    // others were accepted later: enough for the last try, at its end.
+    assert!(tries[0] > 2 && tries[1..].iter().all(|n| *n <= 2), "{tries:?}");
     proxy.pass();
     producer.send(&topic, NewMessage::new("later")).await.expect("stored");
     assert_eq!(stored(&database, "mail").await.len(), 1);
