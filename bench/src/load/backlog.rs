@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-
 use hdrhistogram::Histogram;
 use mysql_async::prelude::Queryable;
 use queue_core::message::Settlement;
