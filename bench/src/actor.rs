@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use janitor::{Driver, DriverOptions, Standby};
 use queue_core::connection::ServerUrl;
 use queue_service::signals::Shutdown;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub(crate) enum Task {
     Drain(DrainTask),
     /// Take the time from the enqueue to the start of the handler.
     Pickup(PickupTask),
+    /// Perform the janitor's duties.
+    Sweep,
 }
 
 /// Claim and settle until told to stop.
@@ -85,6 +88,10 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
                 seeds::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
         },
+        Task::Sweep => {
+            let driver = Driver::new(DriverOptions::new(url, "bench"));
+            driver.run(shutdown.drain, Standby::Wait, |_| {}).await;
+        }
         Task::Pickup(task) => consume::pick_up(&task, url, &tally, shutdown).await?,
     }
     reporter.abort();

@@ -121,6 +121,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "delays",
+        about: "How late delayed messages become ready beside a million that wait, and what waiting costs",
+        members: idle::delays,
+        from: Extent::Quick,
+    },
+    Case {
         name: "memory",
         about: "The memory of one consumer",
         members: idle::memory,

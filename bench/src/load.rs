@@ -2,6 +2,7 @@
 //! source.
 
 mod backlog;
+mod delays;
 mod drain;
 mod enqueue;
 mod insert;
@@ -35,6 +36,8 @@ pub(crate) enum Load {
     Backlog(Backlog),
     /// Messages that come one by one to consumers with nothing to do.
     Pickup(Pickup),
+    /// Delayed messages that fall due one by one, beside many that do not.
+    Delays(Delays),
     /// The memory of a consumer that drains a backlog.
     Memory(Drain),
     /// Another queue's backlog, emptied by its own program.
@@ -208,6 +211,23 @@ pub(crate) struct Pickup {
     pub(crate) idle: Duration,
 }
 
+/// Delayed messages that fall due one by one, beside many that do not.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Delays {
+    /// Messages that are due in hours.
+    pub(crate) pending: u64,
+    /// Messages that fall due a second.
+    pub(crate) rate: u32,
+    /// For how long they do.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) time: Duration,
+    /// How long the sweeper is watched before, while nothing is due.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) idle: Duration,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+}
+
 /// How a consumer learns of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -245,6 +265,7 @@ impl Load {
             Self::Steady(steady) => steady::run(arena, *steady).await,
             Self::Backlog(backlog) => backlog::run(arena, *backlog).await,
             Self::Pickup(pickup) => pickup::run(arena, *pickup).await,
+            Self::Delays(delays) => delays::run(arena, *delays).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Peer(peer) => peer::run(arena, peer).await,
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
+use queue_core::telemetry::TopicMeter;
 use queue_core::wake::{self, Wakes};
 use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Topic, TopicName, store, telemetry};
@@ -38,6 +39,7 @@ pub struct Receiver {
     bell: Bell,
     poll: Poll,
     waiting: VecDeque<Received>,
+    meter: TopicMeter,
     /// Ends the sweeper of the current worker.
     sweeping: DropGuard,
 }
@@ -75,7 +77,20 @@ impl Receiver {
         let wakes = wake::listen(&url, &topic);
         let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
         let batch = batch.max(1);
-        Ok(Self { url, options, topic: found, batch, crew, wakes, bell, poll, waiting, sweeping })
+        let meter = TopicMeter::new(topic.as_str());
+        Ok(Self {
+            url,
+            options,
+            topic: found,
+            batch,
+            crew,
+            wakes,
+            bell,
+            poll,
+            waiting,
+            meter,
+            sweeping,
+        })
     }
 
     /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
@@ -138,13 +153,19 @@ impl Receiver {
                 telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
                 self.poll.found(now);
                 for delivery in claimed.deliveries {
+                    self.meter.picked_up(&delivery);
                     let counts = [HeldCount::default(), self.crew.settler.held()];
-                    self.waiting.push_back(Received {
+                    let mut received = Received {
                         delivery: Arc::new(delivery),
                         topic: self.topic.clone(),
                         settler: self.crew.settler.clone(),
                         holding: Some(Holding::new(Arc::clone(&shared), counts)),
-                    });
+                    };
+                    if received.is_expired() {
+                        received.hand_over(received.settlement(RunOutcome::Expired), None);
+                    } else {
+                        self.waiting.push_back(received);
+                    }
                 }
             }
             Err(error) => {
@@ -214,15 +235,18 @@ impl Received {
     }
 
     async fn settle(mut self, outcome: RunOutcome) -> Result<(), Error> {
-        let settlement = settlement_for(outcome, &self.delivery, &self.topic.settings);
         let (told, answer) = oneshot::channel();
-        self.hand_over(settlement, Some(told));
+        self.hand_over(self.settlement(outcome), Some(told));
         match answer.await {
             Ok(Ok(SettleOutcome::Settled | SettleOutcome::Unknown | SettleOutcome::Deferred)) => {
                 Ok(())
             }
             Ok(Ok(SettleOutcome::Fenced) | Err(_)) | Err(_) => Err(Error::Fenced),
         }
+    }
+
+    fn settlement(&self, outcome: RunOutcome) -> Settlement {
+        settlement_for(outcome, &self.delivery, &self.topic.settings)
     }
 
     fn hand_over(

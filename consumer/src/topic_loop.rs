@@ -193,9 +193,16 @@ impl TopicLoop {
                     state.suspect_at = Some(now + SUSPECT_PAUSE);
                 }
                 for delivery in claimed.deliveries {
+                    self.post.meter.picked_up(&delivery);
                     let counts = [state.held.clone(), self.post.crew.settler.held()];
                     let holding = Holding::new(Arc::clone(&pass), counts);
-                    state.waiting.push_back(Waiting { delivery: Arc::new(delivery), holding });
+                    let waiting = Waiting { delivery: Arc::new(delivery), holding };
+                    if waiting.delivery.is_expired() {
+                        let topic = self.topic.borrow().clone();
+                        finish(&self.post.crew, &topic, waiting, RunOutcome::Expired);
+                    } else {
+                        state.waiting.push_back(waiting);
+                    }
                 }
             }
             Ok(Asked::Busy) => {

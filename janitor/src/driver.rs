@@ -78,7 +78,7 @@ impl Driver {
         let mut driver =
             Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
         driver.add(rescue);
-        driver.add(Promote);
+        driver.add(Promote::default());
         driver.add(Prune);
         if depths {
             driver.add(Depths);

@@ -38,6 +38,7 @@ CREATE TABLE queue_message (
   crashes      INT UNSIGNED     NOT NULL DEFAULT 0,
   suspicions   INT UNSIGNED     NOT NULL DEFAULT 0,
   enqueued_at  DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  expires_at   DATETIME(6)      NULL,
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
@@ -95,6 +96,7 @@ CREATE TABLE queue_floor (
   CONSTRAINT queue_floor_priority CHECK (priority <= 9)
 ) ENGINE = InnoDB;
 
+-- What becomes ready later, in the order in which it does: the clustered key is the timing wheel.
 CREATE TABLE queue_scheduled (
   due_at       DATETIME(6)      NOT NULL,
   id           BIGINT UNSIGNED  NOT NULL AUTO_INCREMENT,
@@ -106,6 +108,7 @@ CREATE TABLE queue_scheduled (
   crashes      INT UNSIGNED     NOT NULL,
   suspicions   INT UNSIGNED     NOT NULL,
   enqueued_at  DATETIME(6)      NOT NULL,
+  expires_at   DATETIME(6)      NULL,
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
@@ -114,6 +117,7 @@ CREATE TABLE queue_scheduled (
   PRIMARY KEY (due_at, id),
   KEY queue_scheduled_id (id),
   KEY queue_scheduled_topic (topic_id),
+  KEY queue_scheduled_msg (msg_id),
   CONSTRAINT queue_scheduled_priority CHECK (priority <= 9)
 ) ENGINE = InnoDB;
 
@@ -177,18 +181,21 @@ CREATE TABLE queue_duty (
 -- SQL SECURITY DEFINER: a producer account needs EXECUTE on this procedure and nothing else.
 -- The parameters are wider than the columns: a caller that is not in strict mode would have a value
 -- that is too long cut on its way in; here, in strict mode, the INSERT refuses it (1406).
-CREATE PROCEDURE queue_enqueue(
-  IN in_topic    VARBINARY(255),
-  IN in_body     LONGBLOB,
-  IN in_priority INT,
-  IN in_key      BLOB,
-  IN in_biz_id   BLOB,
-  IN in_headers  LONGBLOB,
-  IN in_msg_id   VARBINARY(255)
+-- Times are UTC. in_deliver_at NULL: ready at once; in the past: too. in_expires_at NULL: never.
+CREATE PROCEDURE queue_enqueue_at(
+  IN in_topic      VARBINARY(255),
+  IN in_body       LONGBLOB,
+  IN in_deliver_at DATETIME(6),
+  IN in_expires_at DATETIME(6),
+  IN in_priority   INT,
+  IN in_key        BLOB,
+  IN in_biz_id     BLOB,
+  IN in_headers    LONGBLOB,
+  IN in_msg_id     VARBINARY(255)
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
-  COMMENT 'Enqueue one message; NULL takes the default. The id is left in @queue_msg_id.'
+  COMMENT 'Enqueue one message for later; NULL takes the default. The id is left in @queue_msg_id.'
 BEGIN
   DECLARE the_topic  INT UNSIGNED DEFAULT NULL;
   DECLARE the_pause  BOOLEAN;
@@ -227,6 +234,9 @@ BEGIN
   IF LENGTH(the_id) <> 16 THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: msg_id must be a UUID: 36 characters of text or 16 bytes, or NULL', MYSQL_ERRNO = 31006;
   END IF;
+  IF in_expires_at <= COALESCE(in_deliver_at, UTC_TIMESTAMP(6)) THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: expires_at is not after deliver_at (now, if NULL), so nobody would handle it', MYSQL_ERRNO = 31007;
+  END IF;
   IF the_id IS NULL THEN
     -- UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits around version and variant.
     SET the_random = LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 32);
@@ -235,9 +245,44 @@ BEGIN
       '7', SUBSTR(the_random, 1, 3), '8', SUBSTR(the_random, 4, 15)));
   END IF;
 
-  INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, ordering_key, biz_id, headers, body)
-    VALUES (the_topic, COALESCE(in_priority, 5), the_id, UTC_TIMESTAMP(6), in_key, in_biz_id, in_headers, in_body);
+  IF in_deliver_at IS NULL THEN
+    INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body)
+      VALUES (the_topic, COALESCE(in_priority, 5), the_id, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, in_headers, in_body);
+  ELSE
+    INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, headers, body)
+      VALUES (GREATEST(in_deliver_at, UTC_TIMESTAMP(6)), the_topic, COALESCE(in_priority, 5), the_id, 0, 0, 0, 0, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, in_headers, in_body);
+  END IF;
   SET @queue_msg_id = LOWER(CONCAT_WS('-',
     SUBSTR(HEX(the_id), 1, 8), SUBSTR(HEX(the_id), 9, 4), SUBSTR(HEX(the_id), 13, 4),
     SUBSTR(HEX(the_id), 17, 4), SUBSTR(HEX(the_id), 21, 12)));
+END;
+
+CREATE PROCEDURE queue_enqueue(
+  IN in_topic    VARBINARY(255),
+  IN in_body     LONGBLOB,
+  IN in_priority INT,
+  IN in_key      BLOB,
+  IN in_biz_id   BLOB,
+  IN in_headers  LONGBLOB,
+  IN in_msg_id   VARBINARY(255)
+)
+  MODIFIES SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Enqueue one message; NULL takes the default. The id is left in @queue_msg_id.'
+BEGIN
+  CALL queue_enqueue_at(in_topic, in_body, NULL, NULL, in_priority, in_key, in_biz_id, in_headers, in_msg_id);
+END;
+
+CREATE PROCEDURE queue_cancel(
+  IN in_topic  VARBINARY(255),
+  IN in_msg_id VARBINARY(255)
+)
+  MODIFIES SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Take back a message whose time has not come. @queue_cancelled: 1, or 0 if none waits.'
+BEGIN
+  DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_msg)
+    WHERE s.msg_id = IF(LENGTH(in_msg_id) = 16, in_msg_id, UNHEX(REPLACE(CONVERT(in_msg_id USING latin1), '-', '')))
+      AND s.topic_id = (SELECT id FROM queue_topic WHERE name = in_topic);
+  SET @queue_cancelled = ROW_COUNT();
 END;

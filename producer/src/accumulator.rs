@@ -38,7 +38,7 @@ pub(crate) struct Accumulator {
 /// What the way in asks for.
 #[derive(Debug)]
 pub(crate) enum Order {
-    Store(Accepted),
+    Store(Box<Accepted>),
     /// Nobody waits for company any more.
     Hurry,
 }
@@ -82,7 +82,7 @@ impl Accumulator {
         let room = room.map_err(|_| SendError::Closed)?;
         let ticket = Ticket { id: message.msg_id, accepted_at: Instant::now(), tell, room };
         let accepted = Accepted { topic: topic.clone(), message, ticket };
-        self.orders.send(Order::Store(accepted)).map_err(|_| SendError::Closed)?;
+        self.orders.send(Order::Store(Box::new(accepted))).map_err(|_| SendError::Closed)?;
         telemetry::accepted(bytes as usize);
         Ok(())
     }
@@ -167,7 +167,8 @@ impl Flow {
     fn take(&mut self, arrived: impl Iterator<Item = Order>) {
         let mut touched: Vec<TopicName> = Vec::new();
         for order in arrived {
-            let Order::Store(Accepted { topic, message, ticket }) = order else { continue };
+            let Order::Store(accepted) = order else { continue };
+            let Accepted { topic, message, ticket } = *accepted;
             if touched.last() != Some(&topic) {
                 touched.push(topic.clone());
             }

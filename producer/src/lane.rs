@@ -6,10 +6,10 @@ use std::sync::Arc;
 use queue_core::connection::{
     Link, ServerUrl, Session, SessionKind, again_on_conflict, transaction,
 };
-use queue_core::store::enqueue::{insert, insert_in_lane};
+use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, Fenced, LaneId};
 use queue_core::topic::{TOPIC_KNOWN_FOR, TopicSettings};
-use queue_core::{Error, Fault, Result, Topic, TopicName, chance, statements, store};
+use queue_core::{Error, Fault, Part, Result, Topic, TopicName, chance, statements, store};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
@@ -307,7 +307,12 @@ async fn store_batch(
 ) -> Result<()> {
     const OPERATION: &str = "send the batch";
     let parts = statements(conn, topic, &batch.messages).await?;
-    let Some((last, first)) = parts.split_last() else { return Ok(()) };
+    // The lane's row can only be advanced beside messages that are ready, or alone.
+    let (first, last) = match parts.split_last() {
+        Some((Part::Ready(last), first)) => (first, *last),
+        Some((Part::Later(_), _)) => (&parts[..], &[][..]),
+        None => return Ok(()),
+    };
     tries.hand_over();
     if first.is_empty() {
         *stage = Stage::Committing;
@@ -317,8 +322,8 @@ async fn store_batch(
     }
     transaction(conn, OPERATION, async |conn| {
         *stage = Stage::Working;
-        for messages in first {
-            insert(conn, topic.id, messages).await?;
+        for part in first {
+            part.insert(conn, topic.id).await?;
         }
         insert_in_lane(conn, topic.id, last, id, seq + 1).await?;
         *stage = Stage::Committing;

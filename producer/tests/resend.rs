@@ -13,7 +13,7 @@ use queue_core::store::lane;
 use queue_core::{MsgId, NewMessage, TopicName};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use setup::{Told, errors, lanes, messages, stored, stored_ids, until};
+use setup::{Told, depth, errors, lanes, messages, stored, stored_ids, until};
 use tokio::sync::mpsc;
 
 /// What a lane says to send a batch, as it begins on the wire.
@@ -121,6 +121,26 @@ async fn a_connection_that_breaks_at_any_statement_costs_nothing_and_doubles_not
             assert_eq!(broken.stored().await, n, "{n} at {statement}");
             broken.send().await.expect("no panic").expect("acknowledged");
             assert_eq!(broken.stored().await, n + 1, "{n} at {statement}");
+        }
+    }
+}
+
+/// A batch with messages for later among those for now is a transaction, and its lane is advanced
+/// also where it holds no message that is ready.
+#[tokio::test]
+async fn a_batch_with_delayed_messages_is_stored_once_wherever_it_breaks() {
+    for statement in ["BEGIN", "INSERT INTO queue_scheduled", IN_LANE, "COMMIT"] {
+        for arm in [FaultProxy::drop_reply_after, FaultProxy::cut_before] {
+            for ready in [0, 3] {
+                let broken = Broken::new(ProducerOptions::default()).await;
+                arm(&broken.proxy, statement);
+                let mut batch = messages(ready);
+                batch.push(NewMessage::new("later").with_delay(Duration::from_secs(3600)));
+                broken.producer.send_all(&broken.topic, batch).await.expect("acknowledged");
+                broken.proxy.sprung().await;
+                let depth = depth(&broken.database, "mail").await;
+                assert_eq!((depth.unsettled, depth.scheduled), (ready as u64, 1), "{statement}");
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 10] = [
+const OBJECTS: [&str; 12] = [
     "queue_topic",
     "queue_message",
     "queue_claim",
@@ -36,6 +36,8 @@ const OBJECTS: [&str; 10] = [
     "queue_archive",
     "queue_duty",
     "queue_enqueue",
+    "queue_enqueue_at",
+    "queue_cancel",
 ];
 
 /// How a check came out.

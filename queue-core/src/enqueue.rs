@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::message::{MsgId, NewMessage};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
-use crate::topic::{Topic, TopicName};
+use crate::topic::{Topic, TopicId, TopicName};
 
 /// The most bytes in one INSERT, unless a single message needs more. Far below the packet of
 /// either server (16 and 64 MiB), and throughput gains nothing above it.
@@ -29,8 +29,8 @@ pub async fn enqueue(
     Ok(message.msg_id)
 }
 
-/// Enqueues messages, in order. More than a thousand, or than 4 MiB, are several statements: run
-/// it in a transaction to have all or none.
+/// Enqueues messages, in order. More than a thousand, or than 4 MiB, are several statements, and so
+/// are ready messages with delayed ones among them: run it in a transaction to have all or none.
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
@@ -53,10 +53,32 @@ pub async fn enqueue_to(
     topic: &Topic,
     messages: &[NewMessage],
 ) -> Result<()> {
-    for messages in statements(conn, topic, messages).await? {
-        store::enqueue::insert(conn, topic.id, messages).await?;
+    for part in statements(conn, topic, messages).await? {
+        part.insert(conn, topic.id).await?;
     }
     Ok(())
+}
+
+/// Messages that one statement stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'m> {
+    /// They are ready at once.
+    Ready(&'m [NewMessage]),
+    /// They become ready later.
+    Later(&'m [NewMessage]),
+}
+
+impl Part<'_> {
+    /// Inserts them.
+    ///
+    /// # Errors
+    /// A database failure.
+    pub async fn insert(self, conn: &mut impl Connection, topic: TopicId) -> Result<()> {
+        match self {
+            Self::Ready(messages) => store::enqueue::insert(conn, topic, messages).await,
+            Self::Later(messages) => store::scheduled::insert(conn, topic, messages).await,
+        }
+    }
 }
 
 /// Checks the messages, and cuts them into those of one statement each: at most a thousand, and
@@ -68,7 +90,7 @@ pub async fn statements<'m>(
     conn: &mut impl Connection,
     topic: &Topic,
     messages: &'m [NewMessage],
-) -> Result<Vec<&'m [NewMessage]>> {
+) -> Result<Vec<Part<'m>>> {
     check(topic, messages)?;
     let limit = statement_limit(conn, messages).await?;
     Ok(chunks(messages, limit).collect())
@@ -103,18 +125,19 @@ async fn statement_limit(conn: &mut impl Connection, messages: &[NewMessage]) ->
 }
 
 /// Cuts the messages into statements of bounded rows and at most `limit` bytes.
-fn chunks(mut messages: &[NewMessage], limit: usize) -> impl Iterator<Item = &[NewMessage]> {
+fn chunks(mut messages: &[NewMessage], limit: usize) -> impl Iterator<Item = Part<'_>> {
     std::iter::from_fn(move || {
+        let waits = messages.first()?.deliver.is_some();
         let mut bytes = 0;
         let fitting = messages.iter().take(ROWS_PER_INSERT).take_while(|message| {
             bytes += packet_share(message);
-            bytes <= limit
+            bytes <= limit && message.deliver.is_some() == waits
         });
         // One message alone is always sent: the topic's limit has bounded it.
         let n = fitting.count().max(1).min(messages.len());
         let (chunk, rest) = messages.split_at(n);
         messages = rest;
-        (!chunk.is_empty()).then_some(chunk)
+        Some(if waits { Part::Later(chunk) } else { Part::Ready(chunk) })
     })
 }
 
@@ -124,7 +147,24 @@ mod tests {
 
     fn sizes(lens: &[usize]) -> Vec<usize> {
         let messages: Vec<_> = lens.iter().map(|len| NewMessage::new(vec![0; *len])).collect();
-        chunks(&messages, BYTES_PER_INSERT).map(<[NewMessage]>::len).collect()
+        let parts = chunks(&messages, BYTES_PER_INSERT);
+        parts.map(len).collect()
+    }
+
+    fn len(part: Part<'_>) -> usize {
+        match part {
+            Part::Ready(messages) | Part::Later(messages) => messages.len(),
+        }
+    }
+
+    #[test]
+    fn delayed_messages_have_statements_of_their_own() {
+        let now = NewMessage::new("now");
+        let later = NewMessage::new("later").with_delay(std::time::Duration::from_secs(1));
+        let messages = [now.clone(), later.clone(), later, now];
+        let parts: Vec<_> = chunks(&messages, BYTES_PER_INSERT).collect();
+        let (ready, late) = (Part::Ready(&messages[..1]), Part::Later(&messages[1..3]));
+        assert_eq!(parts, [ready, late, Part::Ready(&messages[3..])]);
     }
 
     #[test]

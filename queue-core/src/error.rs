@@ -71,6 +71,14 @@ pub enum Error {
         /// What is wrong with them.
         reason: String,
     },
+    /// A moment that no clock will show, or that makes no sense beside another.
+    #[error("{what} cannot be: {reason}.")]
+    InvalidTime {
+        /// Which moment.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A key or biz id beyond its column.
     #[error("The {field} has {len} bytes, at most {limit} fit.")]
     KeyTooLong {

@@ -141,6 +141,8 @@ pub enum RunOutcome {
     Undecodable(String),
     /// The consumer stopped before the handler was through, or before it began.
     Interrupted,
+    /// The message's time had run out before the handler began.
+    Expired,
 }
 
 impl RunOutcome {
@@ -154,9 +156,13 @@ impl RunOutcome {
             Self::TimedOut(_) => "timeout",
             Self::Undecodable(_) => "undecodable",
             Self::Interrupted => "interrupted",
+            Self::Expired => "expired",
         }
     }
 }
+
+/// The reason that is kept of a message that expired.
+const EXPIRED: &str = "it had expired before its handler could begin";
 
 /// What becomes of a delivery after its run: the one place where it is decided.
 #[must_use]
@@ -186,6 +192,7 @@ pub fn settlement_for(
         RunOutcome::Returned(Err(HandlerError::Release)) | RunOutcome::Interrupted => {
             Settlement::Release
         }
+        RunOutcome::Expired => Settlement::Discard { reason: EXPIRED.to_owned() },
         RunOutcome::Panicked(message) => failed(format!("the handler panicked: {message}"), None),
         RunOutcome::TimedOut(limit) => {
             failed(format!("the handler took longer than {} ms", limit.as_millis()), None)

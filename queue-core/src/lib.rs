@@ -20,12 +20,14 @@ pub mod simulation;
 pub mod store;
 pub mod telemetry;
 pub mod topic;
+mod waiting;
 pub mod wake;
 pub mod worker;
 
 pub use diesel_async::AsyncMysqlConnection;
 
-pub use crate::enqueue::{enqueue, enqueue_all, enqueue_to, statements};
+pub use crate::enqueue::{Part, enqueue, enqueue_all, enqueue_to, statements};
 pub use crate::error::{Error, Fault, Result};
-pub use crate::message::{Delivery, Headers, MsgId, NewMessage, Priority};
+pub use crate::message::{Delivery, Headers, Moment, MsgId, NewMessage, Priority};
 pub use crate::topic::{Topic, TopicName};
+pub use crate::waiting::{cancel, reschedule};

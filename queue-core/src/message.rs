@@ -3,6 +3,7 @@
 mod delivery;
 mod headers;
 mod ids;
+mod moment;
 mod new_message;
 mod priority;
 mod settlement;
@@ -10,6 +11,7 @@ mod settlement;
 pub use self::delivery::Delivery;
 pub use self::headers::Headers;
 pub use self::ids::{ClaimNo, ConnId, DeliveryNo, MsgId, RowId, WorkerId};
+pub use self::moment::Moment;
 pub use self::new_message::NewMessage;
 pub use self::priority::Priority;
 pub(crate) use self::settlement::stored_reason;

@@ -13,6 +13,7 @@ use metrics::{
 };
 
 use crate::error::Fault;
+use crate::message::Delivery;
 use crate::store::inspect::Depth;
 use crate::store::worker::Role;
 
@@ -54,13 +55,14 @@ names! {
     DOORBELL = "queue_doorbell_ringing", gauge, Count, "1 while this process follows the binary log, 0 while it only polls.";
     RINGS = "queue_doorbell_rings_total", counter, Count, "Wake-ups by the binary log, by topic.";
     RUN_SECONDS = "queue_run_seconds", histogram, Seconds, "Time a handler ran, by topic and outcome.";
-    PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue to claim by the server's clock, first deliveries only, by topic.";
+    PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue, or a delayed message's moment, to the first claim by the server's clock, by topic.";
     RUNNING = "queue_running", gauge, Count, "Handlers running now, by topic.";
     HELD = "queue_held", gauge, Count, "Deliveries claimed and not yet settled, by topic.";
     DECLARED_DEAD = "queue_workers_declared_dead_total", counter, Count, "Workers this sweeper declared dead, by reason.";
     RESCUED = "queue_rescued_total", counter, Count, "Messages taken back from dead workers.";
     CRASH_LETTERS = "queue_crash_dead_letters_total", counter, Count, "Messages dead-lettered because their worker crashed on them alone too often.";
     PROMOTED = "queue_promoted_total", counter, Count, "Due messages made ready.";
+    LATENESS_SECONDS = "queue_promotion_lateness_seconds", histogram, Seconds, "Time from when a message was due until it was ready.";
     PRUNED = "queue_pruned_total", counter, Count, "Rows removed at the end of their time, by table.";
     DUTY_RUNS = "queue_duty_runs_total", counter, Count, "Runs of a duty, by duty and outcome.";
     DUTY_SECONDS = "queue_duty_seconds", histogram, Seconds, "Time a duty took, by duty.";
@@ -94,11 +96,6 @@ pub fn answered(bytes: usize) {
 /// Messages were claimed.
 pub fn claimed(topic: &str, messages: usize) {
     counter!(CLAIMED, "topic" => topic.to_owned()).increment(messages as u64);
-}
-
-/// The first delivery of a message was claimed so long after its enqueue.
-pub fn picked_up(topic: &str, after: Duration) {
-    histogram!(PICKUP_SECONDS, "topic" => topic.to_owned()).record(after);
 }
 
 /// Deliveries were settled.
@@ -149,6 +146,7 @@ pub struct TopicMeter {
     topic: String,
     running: Gauge,
     held: Gauge,
+    pickups: Histogram,
     runs: Mutex<Vec<(&'static str, Histogram)>>,
 }
 
@@ -160,7 +158,15 @@ impl TopicMeter {
             topic: topic.to_owned(),
             running: gauge!(RUNNING, "topic" => topic.to_owned()),
             held: gauge!(HELD, "topic" => topic.to_owned()),
+            pickups: histogram!(PICKUP_SECONDS, "topic" => topic.to_owned()),
             runs: Mutex::default(),
+        }
+    }
+
+    /// A message was claimed.
+    pub fn picked_up(&self, delivery: &Delivery) {
+        if let Some(after) = delivery.pickup() {
+            self.pickups.record(after);
         }
     }
 
@@ -201,9 +207,11 @@ pub fn rescued(freed: usize, dead_lettered: usize) {
     counter!(CRASH_LETTERS).increment(dead_lettered as u64);
 }
 
-/// Due messages became ready.
-pub fn promoted(messages: usize) {
-    counter!(PROMOTED).increment(messages as u64);
+/// Due messages became ready, so long after their time.
+pub fn promoted(lateness: impl ExactSizeIterator<Item = Duration>) {
+    counter!(PROMOTED).increment(lateness.len() as u64);
+    let histogram = histogram!(LATENESS_SECONDS);
+    lateness.for_each(|late| histogram.record(late));
 }
 
 /// Rows were removed at the end of their time.

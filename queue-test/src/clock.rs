@@ -14,6 +14,10 @@ pub(crate) async fn advance(
     let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
     for update in [
         "UPDATE queue_scheduled SET due_at = due_at - INTERVAL ? MICROSECOND",
+        "UPDATE queue_scheduled SET expires_at = expires_at - INTERVAL ? MICROSECOND \
+         WHERE expires_at IS NOT NULL",
+        "UPDATE queue_message SET expires_at = expires_at - INTERVAL ? MICROSECOND \
+         WHERE expires_at IS NOT NULL",
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
     ] {
         let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);

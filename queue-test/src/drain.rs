@@ -7,8 +7,9 @@ use queue_core::connection::{ServerUrl, transaction};
 use queue_core::handler::{Context, Handler, HandlerError, RawHandler, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
 use queue_core::store::claim::walk;
+use queue_core::store::floor;
 use queue_core::store::row_set::RowSet;
-use queue_core::store::{floor, scheduled};
+use queue_core::store::scheduled::{self, Reach};
 use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;
@@ -139,7 +140,7 @@ async fn handle(topic: &Topic, delivery: Delivery, run: &impl Run) -> (Arc<Deliv
         cancelled: CancellationToken::new(),
         deadline: None,
     };
-    let outcome = run(&context).await;
+    let outcome = if delivery.is_expired() { RunOutcome::Expired } else { run(&context).await };
     let settlement = settlement_for(outcome, &delivery, &topic.settings);
     (delivery, settlement)
 }
@@ -153,7 +154,7 @@ async fn settle(worker: &Worker, batch: Vec<Settled>) {
 /// Makes ready what is due, as the janitor does.
 async fn promote(conn: &mut AsyncMysqlConnection) {
     let moved = transaction(conn, "promote", async |conn| {
-        let due = scheduled::lock_due(conn, PROMOTE).await?;
+        let due = scheduled::lock_due(conn, Reach::All, PROMOTE).await?;
         if due.is_empty() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ mod enqueue;
 mod janitor;
 mod migrate;
 mod peek;
+mod scheduled;
 mod stats;
 mod topic;
 mod workers;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Peek(peek::Peek),
     #[command(subcommand)]
     Dead(dead::Dead),
+    #[command(subcommand)]
+    Scheduled(scheduled::Scheduled),
     Workers(workers::Workers),
     Stats(stats::Stats),
     Janitor(janitor::Janitor),
@@ -42,6 +45,7 @@ impl Command {
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,
+            Self::Scheduled(command) => command.run(invocation).await?,
             Self::Workers(command) => command.run(invocation).await?,
             Self::Stats(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,

@@ -108,7 +108,13 @@ impl Stage {
         let priority = if self.below(4) == 0 { Priority::FIRST } else { Priority::default() };
         let poison = self.settings.poison > 0 && n.is_multiple_of(self.settings.poison);
         let body = if poison && !self.cured.get() { "poison" } else { "" };
-        NewMessage::new(body).with_msg_id(MsgId(Uuid::from_u128(n.into()))).with_priority(priority)
+        let message = NewMessage::new(body)
+            .with_msg_id(MsgId(Uuid::from_u128(n.into())))
+            .with_priority(priority);
+        match self.below(8) {
+            0 => message.with_delay(Duration::from_millis(self.below(3000).into())),
+            _ => message,
+        }
     }
 
     /// A connection without a queue: for strangers.

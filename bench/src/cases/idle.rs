@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::BASE;
+use super::{BASE, BODY};
 use crate::case::{Extent, Measure, Member, Scale, Side};
 use crate::figure::Name;
-use crate::load::{Drain, Load, Pickup, WakeUp};
+use crate::load::{Delays, Drain, Load, Pickup, WakeUp};
 
 pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
     let (messages, idle) = match scale.extent {
@@ -41,6 +41,20 @@ pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
         members.extend(fifty);
     }
     members
+}
+
+pub(super) fn delays(scale: &Scale) -> Vec<Member> {
+    let (pending, time, idle) = match scale.extent {
+        Extent::Quick => (20_000, 2, 2),
+        Extent::Full | Extent::Long => (1_000_000, 20, 10),
+    };
+    let (time, idle) = (Duration::from_secs(time), Duration::from_secs(idle));
+    let load = Load::Delays(Delays { pending, rate: 200, time, idle, body: BODY });
+    let bars = [(Name::P50, 10.0), (Name::P99, 100.0), (Name::Cpu, 1.0)];
+    let member = Member::new(format!("{pending} wait, 200/s fall due"), load);
+    vec![bars.into_iter().fold(member, |member, (figure, most)| {
+        member.must(figure, Measure::Value, Side::AtMost(most))
+    })]
 }
 
 pub(super) fn memory(_scale: &Scale) -> Vec<Member> {

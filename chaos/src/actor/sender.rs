@@ -25,6 +25,9 @@ use crate::task::Task;
 /// How long a silent server is waited for before a connection of a sender's own is given up.
 const LEASE: Duration = Duration::from_secs(10);
 
+/// The longest delay of a delayed message, in milliseconds.
+const DELAY_MS: u64 = 3000;
+
 /// Sends messages until TERM, then waits for those under way.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SenderArgs {
@@ -207,7 +210,12 @@ impl Sender {
         let quiet = self.started.elapsed() < Duration::from_secs(self.args.quiet_seconds);
         let message = |tag: Tag| {
             let task = Task::random(&mut self.rng, self.args.work_ms, quiet);
-            Ok(NewMessage::json(&task)?.with_msg_id(tag.msg_id()))
+            let mut message = NewMessage::json(&task)?.with_msg_id(tag.msg_id());
+            if self.rng.random_ratio(1, 8) {
+                let delay = Duration::from_millis(self.rng.random_range(0..DELAY_MS));
+                message = message.with_delay(delay);
+            }
+            Ok(message)
         };
         let tags = (0..n).map(|i| Tag { seq: first.seq + i, ..first });
         let messages: anyhow::Result<Vec<_>> = tags.map(message).collect();

@@ -25,6 +25,8 @@ pub(crate) fn context_with(
         failures: 2,
         crashes: 0,
         enqueued_at: Utc::now(),
+        expires_at: None,
+        claimed_at: Utc::now(),
         key: None,
         biz_id: None,
         headers: Headers::default(),

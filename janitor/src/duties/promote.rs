@@ -1,11 +1,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use queue_core::connection::{Connection, Link};
+use queue_core::connection::{Connection, Link, Session};
+use queue_core::store::floor;
 use queue_core::store::row_set::RowSet;
-use queue_core::store::{floor, scheduled};
+use queue_core::store::scheduled::{self, Due, Reach};
 use queue_core::{Result, telemetry};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::duty::{Duty, Sweep};
 
@@ -15,11 +17,29 @@ const BATCH: u32 = 512;
 /// The most moves of one run: other duties wait meanwhile.
 const ROUNDS: usize = 20;
 
-/// Makes due messages ready: retries whose wait is over.
-#[derive(Debug, Default)]
-pub struct Promote;
+/// Messages that fall due within this time are promoted together: a commit costs about as much.
+const TOGETHER: Duration = Duration::from_millis(5);
 
-/// What a run of [`Promote`] did.
+/// How often everything is looked at, however long it has been due.
+const FULL_LOOK: Duration = Duration::from_secs(1);
+
+/// A full look costs at most a hundredth of the time.
+const FULL_LOOK_SHARE: u32 = 100;
+
+/// Makes due messages ready: delayed ones, and retries whose wait is over. It asks when the next
+/// one is due and runs then; what is enqueued meanwhile with a nearer time is seen by the next
+/// regular run.
+#[derive(Debug, Default)]
+pub struct Promote {
+    /// When the next message known of is due.
+    next: Option<Instant>,
+    /// When to look at everything again.
+    full_look: Option<Instant>,
+    /// How many were made ready since the start.
+    promoted: usize,
+}
+
+/// What [`Promote`] has done since its start.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct PromoteReport {
     /// Messages made ready.
@@ -31,36 +51,59 @@ impl Duty for Promote {
     type Report = PromoteReport;
 
     fn interval(&self) -> Duration {
-        Duration::from_millis(250)
+        Duration::from_millis(100)
     }
 
-    fn is_notable(report: &PromoteReport) -> bool {
-        report.promoted > 0
+    /// It may run hundreds of times a second; its metrics tell.
+    fn is_notable(_: &PromoteReport) -> bool {
+        false
     }
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<PromoteReport> {
-        let mut report = PromoteReport::default();
-        let any_due = async |conn: &mut Link| scheduled::any_due(conn).await;
-        if !sweep.session.call("promote", any_due).await? {
-            return Ok(report);
+        let began = Instant::now();
+        let full = self.full_look.is_none_or(|at| at <= began);
+        let reach = if full { Reach::All } else { Reach::Recent };
+        self.next = None;
+        let mut wait = next_due(sweep.session, reach).await?;
+        if full {
+            self.full_look = Some(began + FULL_LOOK.max(began.elapsed() * FULL_LOOK_SHARE));
         }
+        let is_due = |wait: Option<Duration>| wait.is_some_and(|wait| wait.is_zero());
         for _ in 0..ROUNDS {
-            let moved = sweep.session.transaction("promote", promote_some).await?;
-            report.promoted += moved;
-            if moved < BATCH as usize {
+            if !is_due(wait) {
                 break;
             }
+            let locked = Instant::now();
+            let promote = async |conn: &mut Link| promote_some(conn, reach).await;
+            let due = sweep.session.transaction("promote", promote).await?;
+            if due.is_empty() {
+                break;
+            }
+            let took = locked.elapsed();
+            telemetry::promoted(due.iter().map(|due| due.late + took));
+            self.promoted += due.len();
+            wait = next_due(sweep.session, reach).await?;
         }
-        telemetry::promoted(report.promoted);
-        Ok(report)
+        // What is due still is locked by another promoter, or more than this run may take.
+        let wait = wait.map(|wait| wait.max(TOGETHER));
+        self.next = wait.map(|wait| Instant::now() + wait);
+        Ok(PromoteReport { promoted: self.promoted })
+    }
+
+    fn wants_run_at(&self) -> Option<Instant> {
+        self.next
     }
 }
 
+async fn next_due(session: &mut Session, reach: Reach) -> Result<Option<Duration>> {
+    session.call("promote", async |conn| scheduled::next_due(conn, reach).await).await
+}
+
 /// One move: keys locked, inserted and deleted by them, floors published (histories H1, H2, H24).
-async fn promote_some(conn: &mut impl Connection) -> Result<usize> {
-    let due = scheduled::lock_due(conn, BATCH).await?;
+async fn promote_some(conn: &mut impl Connection, reach: Reach) -> Result<Vec<Due>> {
+    let due = scheduled::lock_due(conn, reach, BATCH).await?;
     if due.is_empty() {
-        return Ok(0);
+        return Ok(due);
     }
     let rows: RowSet = due.iter().map(|due| due.row).collect();
     let lowest = scheduled::promote(conn, &rows).await?;
@@ -68,5 +111,5 @@ async fn promote_some(conn: &mut impl Connection) -> Result<usize> {
     for (topic, priority) in places {
         floor::publish(conn, topic, priority, lowest).await?;
     }
-    Ok(due.len())
+    Ok(due)
 }

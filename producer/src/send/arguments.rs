@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use producer::{ProducerOptions, ResendPolicy};
-use queue_core::{Priority, TopicName};
+use queue_core::{Moment, Priority, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 
 use super::pace::Rate;
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     pub(super) null: bool,
     /// Each line of FILE (`-`: standard input) is a JSON object: the body as `body` (text), `json`
     /// (any value, sent as it is written) or `body_base64`; optionally `msg_id`, `priority`,
-    /// `key`, `biz_id`, `headers`.
+    /// `key`, `biz_id`, `headers`, `deliver`, `expires`.
     #[arg(long, value_name = "FILE")]
     pub(super) ndjson: Option<PathBuf>,
     /// Go on after a line that is no message, or a message that the topic refuses. It is reported
@@ -47,6 +47,12 @@ pub(crate) struct Arguments {
     /// Ordering key.
     #[arg(long)]
     pub(super) key: Option<OsString>,
+    /// When they become ready: a time from now (48h), or a moment (2026-12-24T18:00:00Z).
+    #[arg(long, value_name = "WHEN")]
+    pub(super) deliver: Option<Moment>,
+    /// When they are worth nothing any more; nobody begins to handle them after that.
+    #[arg(long, value_name = "WHEN")]
+    pub(super) expires: Option<Moment>,
     /// A header; may be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(super) headers: Vec<(String, String)>,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use queue_core::{Headers, NewMessage, Priority};
+use queue_core::{Headers, Moment, NewMessage, Priority};
 
 use super::arguments::Arguments;
 use super::intake::{Intake, Item};
@@ -23,6 +23,8 @@ pub(super) struct Template {
     pub(super) priority: Priority,
     pub(super) key: Option<Vec<u8>>,
     pub(super) headers: Headers,
+    pub(super) deliver: Option<Moment>,
+    pub(super) expires: Option<Moment>,
 }
 
 impl Template {
@@ -31,6 +33,8 @@ impl Template {
             priority: arguments.priority.unwrap_or_default(),
             key: arguments.key.as_ref().map(|key| key.as_bytes().to_vec()),
             headers: arguments.headers.iter().cloned().collect(),
+            deliver: arguments.deliver,
+            expires: arguments.expires,
         }
     }
 
@@ -38,6 +42,7 @@ impl Template {
         let mut message = NewMessage::new(body).with_priority(self.priority);
         message.key.clone_from(&self.key);
         message.headers.clone_from(&self.headers);
+        (message.deliver, message.expires) = (self.deliver, self.expires);
         message
     }
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use queue_core::{Headers, MsgId, NewMessage, Priority};
+use queue_core::{Headers, Moment, MsgId, NewMessage, Priority};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -20,6 +20,8 @@ struct Record {
     key: Option<String>,
     biz_id: Option<String>,
     headers: Option<Headers>,
+    deliver: Option<Moment>,
+    expires: Option<Moment>,
 }
 
 /// A value that is there, also `null`.
@@ -51,6 +53,8 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
         message.key = Some(key.into_bytes());
     }
     message.biz_id = record.biz_id.map(String::into_bytes);
+    message.deliver = record.deliver.or(message.deliver);
+    message.expires = record.expires.or(message.expires);
     if let Some(headers) = record.headers {
         message.headers.0.extend(headers.0);
     }
@@ -59,6 +63,8 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn body(line: &str) -> Result<Vec<u8>, String> {
@@ -80,12 +86,16 @@ mod tests {
             priority: Priority::FIRST,
             key: Some(b"k".to_vec()),
             headers: Headers::from_iter([("a", "1"), ("b", "1")]),
+            deliver: Some(Moment::After(Duration::from_secs(1))),
+            expires: None,
         };
         let plain = parse(br#"{"body":""}"#, &template).expect("a message");
         assert_eq!((plain.priority, plain.key), (Priority::FIRST, Some(b"k".to_vec())));
-        let line = br#"{"body":"","priority":9,"key":"x","biz_id":"o-1","headers":{"b":"2"},
+        let line = br#"{"body":"","priority":9,"key":"x","biz_id":"o-1","headers":{"b":"2"},"expires":"2d",
             "msg_id":"0199f5a0-0000-7000-8000-000000000001"}"#;
         let full = parse(line, &template).expect("a message");
+        assert_eq!(full.deliver, Some(Moment::After(Duration::from_secs(1))));
+        assert_eq!(full.expires, Some(Moment::After(Duration::from_secs(172_800))));
         assert_eq!(full.priority, Priority::LAST);
         assert_eq!(full.key.as_deref(), Some(&b"x"[..]));
         assert_eq!(full.biz_id.as_deref(), Some(&b"o-1"[..]));
@@ -105,6 +115,7 @@ mod tests {
             (r#"{"body":"a","priority":12}"#, "Priority 12 does not exist"),
             (r#"{"body":"a","msg_id":"x"}"#, "UUID"),
             (r#"{"body":"a","headers":{"a":1}}"#, "expected a string"),
+            (r#"{"body":"a","deliver":"soon"}"#, "no moment"),
             (r#"{"body_base64":"?"}"#, "body_base64"),
             ("{\"body\":\"\u{fffd}", "EOF"),
         ] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use diesel::QueryDsl;
 use producer::{ProducerOptions, Progress, ProgressListener};
 use queue_core::message::RowId;
-use queue_core::store::inspect::{Peeked, peek};
+use queue_core::store::inspect::{Depth, Peeked, peek};
 use queue_core::store::lane::LaneId;
 use queue_core::{MsgId, NewMessage, TopicName, store};
 use queue_test::TestDatabase;
@@ -32,6 +32,14 @@ pub(crate) async fn stored(database: &TestDatabase, topic: &str) -> Vec<Peeked> 
         Some(topic) => peek(&mut conn, topic.id, 1_000_000).await.expect("read"),
         None => Vec::new(),
     }
+}
+
+/// How much the topic holds, by state.
+pub(crate) async fn depth(database: &TestDatabase, topic: &str) -> Depth {
+    let mut conn = database.connect().await;
+    let topic = TopicName::new(topic).expect("a name");
+    let topic = store::topic::find(&mut conn, &topic).await.expect("read").expect("the topic");
+    store::inspect::depth(&mut conn, topic.id).await.expect("read")
 }
 
 /// The ids of what is stored in the topic, in order.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 
@@ -18,8 +20,12 @@ pub struct Delivery {
     pub failures: u32,
     /// Crashes of workers that held this message alone.
     pub crashes: u32,
-    /// Server time (UTC) at which the message was enqueued.
+    /// Server time (UTC) at which the message was enqueued; of a delayed one, at which it was due.
     pub enqueued_at: DateTime<Utc>,
+    /// Server time (UTC) from which on nobody begins to handle it.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// Server time (UTC) of the claim.
+    pub claimed_at: DateTime<Utc>,
     /// Ordering key.
     pub key: Option<Vec<u8>>,
     /// Business idempotency key.
@@ -37,6 +43,19 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// Whether its time had run out when it was claimed: it is discarded instead of being handled.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.expires_at.is_some_and(|end| end <= self.claimed_at)
+    }
+
+    /// How long it lay before its first claim; `None` for a later one.
+    #[must_use]
+    pub fn pickup(&self) -> Option<Duration> {
+        let first = self.delivery_no == DeliveryNo(1);
+        first.then(|| (self.claimed_at - self.enqueued_at).to_std().unwrap_or_default())
+    }
+
     /// Reads the body as JSON.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::message::{Headers, MsgId, Priority};
+use crate::message::{Headers, Moment, MsgId, Priority};
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
 const KEY_LIMIT: usize = 255;
@@ -23,6 +26,11 @@ pub struct NewMessage {
     pub biz_id: Option<Vec<u8>>,
     /// Name and value pairs beside the body.
     pub headers: Headers,
+    /// When it becomes ready; `None`: at once. A moment that has passed means at once too: a
+    /// message that was sent again for a while is late, not wrong.
+    pub deliver: Option<Moment>,
+    /// A delivery that has not begun by then is discarded; `None`: never.
+    pub expires: Option<Moment>,
 }
 
 impl NewMessage {
@@ -35,6 +43,8 @@ impl NewMessage {
             key: None,
             biz_id: None,
             headers: Headers::default(),
+            deliver: None,
+            expires: None,
         }
     }
 
@@ -76,6 +86,40 @@ impl NewMessage {
         self
     }
 
+    /// It becomes ready so long after it was enqueued.
+    pub fn with_delay(mut self, delay: Duration) -> Self {
+        self.deliver = Some(Moment::After(delay));
+        self
+    }
+
+    /// It becomes ready at this time.
+    pub fn with_deliver_at(mut self, at: DateTime<Utc>) -> Self {
+        self.deliver = Some(Moment::At(at));
+        self
+    }
+
+    /// A delivery that has not begun so long after it was enqueued is discarded.
+    pub fn with_expiry(mut self, after: Duration) -> Self {
+        self.expires = Some(Moment::After(after));
+        self
+    }
+
+    /// A delivery that has not begun at this time is discarded.
+    pub fn with_expires_at(mut self, at: DateTime<Utc>) -> Self {
+        self.expires = Some(Moment::At(at));
+        self
+    }
+
+    /// Whether nobody would ever handle it, as far as that can be seen without the server's clock.
+    fn expires_before_it_is_ready(&self) -> bool {
+        match (self.deliver, self.expires) {
+            (Some(Moment::After(ready)), Some(Moment::After(end))) => end <= ready,
+            (Some(Moment::At(ready)), Some(Moment::At(end))) => end <= ready,
+            (None, Some(Moment::After(end))) => end.is_zero(),
+            _ => false,
+        }
+    }
+
     /// Checks what the columns hold, before anything is sent: a packet too large would break the
     /// connection without a clear error.
     pub(crate) fn check(&self) -> Result<()> {
@@ -84,6 +128,15 @@ impl NewMessage {
             if len > KEY_LIMIT {
                 return Err(Error::KeyTooLong { field, len, limit: KEY_LIMIT });
             }
+        }
+        let moments = [("The moment of delivery", self.deliver), ("The expiry", self.expires)];
+        for (what, moment) in moments {
+            moment.map_or(Ok(()), |moment| moment.check(what))?;
+        }
+        if self.expires_before_it_is_ready() {
+            let reason =
+                "it is not after the moment of delivery, so nobody would handle the message";
+            return Err(Error::InvalidTime { what: "The expiry", reason });
         }
         self.headers.to_stored().map(|_| ())
     }

@@ -34,7 +34,7 @@ pub struct Fence {
 }
 
 const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, \
-     ordering_key, biz_id, headers, body";
+     expires_at, UTC_TIMESTAMP(6), ordering_key, biz_id, headers, body";
 
 /// A row as it is claimed: [`COLUMNS`], in that order.
 struct MessageRow {
@@ -45,13 +45,15 @@ struct MessageRow {
     failures: u32,
     crashes: u32,
     enqueued_at: NaiveDateTime,
+    expires_at: Option<NaiveDateTime>,
+    claimed_at: NaiveDateTime,
     ordering_key: Option<Vec<u8>>,
     biz_id: Option<Vec<u8>>,
     headers: Option<Vec<u8>>,
     body: Vec<u8>,
 }
 
-/// By place: looking each of eleven columns up by its name took a tenth of a consumer's time.
+/// By place: looking each of a dozen columns up by its name took a tenth of a consumer's time.
 impl QueryableByName<Mysql> for MessageRow {
     fn build<'a>(row: &impl NamedRow<'a, Mysql>) -> deserialize::Result<Self> {
         Ok(Self {
@@ -62,10 +64,12 @@ impl QueryableByName<Mysql> for MessageRow {
             failures: column::<Unsigned<Integer>, _>(row, 4)?,
             crashes: column::<Unsigned<Integer>, _>(row, 5)?,
             enqueued_at: column::<Datetime, _>(row, 6)?,
-            ordering_key: column::<Nullable<Binary>, _>(row, 7)?,
-            biz_id: column::<Nullable<Binary>, _>(row, 8)?,
-            headers: column::<Nullable<Binary>, _>(row, 9)?,
-            body: column::<Binary, _>(row, 10)?,
+            expires_at: column::<Nullable<Datetime>, _>(row, 7)?,
+            claimed_at: column::<Datetime, _>(row, 8)?,
+            ordering_key: column::<Nullable<Binary>, _>(row, 9)?,
+            biz_id: column::<Nullable<Binary>, _>(row, 10)?,
+            headers: column::<Nullable<Binary>, _>(row, 11)?,
+            body: column::<Binary, _>(row, 12)?,
         })
     }
 }
@@ -87,6 +91,8 @@ impl MessageRow {
             failures: self.failures,
             crashes: self.crashes,
             enqueued_at: self.enqueued_at.and_utc(),
+            expires_at: self.expires_at.map(|at| at.and_utc()),
+            claimed_at: self.claimed_at.and_utc(),
             key: self.ordering_key,
             biz_id: self.biz_id,
             headers: Headers::from_stored(self.headers.as_deref()),

@@ -7,7 +7,7 @@ use super::lane::{self, LaneId};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::NewMessage;
+use crate::message::{Moment, NewMessage};
 use crate::topic::TopicId;
 
 /// The most rows in one INSERT: beyond it throughput gains nothing and the packet only grows.
@@ -51,20 +51,20 @@ fn statement(
     messages: &[NewMessage],
     lane: Option<(LaneId, u64)>,
 ) -> Result<Statement<'_>> {
-    // Most messages have neither keys nor headers, and each value costs both sides.
-    let bare = messages.iter().all(is_bare);
-    let mut statement =
-        Statement::new(text(messages.len(), bare, lane.is_some())).once(!is_kept(messages.len()));
+    let shape = Shape::of(messages);
+    let kept = is_kept(messages.len()) && shape.is_one_text(messages);
+    let mut statement = Statement::new(text(messages, shape, lane.is_some())).once(!kept);
     for message in messages {
         statement = statement
             .number(topic.0)
             .number(message.priority.stored())
             .bytes(message.msg_id.as_bytes());
-        if !bare {
+        if shape != Shape::Bare {
             statement = statement
                 .maybe_bytes(message.key.as_deref())
                 .maybe_bytes(message.biz_id.as_deref())
-                .maybe_bytes(message.headers.to_stored()?);
+                .maybe_bytes(message.headers.to_stored()?)
+                .numbers(message.expires.map(Moment::micros));
         }
         statement = statement.bytes(message.body.as_slice());
     }
@@ -80,31 +80,79 @@ fn statement(
     Ok(statement)
 }
 
-fn is_bare(message: &NewMessage) -> bool {
-    message.key.is_none() && message.biz_id.is_none() && message.headers.0.is_empty()
+/// Which columns the INSERT of some messages has. Most have neither keys nor headers nor an expiry,
+/// and each value costs both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Bare,
+    Keyed,
+    Expiring,
 }
 
-/// The INSERT of so many messages. A lane's row says its id, so each message has to say that it
-/// has none.
-fn text(messages: usize, bare: bool, in_lane: bool) -> String {
+impl Shape {
+    fn of(messages: &[NewMessage]) -> Self {
+        let is_bare = |message: &NewMessage| {
+            message.key.is_none() && message.biz_id.is_none() && message.headers.0.is_empty()
+        };
+        if messages.iter().any(|message| message.expires.is_some()) {
+            Self::Expiring
+        } else if messages.iter().all(is_bare) {
+            Self::Bare
+        } else {
+            Self::Keyed
+        }
+    }
+
+    /// Whether so many messages of this shape always have the same text.
+    fn is_one_text(self, messages: &[NewMessage]) -> bool {
+        let text = |message: &NewMessage| message.expires.map(Moment::sql);
+        self != Self::Expiring || messages.windows(2).all(|two| text(&two[0]) == text(&two[1]))
+    }
+
+    fn columns(self) -> &'static str {
+        match self {
+            Self::Bare => "",
+            Self::Keyed => "ordering_key, biz_id, headers, ",
+            Self::Expiring => "ordering_key, biz_id, headers, expires_at, ",
+        }
+    }
+
+    /// A lane has none of them.
+    fn of_lane(self) -> &'static str {
+        match self {
+            Self::Bare => "",
+            Self::Keyed => "NULL, NULL, NULL, ",
+            Self::Expiring => "NULL, NULL, NULL, NULL, ",
+        }
+    }
+}
+
+/// The INSERT of the messages. A lane's row says its id, so each message has to say that it has
+/// none.
+fn text(messages: &[NewMessage], shape: Shape, in_lane: bool) -> String {
     let numbers = if in_lane { ["id, claim_no, ", "NULL, 0, "] } else { [""; 2] };
-    let rest = if bare {
-        [""; 3]
-    } else {
-        ["ordering_key, biz_id, headers, ", "?, ?, ?, ", "NULL, NULL, NULL, "]
-    };
-    let row = format!("(?, ?, {}?, UTC_TIMESTAMP(6), {}?), ", numbers[1], rest[1]);
     let mut text = format!(
         "INSERT INTO queue_message (topic_id, priority, {}msg_id, enqueued_at, {}body) VALUES ",
-        numbers[0], rest[0]
+        numbers[0],
+        shape.columns()
     );
-    text.reserve(row.len() * messages + 512);
-    for _ in 0..messages {
-        text.push_str(&row);
+    text.reserve(80 * messages.len() + 512);
+    for message in messages {
+        text.push_str("(?, ?, ");
+        text.push_str(numbers[1]);
+        text.push_str("?, UTC_TIMESTAMP(6), ");
+        if shape != Shape::Bare {
+            text.push_str("?, ?, ?, ");
+        }
+        if shape == Shape::Expiring {
+            text.push_str(message.expires.map_or("NULL", Moment::sql));
+            text.push_str(", ");
+        }
+        text.push_str("?), ");
     }
     if in_lane {
         text.push_str(lane::ROW);
-        text.push_str(rest[2]);
+        text.push_str(shape.of_lane());
         text.push_str("'')");
         text.push_str(lane::ADVANCE);
     } else {
@@ -121,7 +169,7 @@ pub fn rows_kept_at_most(n: usize) -> usize {
 
 /// Whether the INSERT of so many messages stays prepared: the sizes that people choose, and few
 /// others. Each row of a statement that is kept costs the server some 4 KB.
-fn is_kept(messages: usize) -> bool {
+pub(super) fn is_kept(messages: usize) -> bool {
     let round = [1, 10, 100, 1000].map(|power| [1, 2, 5].map(|digit| digit * power));
     messages.is_power_of_two()
         || messages <= ROWS_PER_INSERT && round.as_flattened().contains(&messages)
@@ -156,6 +204,8 @@ pub(crate) fn packet_share(message: &NewMessage) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -172,12 +222,20 @@ mod tests {
     fn columns_that_no_message_needs_are_left_out() {
         let bare = "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, body) \
              VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?), (?, ?, ?, UTC_TIMESTAMP(6), ?)";
-        assert_eq!(text(2, true, false), bare);
+        let messages = [NewMessage::new("a"), NewMessage::new("b")];
+        assert_eq!(text(&messages, Shape::of(&messages), false), bare);
         let full = "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, \
              ordering_key, biz_id, headers, body) \
              VALUES (?, ?, ?, UTC_TIMESTAMP(6), ?, ?, ?, ?)";
-        assert_eq!(text(1, false, false), full);
-        let messages = [NewMessage::new("a"), NewMessage::new("b").with_key("k")];
-        assert!(is_bare(&messages[0]) && !is_bare(&messages[1]));
+        let messages = [NewMessage::new("b").with_key("k")];
+        assert_eq!(text(&messages, Shape::of(&messages), false), full);
+        let expiring = "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, \
+             ordering_key, biz_id, headers, expires_at, body) VALUES (?, ?, ?, UTC_TIMESTAMP(6), \
+             ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?), (?, ?, ?, UTC_TIMESTAMP(6), \
+             ?, ?, ?, NULL, ?)";
+        let messages =
+            [NewMessage::new("a").with_expiry(Duration::from_secs(1)), NewMessage::new("b")];
+        assert_eq!(text(&messages, Shape::of(&messages), false), expiring);
+        assert!(!Shape::Expiring.is_one_text(&messages));
     }
 }

@@ -38,9 +38,10 @@ pub async fn to_scheduled(
     error: &str,
 ) -> Result<()> {
     let insert = format!(
-        "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, {CARRIED}) \
-         SELECT UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, priority % 100, failures + 1, \
-         crashes, 0, ?, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+        "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, \
+         expires_at, {CARRIED}) SELECT UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, priority % 100, \
+         failures + 1, crashes, 0, ?, expires_at, {CARRIED} \
+         FROM queue_message FORCE INDEX (PRIMARY)"
     );
     let micros = u64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(0);
     let insert = Statement::new(insert).number(micros).bytes(stored_reason(error).to_vec());

@@ -1,6 +1,16 @@
-//! Messages that become ready later: retries now, delays with the delivery guarantees.
+//! Messages that become ready later: delayed ones, and retries.
 
+mod insert;
+mod waiting;
+
+pub use self::insert::insert;
+pub use self::waiting::{Waiting, cancel, list, reschedule};
+
+use std::time::Duration;
+
+use chrono::NaiveDateTime;
 use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
 
 use super::moves::equal;
@@ -20,25 +30,52 @@ pub struct Due {
     pub topic: TopicId,
     /// Its priority.
     pub priority: Priority,
+    /// For how long it had been due when it was locked.
+    pub late: Duration,
 }
 
-/// PRIMARY (`due_at`, id), plain: whether any message is due. One statement instead of the three of
-/// a transaction that finds nothing.
+/// How far back a look for due messages reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// To what has been due for five seconds at most. What was promoted before leaves dead entries
+    /// at the head of the index for as long as any transaction is older; they are not read again.
+    Recent,
+    /// To everything: also what committed long after its time.
+    All,
+}
+
+/// What has been due for this long has been for ever: a century, in seconds.
+const EVER: u64 = 100 * 366 * 24 * 3600;
+
+impl Reach {
+    fn seconds(self) -> u64 {
+        match self {
+            Self::Recent => 5,
+            Self::All => EVER,
+        }
+    }
+}
+
+/// PRIMARY (`due_at`, id), plain, one dive: how long until the next message is due, zero if one is.
+/// `None` if none waits.
 ///
 /// # Errors
 /// A database failure.
-pub async fn any_due(conn: &mut impl Connection) -> Result<bool> {
+pub async fn next_due(conn: &mut impl Connection, reach: Reach) -> Result<Option<Duration>> {
     #[derive(QueryableByName)]
     struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>, column_name = "id")]
-        _id: u64,
+        #[diesel(sql_type = Datetime)]
+        due_at: NaiveDateTime,
+        #[diesel(sql_type = Datetime)]
+        now: NaiveDateTime,
     }
     let statement = Statement::new(
-        "SELECT id FROM queue_scheduled FORCE INDEX (PRIMARY) \
-         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT 1",
-    );
+        "SELECT due_at, UTC_TIMESTAMP(6) AS now FROM queue_scheduled FORCE INDEX (PRIMARY) \
+         WHERE due_at >= UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY due_at, id LIMIT 1",
+    )
+    .number(reach.seconds());
     let rows: Vec<Row> = load(conn, "promote: look for due messages", statement).await?;
-    Ok(!rows.is_empty())
+    Ok(rows.first().map(|row| (row.due_at - row.now).to_std().unwrap_or(Duration::ZERO)))
 }
 
 /// PRIMARY (`due_at`, id): locks up to `limit` due messages, passing over those that another
@@ -46,7 +83,7 @@ pub async fn any_due(conn: &mut impl Connection) -> Result<bool> {
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock_due(conn: &mut impl Connection, limit: u32) -> Result<Vec<Due>> {
+pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> Result<Vec<Due>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -55,11 +92,18 @@ pub async fn lock_due(conn: &mut impl Connection, limit: u32) -> Result<Vec<Due>
         topic_id: u32,
         #[diesel(sql_type = Unsigned<TinyInt>)]
         priority: u8,
+        #[diesel(sql_type = Datetime)]
+        due_at: NaiveDateTime,
+        #[diesel(sql_type = Datetime)]
+        now: NaiveDateTime,
     }
     let statement = Statement::new(
-        "SELECT id, topic_id, priority FROM queue_scheduled FORCE INDEX (PRIMARY) \
-         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, id LIMIT ? FOR UPDATE SKIP LOCKED",
+        "SELECT id, topic_id, priority, due_at, UTC_TIMESTAMP(6) AS now \
+         FROM queue_scheduled FORCE INDEX (PRIMARY) \
+         WHERE due_at BETWEEN UTC_TIMESTAMP(6) - INTERVAL ? SECOND AND UTC_TIMESTAMP(6) \
+         ORDER BY due_at, id LIMIT ? FOR UPDATE SKIP LOCKED",
     )
+    .number(reach.seconds())
     .number(limit);
     let rows: Vec<Row> = load(conn, "promote: lock due messages", statement).await?;
     Ok(rows
@@ -68,22 +112,25 @@ pub async fn lock_due(conn: &mut impl Connection, limit: u32) -> Result<Vec<Due>
             row: RowId(row.id),
             topic: TopicId(row.topic_id),
             priority: Priority::from_stored(row.priority),
+            late: (row.now - row.due_at).to_std().unwrap_or(Duration::ZERO),
         })
         .collect())
 }
 
 /// KEY (id), forced: moves locked rows, at most 512, to the hot table, in order of their due time,
-/// and returns the lowest row they got there.
+/// and returns the lowest row they got there. A delayed message is as old as its moment: else its
+/// age would be taken for the queue's delay.
 ///
 /// # Errors
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
-         enqueued_at, ordering_key, biz_id, headers, body";
+         expires_at, ordering_key, biz_id, headers, body";
     const OPERATION: &str = "promote";
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(
-        "INSERT INTO queue_message ({CARRIED}) SELECT {CARRIED} FROM queue_scheduled \
+        "INSERT INTO queue_message (enqueued_at, {CARRIED}) \
+         SELECT IF(delivery_no = 0, due_at, enqueued_at), {CARRIED} FROM queue_scheduled \
          FORCE INDEX (queue_scheduled_id) WHERE {condition} ORDER BY due_at, id"
     ))
     .numbers(ids);

@@ -17,6 +17,7 @@
 mod claim;
 mod connect;
 mod dead;
+mod delays;
 mod doctor;
 mod enqueue;
 mod faults;

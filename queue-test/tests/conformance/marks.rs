@@ -6,6 +6,7 @@ use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::transaction;
 use queue_core::message::Settlement;
 use queue_core::rescue::Why;
+use queue_core::store::scheduled::Reach;
 use queue_core::store::{claim, floor, worker};
 use queue_core::topic::TopicState;
 use queue_core::worker::{ClaimStrategy, Worker};
@@ -85,7 +86,7 @@ async fn promoted_rows_are_found_though_others_with_higher_ids_were_claimed_mean
         // The promoted rows have their ids, and their transaction is open still.
         let mut promoter = scene.db.connect().await;
         promoter.batch_execute("BEGIN").await.unwrap();
-        let due = store::scheduled::lock_due(&mut promoter, 10).await.unwrap();
+        let due = store::scheduled::lock_due(&mut promoter, Reach::All, 10).await.unwrap();
         let rows = due.iter().map(|due| due.row).collect();
         let first = store::scheduled::promote(&mut promoter, &rows).await.unwrap();
         let later = NewMessage::new("later");

@@ -11,9 +11,10 @@ use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::{self, Fence, Marks};
 use queue_core::store::lane::{self, LaneId};
 use queue_core::store::moves::{self, Outcome};
+use queue_core::store::scheduled::{self, Reach};
 use queue_core::store::settle::{self, ClaimedRows};
 use queue_core::store::worker::{self, Incarnation, Registration, Role};
-use queue_core::store::{enqueue, floor, scheduled};
+use queue_core::store::{enqueue, floor};
 use queue_core::topic::{TopicId, TopicName, TopicSettings};
 use queue_core::{AsyncMysqlConnection, Delivery, Error, NewMessage, Priority, store};
 use rand::rngs::StdRng;
@@ -218,8 +219,11 @@ async fn perform(
             let why = if *crashed { Why::Crashed { rows_held: 9 } } else { Why::NotNeeded };
             shown(take_back(conn, claim, why).await)
         }
-        Step::Promote => match scheduled::lock_due(conn, 100).await {
-            Ok(due) if due.is_empty() => shown(scheduled::any_due(conn).await),
+        Step::Promote => match scheduled::lock_due(conn, Reach::All, 100).await {
+            Ok(due) if due.is_empty() => {
+                let waits = scheduled::next_due(conn, Reach::Recent).await;
+                shown(waits.map(|wait| wait.is_some()))
+            }
             Ok(due) => {
                 let rows = due.iter().map(|due| due.row).collect();
                 let moved = scheduled::promote(conn, &rows).await.map(|_| due.len());

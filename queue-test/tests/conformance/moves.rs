@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use queue_core::connection::transaction;
 use queue_core::message::RowId;
 use queue_core::store::row_set::RowSet;
-use queue_core::store::scheduled::{self, Due};
+use queue_core::store::scheduled::{self, Due, Reach};
 use queue_core::store::{floor, moves, settle};
 use queue_core::{AsyncMysqlConnection, Error, NewMessage, Priority, enqueue_all};
 
@@ -16,7 +16,7 @@ use crate::scene::{Scene, all, bodies, claim_n, numbers, retry, settle as settle
 /// Makes ready what is due, as a promoter does; how many messages.
 pub(crate) async fn promote(conn: &mut AsyncMysqlConnection, limit: u32) -> usize {
     let moved = transaction(conn, "promote", async |conn| {
-        let due = scheduled::lock_due(conn, limit).await?;
+        let due = scheduled::lock_due(conn, Reach::All, limit).await?;
         if let Some(first) = due.first().copied() {
             let row = scheduled::promote(conn, &rows(&due)).await?;
             floor::publish(conn, first.topic, first.priority, row).await?;
@@ -52,12 +52,12 @@ async fn two_promoters_move_each_due_message_once() {
     let (mut a, mut b) = (scene.db.connect().await, scene.db.connect().await);
     a.batch_execute("BEGIN").await.unwrap();
     b.batch_execute("BEGIN").await.unwrap();
-    let due_a = scheduled::lock_due(&mut a, 10).await.unwrap();
+    let due_a = scheduled::lock_due(&mut a, Reach::All, 10).await.unwrap();
     assert_eq!(due_a.len(), 2);
-    assert_eq!(scheduled::lock_due(&mut b, 10).await.unwrap(), []);
+    assert_eq!(scheduled::lock_due(&mut b, Reach::All, 10).await.unwrap(), []);
     scheduled::promote(&mut a, &rows(&due_a)).await.unwrap();
     // The rows are moved and not committed.
-    assert_eq!(scheduled::lock_due(&mut b, 10).await.unwrap(), []);
+    assert_eq!(scheduled::lock_due(&mut b, Reach::All, 10).await.unwrap(), []);
     b.batch_execute("COMMIT").await.unwrap();
     a.batch_execute("COMMIT").await.unwrap();
     assert_eq!((scene.scheduled().await, scene.hot().await.0), (0, 2));
@@ -74,8 +74,8 @@ async fn two_promoters_with_a_share_each_do_not_wait_for_each_other() {
         let (mut a, mut b) = (scene.db.connect().await, scene.db.connect().await);
         a.batch_execute("BEGIN").await.unwrap();
         b.batch_execute("BEGIN").await.unwrap();
-        let due_a = scheduled::lock_due(&mut a, 2).await.unwrap();
-        let due_b = scheduled::lock_due(&mut b, 2).await.unwrap();
+        let due_a = scheduled::lock_due(&mut a, Reach::All, 2).await.unwrap();
+        let due_b = scheduled::lock_due(&mut b, Reach::All, 2).await.unwrap();
         assert_eq!((due_a.len(), due_b.len()), (2, 2));
         // B's rows come first, then A's, each under the other's open transaction.
         scheduled::promote(&mut b, &rows(&due_b)).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_message_that_becomes_due_during_a_promotion_is_not_lost() {
     scene.schedule(1, Duration::ZERO).await;
     let mut promoter = scene.db.connect().await;
     promoter.batch_execute("BEGIN").await.unwrap();
-    let due = scheduled::lock_due(&mut promoter, 10).await.unwrap();
+    let due = scheduled::lock_due(&mut promoter, Reach::All, 10).await.unwrap();
     scene.schedule(1, Duration::ZERO).await;
     scheduled::promote(&mut promoter, &rows(&due)).await.unwrap();
     scene.schedule(1, Duration::ZERO).await;

@@ -12,10 +12,11 @@ use queue_core::store::claim::Fence;
 use queue_core::store::dead::{self, DeadFilter};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::row_set::RowSet;
-use queue_core::store::{floor, lane, prune, rescue, scheduled};
+use queue_core::store::scheduled::{self, Reach};
+use queue_core::store::{floor, lane, prune, rescue};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
-use queue_core::{AsyncMysqlConnection, NewMessage, enqueue};
+use queue_core::{AsyncMysqlConnection, Moment, NewMessage, cancel, enqueue, reschedule};
 
 use crate::rescue::claims_of;
 use crate::scene::{STRATEGIES, Scene, all, claim_n, claim_one_suspect, retry, settle};
@@ -29,8 +30,11 @@ const KEYS: &[(&str, &[&str])] = &[
     ("m", &["PRIMARY"]),
     ("queue_claim", &["PRIMARY", "queue_claim_frontier"]),
     ("c", &["PRIMARY"]),
-    ("queue_scheduled", &["PRIMARY", "queue_scheduled_id"]),
-    ("s", &["queue_scheduled_id"]),
+    (
+        "queue_scheduled",
+        &["PRIMARY", "queue_scheduled_id", "queue_scheduled_msg", "queue_scheduled_topic"],
+    ),
+    ("s", &["queue_scheduled_id", "queue_scheduled_msg"]),
     ("queue_archive", &["queue_archive_keep_until"]),
     ("queue_dead", &["PRIMARY", "queue_dead_topic"]),
     ("d", &["PRIMARY"]),
@@ -90,12 +94,13 @@ fn sorts(step: &Step) -> bool {
 }
 
 /// A promotion puts the batch it has locked, at most 512 rows, in order of their due time; a rescue
-/// that isolates rows changes the key it finds them by, so their keys are noted first. Nothing else
-/// sorts or stores anything aside.
+/// that isolates rows, and giving a message another time, change the key, so the rows' keys are
+/// noted first. Nothing else sorts or stores anything aside.
 fn may_sort(sql: &str) -> bool {
     let moves_back = sql.starts_with("INSERT INTO queue_message")
         && (sql.contains("queue_scheduled") || sql.contains("queue_dead"));
     moves_back
+        || sql.starts_with("UPDATE queue_scheduled")
         || (sql.starts_with("UPDATE queue_message") && sql.contains("priority = ?, suspicions"))
 }
 
@@ -144,9 +149,12 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
             taken.await.unwrap();
         }
     }
-    for limit in [1, 10, 1000] {
+    for (reach, limit) in
+        [(Reach::Recent, 1), (Reach::All, 1), (Reach::All, 10), (Reach::All, 1000)]
+    {
+        scheduled::next_due(&mut conn, reach).await.unwrap();
         let due = transaction(&mut conn, "promote", async |conn| {
-            let due = scheduled::lock_due(conn, limit).await?;
+            let due = scheduled::lock_due(conn, reach, limit).await?;
             let rows: RowSet = due.iter().map(|due| due.row).take(512).collect();
             if !rows.is_empty() {
                 scheduled::promote(conn, &rows).await?;
@@ -155,6 +163,13 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
         });
         due.await.unwrap();
     }
+    let topic = &scene.topic.name;
+    let later = NewMessage::new("m").with_delay(Duration::from_secs(3600));
+    enqueue(&mut conn, topic, &later).await.unwrap();
+    let soon = Moment::After(Duration::from_secs(1800));
+    assert!(reschedule(&mut conn, topic, later.msg_id, soon).await.unwrap());
+    assert!(cancel(&mut conn, topic, later.msg_id).await.unwrap());
+    scheduled::list(&mut conn, scene.topic.id, 10).await.unwrap();
     redrive(&mut conn, scene.topic.id).await;
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();

@@ -192,6 +192,61 @@ async fn what_is_too_long_for_its_column_is_refused_and_never_cut() {
 }
 
 #[tokio::test]
+async fn a_message_for_later_waits_and_can_be_cancelled() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    let later = "UTC_TIMESTAMP(6) + INTERVAL 48 HOUR";
+    let call = format!("CALL queue_enqueue_at('t', 'b', {later}, NULL, 3, 'k', 'z', '{{}}', NULL)");
+    conn.query_drop(&call).await.unwrap();
+    let due = "SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(6), due_at + INTERVAL 1 MINUTE) \
+         FROM queue_scheduled WHERE priority = 3 AND ordering_key = 'k' AND biz_id = 'z'";
+    assert_eq!(scene.number(due).await, 48);
+    assert_eq!(scene.hot().await.0, 0);
+    let text = last_id(&mut conn).await;
+    let cancelled = "SELECT @queue_cancelled";
+    for (topic, id, expected) in [
+        ("T", format!("'{text}'"), 0),
+        ("t", "'no id'".to_owned(), 0),
+        ("t", "NULL".to_owned(), 0),
+        ("t", format!("'{}'", Uuid::now_v7()), 0),
+        ("t", format!("'{text}'"), 1),
+        ("t", format!("'{text}'"), 0),
+    ] {
+        conn.query_drop(format!("CALL queue_cancel('{topic}', {id})")).await.unwrap();
+        assert_eq!(conn.query_first::<i64, _>(cancelled).await.unwrap(), Some(expected), "{id}");
+    }
+    conn.query_drop(&call).await.unwrap();
+    let bytes = last_id(&mut conn).await.simple();
+    conn.query_drop(format!("CALL queue_cancel('t', x'{bytes}')")).await.unwrap();
+    assert_eq!(conn.query_first::<i64, _>(cancelled).await.unwrap(), Some(1));
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_scheduled").await, 0);
+}
+
+#[tokio::test]
+async fn a_moment_that_has_passed_is_at_once_and_an_expiry_before_it_is_refused() {
+    let mut scene = Scene::new().await;
+    let mut conn = client(scene.db.url()).await;
+    let call = |times: &str| {
+        format!("CALL queue_enqueue_at('t', 'b', {times}, NULL, NULL, NULL, NULL, NULL)")
+    };
+    let now = "UTC_TIMESTAMP(6)";
+    for times in [
+        format!("NULL, {now} - INTERVAL 1 SECOND"),
+        format!("{now} + INTERVAL 2 HOUR, {now} + INTERVAL 1 HOUR"),
+    ] {
+        let (code, _, text) = refusal(&mut conn, &call(&times)).await;
+        assert_eq!(code, 31007, "{text}");
+    }
+    conn.query_drop(call("'2001-01-01', NULL")).await.unwrap();
+    let due = "SELECT COUNT(*) FROM queue_scheduled WHERE due_at <= UTC_TIMESTAMP(6) \
+         AND due_at > UTC_TIMESTAMP(6) - INTERVAL 1 HOUR";
+    assert_eq!(scene.number(due).await, 1);
+    conn.query_drop(call(&format!("NULL, {now} + INTERVAL 1 HOUR"))).await.unwrap();
+    let got = claim_n(&scene.worker().await, scene.topic.id, 1).await.remove(0);
+    assert!(got.expires_at.is_some() && !got.is_expired());
+}
+
+#[tokio::test]
 async fn it_belongs_to_the_callers_transaction() {
     let mut scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
-use queue_core::{MsgId, NewMessage, Priority, Topic, TopicName, enqueue_to};
+use queue_core::{Moment, MsgId, NewMessage, Priority, Topic, TopicName, enqueue_to};
 use serde::Serialize;
 
+use super::scheduled::refuse_past;
 use super::topic::find;
 use crate::invocation::Invocation;
 use crate::packet;
@@ -36,6 +37,12 @@ pub(crate) struct Enqueue {
     /// A header; may be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
+    /// When it becomes ready: a time from now (48h), or a moment (2026-12-24T18:00:00Z).
+    #[arg(long, value_name = "WHEN")]
+    deliver: Option<Moment>,
+    /// When it is worth nothing any more; nobody begins to handle it after that.
+    #[arg(long, value_name = "WHEN")]
+    expires: Option<Moment>,
     /// Message id, a UUID; a new UUIDv7 unless given.
     #[arg(long, value_name = "UUID")]
     msg_id: Option<MsgId>,
@@ -50,6 +57,8 @@ impl Enqueue {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.topic).await?;
+        refuse_past(&mut session, "--deliver", self.deliver).await?;
+        refuse_past(&mut session, "--expires", self.expires).await?;
         let message = self.message(&topic)?;
         packet::check(&mut session, "The message", message.body.len()).await?;
         let messages = [message];
@@ -79,6 +88,7 @@ impl Enqueue {
         message.key = self.key.map(OsStringExt::into_vec);
         message.biz_id = self.biz_id.map(OsStringExt::into_vec);
         message.headers = self.headers.into_iter().collect();
+        (message.deliver, message.expires) = (self.deliver, self.expires);
         Ok(message)
     }
 }

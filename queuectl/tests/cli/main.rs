@@ -10,5 +10,6 @@ mod observation;
 mod own_server;
 mod refusals;
 mod run;
+mod scheduled;
 mod schema;
 mod topics;

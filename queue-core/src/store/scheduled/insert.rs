@@ -1,0 +1,49 @@
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Moment, NewMessage};
+use crate::store::enqueue::is_kept;
+use crate::store::{Statement, execute};
+use crate::topic::TopicId;
+
+/// PRIMARY (`due_at`, id): inserts messages that are to become ready later, as one statement. None
+/// is due before now: a look back for what is due does not reach far.
+///
+/// # Errors
+/// Headers that cannot be stored; a database failure.
+pub async fn insert(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    messages: &[NewMessage],
+) -> Result<()> {
+    let mut text = "INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, \
+         failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, headers, \
+         body) VALUES "
+        .to_owned();
+    let rows: Vec<String> = messages.iter().map(row).collect();
+    text.push_str(&rows.join(", "));
+    let kept = is_kept(rows.len()) && rows.windows(2).all(|two| two[0] == two[1]);
+    let mut statement = Statement::new(text).once(!kept);
+    for message in messages {
+        statement = statement
+            .number(message.deliver.map_or(0, Moment::micros))
+            .number(topic.0)
+            .number(message.priority.stored())
+            .bytes(message.msg_id.as_bytes())
+            .numbers(message.expires.map(Moment::micros))
+            .maybe_bytes(message.key.as_deref())
+            .maybe_bytes(message.biz_id.as_deref())
+            .maybe_bytes(message.headers.to_stored()?)
+            .bytes(message.body.as_slice());
+    }
+    execute(conn, "enqueue for later", statement).await?;
+    Ok(())
+}
+
+fn row(message: &NewMessage) -> String {
+    let due = message.deliver.unwrap_or(Moment::After(std::time::Duration::ZERO)).sql();
+    let expiry = message.expires.map_or("NULL", Moment::sql);
+    format!(
+        "(GREATEST(UTC_TIMESTAMP(6), {due}), ?, ?, ?, 0, 0, 0, 0, UTC_TIMESTAMP(6), {expiry}, \
+         ?, ?, ?, ?)"
+    )
+}

@@ -1,0 +1,120 @@
+//! Messages whose time has not come, one by one.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
+use serde::Serialize;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Moment, MsgId, Priority, RowId};
+use crate::store::{Statement, execute, load};
+use crate::topic::TopicId;
+
+/// A message whose time has not come, as people look at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// Its row among the scheduled.
+    pub row: RowId,
+    /// The message id.
+    pub msg_id: MsgId,
+    /// Its priority.
+    pub priority: Priority,
+    /// Server time at which it becomes ready.
+    pub due_at: DateTime<Utc>,
+    /// Server time at which it was enqueued.
+    pub enqueued_at: DateTime<Utc>,
+    /// Failed handlings so far: above zero it waits to be tried again.
+    pub failures: u32,
+    /// Business idempotency key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub biz_id: Option<String>,
+    /// Why it failed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// KEY (`msg_id`), forced: removes the message; how many rows it had there.
+///
+/// # Errors
+/// A database failure.
+pub async fn cancel(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_msg) \
+         WHERE s.msg_id = ? AND s.topic_id = ?",
+    )
+    .bytes(id.as_bytes().to_vec())
+    .number(topic.0);
+    execute(conn, "cancel", statement).await
+}
+
+/// KEY (`msg_id`), forced: gives the message another time; how many rows it had there.
+///
+/// # Errors
+/// A database failure.
+pub async fn reschedule(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    id: MsgId,
+    deliver: Moment,
+) -> Result<usize> {
+    let statement = Statement::new(format!(
+        "UPDATE queue_scheduled FORCE INDEX (queue_scheduled_msg) \
+         SET due_at = GREATEST(UTC_TIMESTAMP(6), {}) WHERE msg_id = ? AND topic_id = ?",
+        deliver.sql()
+    ))
+    .number(deliver.micros())
+    .bytes(id.as_bytes().to_vec())
+    .number(topic.0);
+    execute(conn, "reschedule", statement).await
+}
+
+/// KEY (`topic_id`), whose entries lie in the order of the primary key: the topic's next messages,
+/// at most `limit`.
+///
+/// # Errors
+/// A database failure.
+pub async fn list(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Waiting>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+        #[diesel(sql_type = Datetime)]
+        due_at: NaiveDateTime,
+        #[diesel(sql_type = Datetime)]
+        enqueued_at: NaiveDateTime,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        failures: u32,
+        #[diesel(sql_type = Nullable<Binary>)]
+        biz_id: Option<Vec<u8>>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        last_error: Option<Vec<u8>>,
+    }
+    let statement = Statement::new(
+        "SELECT id, msg_id, priority, due_at, enqueued_at, failures, biz_id, last_error \
+         FROM queue_scheduled FORCE INDEX (queue_scheduled_topic) WHERE topic_id = ? \
+         ORDER BY due_at, id LIMIT ?",
+    )
+    .number(topic.0)
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "list the scheduled messages", statement).await?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(rows
+        .into_iter()
+        .map(|row| Waiting {
+            row: RowId(row.id),
+            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
+            priority: Priority::from_stored(row.priority),
+            due_at: row.due_at.and_utc(),
+            enqueued_at: row.enqueued_at.and_utc(),
+            failures: row.failures,
+            biz_id: row.biz_id.map(text),
+            last_error: row.last_error.map(text),
+        })
+        .collect())
+}
