@@ -5,7 +5,7 @@ use queue_core::{Result, store, telemetry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::duties::{Depths, Promote, Prune, Rescue, RescueOptions};
+use crate::duties::{Depths, Promote, Prune, Rescue, RescueOptions, Tick};
 use crate::duty::{AnyDuty, Duty, Sweep};
 
 /// What a driver is started with.
@@ -79,6 +79,7 @@ impl Driver {
             Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
         driver.add(rescue);
         driver.add(Promote::default());
+        driver.add(Tick::default());
         driver.add(Prune);
         if depths {
             driver.add(Depths);

@@ -4,8 +4,10 @@ mod depths;
 mod promote;
 mod prune;
 mod rescue;
+mod tick;
 
 pub use self::depths::{Depths, DepthsReport};
 pub use self::promote::{Promote, PromoteReport};
 pub use self::prune::{Prune, PruneReport};
 pub use self::rescue::{Rescue, RescueOptions, RescueReport};
+pub use self::tick::{Tick, TickReport};

@@ -166,6 +166,30 @@ CREATE TABLE queue_archive (
   KEY queue_archive_keep_until (keep_until)
 ) ENGINE = InnoDB;
 
+-- Recurring messages: one row a schedule. Whoever has locked the row enqueues what is due of it and
+-- moves next_at on, in one transaction, so that each tick is enqueued once.
+CREATE TABLE queue_schedule (
+  name         VARBINARY(64)    NOT NULL,
+  topic_id     INT UNSIGNED     NOT NULL,
+  cron         VARBINARY(255)   NOT NULL,
+  time_zone    VARBINARY(64)    NOT NULL,
+  missed       VARBINARY(16)    NOT NULL,
+  paused       BOOLEAN          NOT NULL DEFAULT FALSE,
+  next_at      DATETIME(6)      NULL,
+  last_at      DATETIME(6)      NULL,
+  ticks        BIGINT UNSIGNED  NOT NULL DEFAULT 0,
+  priority     TINYINT UNSIGNED NOT NULL,
+  ordering_key VARBINARY(255)   NULL,
+  headers      MEDIUMBLOB       NULL,
+  body         LONGBLOB         NOT NULL,
+  created_at   DATETIME(6)      NOT NULL,
+  updated_at   DATETIME(6)      NOT NULL,
+  PRIMARY KEY (name),
+  KEY queue_schedule_next (next_at),
+  KEY queue_schedule_topic (topic_id),
+  CONSTRAINT queue_schedule_priority CHECK (priority <= 9)
+) ENGINE = InnoDB;
+
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.
 CREATE TABLE queue_duty (
   name    VARBINARY(32)   NOT NULL,

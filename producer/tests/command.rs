@@ -275,7 +275,7 @@ async fn bad_input_is_one_sentence_and_an_exit_code() {
     let cases: [(&ServerUrl, &[&str], i32, &str); 9] = [
         (url, &["unknown", "x"], 1, "There is no topic 'unknown': create it with"),
         (url, &["paused", "x"], 1, "The topic 'paused' takes no messages now"),
-        (url, &["no name", "x"], 2, "'no name' is not a topic name"),
+        (url, &["no name", "x"], 2, "'no name' is not a name"),
         (url, &["mail"], 2, "required"),
         (url, &["mail", "--lines", "/nowhere"], 1, "Cannot open /nowhere"),
         (url, &["mail", "--lines", "/"], 1, "/ is a directory"),

@@ -100,13 +100,15 @@ fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
     if topic.state.enqueue_paused {
         return Err(Error::TopicPaused { topic: topic.name.clone() });
     }
-    let limit = topic.settings.body_limit as usize;
-    for message in messages {
-        message.check()?;
-        let len = message.body.len();
-        if len > limit {
-            return Err(Error::BodyTooLarge { topic: topic.name.clone(), len, limit });
-        }
+    messages.iter().try_for_each(|message| check_for(topic, message))
+}
+
+/// Whether the topic would take the message, were it not paused.
+pub(crate) fn check_for(topic: &Topic, message: &NewMessage) -> Result<()> {
+    message.check()?;
+    let (len, limit) = (message.body.len(), topic.settings.body_limit as usize);
+    if len > limit {
+        return Err(Error::BodyTooLarge { topic: topic.name.clone(), len, limit });
     }
     Ok(())
 }

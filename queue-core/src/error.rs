@@ -7,6 +7,7 @@ pub use self::fault::Fault;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::schedule::ScheduleName;
 use crate::topic::TopicName;
 
 /// The result of this library's functions.
@@ -53,8 +54,8 @@ pub enum Error {
         /// Why each was refused, in the order in which they were tried.
         refusals: Vec<Error>,
     },
-    /// A topic's name has a character that names may not have, or is too long.
-    #[error("'{name}' is not a topic name: use 1 to 64 of the characters A-Z a-z 0-9 . _ -")]
+    /// A topic's or schedule's name has a character that names may not have, or is too long.
+    #[error("'{name}' is not a name: use 1 to 64 of the characters A-Z a-z 0-9 . _ -")]
     InvalidName {
         /// The name as given.
         name: String,
@@ -94,6 +95,22 @@ pub enum Error {
     UnknownTopic {
         /// The name as given.
         topic: TopicName,
+    },
+    /// There is no schedule of this name.
+    #[error("There is no schedule '{schedule}': `queuectl schedule list` shows those there are.")]
+    UnknownSchedule {
+        /// The name as given.
+        schedule: ScheduleName,
+    },
+    /// A recurrence that never recurs, or whose text cannot be read.
+    #[error("{what} '{text}' cannot be used: {reason}.")]
+    InvalidRecurrence {
+        /// Which part of it.
+        what: &'static str,
+        /// The text as given.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The topic exists already.
     #[error("The topic '{topic}' exists already: change it with `queuectl topic set {topic}`.")]

@@ -14,6 +14,7 @@ pub mod handler;
 pub mod message;
 pub mod migration;
 pub mod rescue;
+pub mod schedule;
 pub mod schema;
 #[cfg(feature = "simulation")]
 pub mod simulation;

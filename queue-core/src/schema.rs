@@ -155,6 +155,26 @@ table! {
 }
 
 table! {
+    queue_schedule (name) {
+        name -> Varbinary,
+        topic_id -> Unsigned<Integer>,
+        cron -> Varbinary,
+        time_zone -> Varbinary,
+        missed -> Varbinary,
+        paused -> Bool,
+        next_at -> Nullable<Datetime>,
+        last_at -> Nullable<Datetime>,
+        ticks -> Unsigned<BigInt>,
+        priority -> Unsigned<TinyInt>,
+        ordering_key -> Nullable<Varbinary>,
+        headers -> Nullable<Mediumblob>,
+        body -> Longblob,
+        created_at -> Datetime,
+        updated_at -> Datetime,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -171,6 +191,7 @@ allow_tables_to_appear_in_same_query!(
     queue_claim,
     queue_worker,
     queue_floor,
+    queue_schedule,
     queue_scheduled,
     queue_dead,
     queue_archive,

@@ -19,6 +19,7 @@ pub mod process_list;
 pub mod prune;
 pub mod rescue;
 pub mod row_set;
+pub mod schedule;
 pub mod scheduled;
 pub mod settle;
 pub(crate) mod standing;

@@ -63,6 +63,7 @@ names! {
     CRASH_LETTERS = "queue_crash_dead_letters_total", counter, Count, "Messages dead-lettered because their worker crashed on them alone too often.";
     PROMOTED = "queue_promoted_total", counter, Count, "Due messages made ready.";
     LATENESS_SECONDS = "queue_promotion_lateness_seconds", histogram, Seconds, "Time from when a message was due until it was ready.";
+    TICKS = "queue_ticks_total", counter, Count, "Messages of schedules enqueued.";
     PRUNED = "queue_pruned_total", counter, Count, "Rows removed at the end of their time, by table.";
     DUTY_RUNS = "queue_duty_runs_total", counter, Count, "Runs of a duty, by duty and outcome.";
     DUTY_SECONDS = "queue_duty_seconds", histogram, Seconds, "Time a duty took, by duty.";
@@ -212,6 +213,11 @@ pub fn promoted(lateness: impl ExactSizeIterator<Item = Duration>) {
     counter!(PROMOTED).increment(lateness.len() as u64);
     let histogram = histogram!(LATENESS_SECONDS);
     lateness.for_each(|late| histogram.record(late));
+}
+
+/// Messages of schedules were enqueued.
+pub fn ticked(messages: usize) {
+    counter!(TICKS).increment(messages as u64);
 }
 
 /// Rows were removed at the end of their time.

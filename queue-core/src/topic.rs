@@ -5,5 +5,6 @@ mod retry;
 mod settings;
 
 pub use self::name::TopicName;
+pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
 pub use self::settings::{OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicSettings, TopicState};

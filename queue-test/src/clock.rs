@@ -18,6 +18,8 @@ pub(crate) async fn advance(
          WHERE expires_at IS NOT NULL",
         "UPDATE queue_message SET expires_at = expires_at - INTERVAL ? MICROSECOND \
          WHERE expires_at IS NOT NULL",
+        "UPDATE queue_schedule SET next_at = next_at - INTERVAL ? MICROSECOND \
+         WHERE next_at IS NOT NULL",
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
     ] {
         let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);

@@ -7,6 +7,7 @@ mod enqueue;
 mod janitor;
 mod migrate;
 mod peek;
+mod schedule;
 mod scheduled;
 mod stats;
 mod topic;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Dead(dead::Dead),
     #[command(subcommand)]
+    Schedule(schedule::Schedule),
+    #[command(subcommand)]
     Scheduled(scheduled::Scheduled),
     Workers(workers::Workers),
     Stats(stats::Stats),
@@ -45,6 +48,7 @@ impl Command {
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,
+            Self::Schedule(command) => command.run(invocation).await?,
             Self::Scheduled(command) => command.run(invocation).await?,
             Self::Workers(command) => command.run(invocation).await?,
             Self::Stats(command) => command.run(invocation).await?,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The longest topic name, in bytes.
+/// The longest name, in bytes.
 const NAME_LIMIT: usize = 64;
 
 /// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte. Cheap to clone: every
@@ -15,6 +15,12 @@ const NAME_LIMIT: usize = 64;
 #[serde(try_from = "String", into = "String")]
 pub struct TopicName(Arc<str>);
 
+/// Whether topics and schedules may be called so: quoted nowhere, and alike in every log.
+pub(crate) fn is_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() <= NAME_LIMIT && name.bytes().all(allowed)
+}
+
 impl TopicName {
     /// Checks and takes a name.
     ///
@@ -22,11 +28,7 @@ impl TopicName {
     /// [`Error::InvalidName`] if it is empty, too long or has another character.
     pub fn new(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        if name.is_empty() || name.len() > NAME_LIMIT || !name.bytes().all(allowed) {
-            return Err(Error::InvalidName { name });
-        }
-        Ok(Self(name.into()))
+        if is_name(&name) { Ok(Self(name.into())) } else { Err(Error::InvalidName { name }) }
     }
 
     /// The name as text.

@@ -34,6 +34,7 @@ mod network;
 mod plans;
 mod rescue;
 mod scene;
+mod schedules;
 mod schema;
 mod seeds;
 mod sessions;

@@ -10,6 +10,7 @@ mod observation;
 mod own_server;
 mod refusals;
 mod run;
+mod schedule;
 mod scheduled;
 mod schema;
 mod topics;

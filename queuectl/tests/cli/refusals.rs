@@ -81,9 +81,9 @@ fn wrong_values_are_usage_errors_of_one_sentence() {
     let queuectl = Queuectl::at_text("mysql://u:p@127.0.0.1:1/q");
     let long = "k".repeat(65);
     let cases: [(&[&str], &str); 11] = [
-        (&["topic", "create", "a b"], "'a b' is not a topic name: use 1 to 64 of the characters"),
-        (&["topic", "create", ""], "is not a topic name"),
-        (&["enqueue", &long, "x"], "is not a topic name"),
+        (&["topic", "create", "a b"], "'a b' is not a name: use 1 to 64 of the characters"),
+        (&["topic", "create", ""], "is not a name"),
+        (&["enqueue", &long, "x"], "is not a name"),
         (&["enqueue", "mail", "x", "--priority", "10"], "use 0 (first) to 9 (last)"),
         (&["enqueue", "mail", "x", "--header", "a"], "a header looks like NAME=VALUE"),
         (&["enqueue", "mail", "x", "--msg-id", "7"], "--msg-id"),

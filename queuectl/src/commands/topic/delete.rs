@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use queue_core::connection::Session;
+use queue_core::connection::{Link, Session};
 use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
 use queue_core::topic::{TOPIC_KNOWN_FOR, TopicState};
 use queue_core::{Error, Topic, TopicName, store};
@@ -17,7 +17,7 @@ const CHUNK: u32 = 1000;
 
 /// Delete a topic.
 ///
-/// A topic that holds messages is deleted only with --purge. Handled messages that the topic keeps
+/// Its schedules go with it. A topic that holds messages is deleted only with --purge. Handled messages that the topic keeps
 /// do not count as held; without --purge they stay until their time is up.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Delete {
@@ -55,9 +55,11 @@ impl Delete {
             refuse_unless_empty(&mut session, &topic).await?;
             0
         };
-        session
-            .call("delete the topic", async |conn| store::topic::delete(conn, topic.id).await)
-            .await?;
+        let delete = async |conn: &mut Link| {
+            store::schedule::delete_of_topic(conn, topic.id).await?;
+            store::topic::delete(conn, topic.id).await
+        };
+        session.transaction("delete the topic", delete).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)

@@ -1,0 +1,86 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use queue_core::connection::Link;
+use queue_core::schedule::{self, ScheduleName};
+use queue_core::{Result, store, telemetry};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::duty::{Duty, Sweep};
+
+/// The most schedules of one run.
+const BATCH: u32 = 100;
+
+/// How often it is said that a schedule's messages are refused.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// Enqueues what is due of the schedules.
+#[derive(Debug, Default)]
+pub struct Tick {
+    /// When the next tick known of is due.
+    next: Option<Instant>,
+    /// Schedules whose messages are refused, and when that was said.
+    refused: HashMap<ScheduleName, Instant>,
+}
+
+/// What a run of [`Tick`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct TickReport {
+    /// Messages enqueued.
+    pub enqueued: usize,
+    /// Schedules whose messages are refused.
+    pub refused: usize,
+}
+
+impl Duty for Tick {
+    const NAME: &'static str = "tick";
+    type Report = TickReport;
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn is_notable(report: &TickReport) -> bool {
+        report.enqueued > 0
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<TickReport> {
+        let mut report = TickReport::default();
+        self.next = None;
+        let look = async |conn: &mut Link| store::schedule::next(conn, BATCH).await;
+        for next in sweep.session.call("tick", look).await? {
+            if !next.wait.is_zero() {
+                self.next = Some(Instant::now() + next.wait);
+                break;
+            }
+            let tick = async |conn: &mut Link| schedule::tick(conn, &next.name).await;
+            match sweep.session.transaction("tick", tick).await {
+                Ok(enqueued) => report.enqueued += enqueued,
+                Err(error) if error.is_transient() || sweep.session.is_lost() => return Err(error),
+                // Its own trouble is not the others'.
+                Err(error) => {
+                    report.refused += 1;
+                    self.complain(next.name, &error);
+                }
+            }
+        }
+        telemetry::ticked(report.enqueued);
+        Ok(report)
+    }
+
+    fn wants_run_at(&self) -> Option<Instant> {
+        self.next
+    }
+}
+
+impl Tick {
+    fn complain(&mut self, name: ScheduleName, error: &queue_core::Error) {
+        let now = Instant::now();
+        let said = self.refused.get(&name);
+        if said.is_none_or(|at| now.duration_since(*at) >= COMPLAIN_EVERY) {
+            tracing::warn!(schedule.name = %name, %error, "Schedule cannot enqueue its message.");
+            self.refused.insert(name, now);
+        }
+    }
+}

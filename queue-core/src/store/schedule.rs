@@ -1,0 +1,298 @@
+//! The schedules of recurring messages.
+
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Binary, Bool, Nullable, TinyInt, Unsigned};
+use serde::Serialize;
+
+use super::moves::equal;
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::message::{Headers, Moment, Priority};
+use crate::schedule::{Recurrence, Schedule, ScheduleName};
+use crate::topic::{TopicId, TopicName};
+
+/// A schedule and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// What is enqueued, where, and when.
+    #[serde(flatten)]
+    pub schedule: Schedule,
+    /// It does not tick.
+    pub paused: bool,
+    /// Its next tick; `None`: it has none any more.
+    pub next_at: Option<DateTime<Utc>>,
+    /// The last tick that was enqueued.
+    pub last_at: Option<DateTime<Utc>>,
+    /// How many messages it has enqueued.
+    pub ticks: u64,
+}
+
+/// A schedule with a tick that is due, locked by this transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueSchedule {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// The first tick that is due.
+    pub next_at: DateTime<Utc>,
+    /// The server's clock.
+    pub now: DateTime<Utc>,
+}
+
+/// PRIMARY (name): makes the schedule or replaces it. The next tick stays as it is where the
+/// schedule recurs as before.
+///
+/// # Errors
+/// Headers that cannot be stored; a database failure.
+pub async fn put(
+    conn: &mut impl Connection,
+    schedule: &Schedule,
+    topic: TopicId,
+    next: DateTime<Utc>,
+) -> Result<()> {
+    let next = Moment::At(next);
+    let statement = Statement::new(format!(
+        "INSERT INTO queue_schedule (name, topic_id, cron, time_zone, missed, next_at, priority, \
+         ordering_key, headers, body, created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, {}, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) \
+         ON DUPLICATE KEY UPDATE \
+         next_at = IF(cron = VALUES(cron) AND time_zone = VALUES(time_zone) \
+           AND next_at IS NOT NULL, next_at, VALUES(next_at)), \
+         topic_id = VALUES(topic_id), cron = VALUES(cron), time_zone = VALUES(time_zone), \
+         missed = VALUES(missed), priority = VALUES(priority), \
+         ordering_key = VALUES(ordering_key), headers = VALUES(headers), body = VALUES(body), \
+         updated_at = UTC_TIMESTAMP(6)",
+        next.sql()
+    ))
+    .bytes(schedule.name.as_str().as_bytes())
+    .number(topic.0)
+    .bytes(schedule.recurrence.cron().as_bytes())
+    .bytes(schedule.recurrence.time_zone().as_bytes())
+    .bytes(schedule.missed.word().as_bytes())
+    .number(next.micros())
+    .number(schedule.priority.stored())
+    .maybe_bytes(schedule.key.as_deref())
+    .maybe_bytes(schedule.headers.to_stored()?)
+    .bytes(schedule.body.as_slice());
+    execute(conn, "set the schedule", statement).await?;
+    Ok(())
+}
+
+#[derive(QueryableByName)]
+struct ScheduleRow {
+    #[diesel(sql_type = Binary)]
+    name: Vec<u8>,
+    #[diesel(sql_type = Binary)]
+    topic: Vec<u8>,
+    #[diesel(sql_type = Binary)]
+    cron: Vec<u8>,
+    #[diesel(sql_type = Binary)]
+    time_zone: Vec<u8>,
+    #[diesel(sql_type = Binary)]
+    missed: Vec<u8>,
+    #[diesel(sql_type = Bool)]
+    paused: bool,
+    #[diesel(sql_type = Nullable<Datetime>)]
+    next_at: Option<NaiveDateTime>,
+    #[diesel(sql_type = Nullable<Datetime>)]
+    last_at: Option<NaiveDateTime>,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    ticks: u64,
+    #[diesel(sql_type = Unsigned<TinyInt>)]
+    priority: u8,
+    #[diesel(sql_type = Nullable<Binary>)]
+    ordering_key: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    headers: Option<Vec<u8>>,
+    #[diesel(sql_type = Binary)]
+    body: Vec<u8>,
+    #[diesel(sql_type = Datetime)]
+    now: NaiveDateTime,
+}
+
+/// The topic's name by a query of its own: a join would lock the topic too.
+const SELECT: &str = "SELECT name, \
+     COALESCE((SELECT t.name FROM queue_topic t WHERE t.id = topic_id), '') AS topic, cron, \
+     time_zone, missed, paused, next_at, last_at, ticks, priority, ordering_key, headers, body, \
+     UTC_TIMESTAMP(6) AS now FROM queue_schedule ";
+
+/// PRIMARY (name): every schedule, by name.
+///
+/// # Errors
+/// A row that cannot be read; a database failure.
+pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
+    let statement = Statement::new(SELECT).sql("ORDER BY name");
+    let rows: Vec<ScheduleRow> = load(conn, "list the schedules", statement).await?;
+    rows.into_iter().map(ScheduleRow::into_standing).collect()
+}
+
+/// PRIMARY (name): locks the schedule if a tick of it is due; `None` if none is, or somebody else
+/// has locked it.
+///
+/// # Errors
+/// A row that cannot be read; a database failure.
+pub async fn lock_due(
+    conn: &mut impl Connection,
+    name: &ScheduleName,
+) -> Result<Option<DueSchedule>> {
+    let statement = Statement::new(SELECT)
+        .sql(
+            "WHERE name = ? AND next_at <= UTC_TIMESTAMP(6) AND paused = 0 \
+             FOR UPDATE SKIP LOCKED",
+        )
+        .bytes(name.as_str().as_bytes());
+    let rows: Vec<ScheduleRow> = load(conn, "tick: lock the schedule", statement).await?;
+    let Some(row) = rows.into_iter().next() else { return Ok(None) };
+    let now = row.now.and_utc();
+    let standing = row.into_standing()?;
+    let due = |next_at| DueSchedule { schedule: standing.schedule, next_at, now };
+    Ok(standing.next_at.map(due))
+}
+
+/// A schedule's next tick.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NextTick {
+    /// The schedule.
+    pub name: ScheduleName,
+    /// How long until its tick is due; zero if it is.
+    pub wait: Duration,
+}
+
+/// KEY (`next_at`), plain: the schedules that tick next, at most `limit`. Those that are paused do
+/// not, nor those whose topic takes nothing.
+///
+/// # Errors
+/// A database failure.
+pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+        #[diesel(sql_type = Datetime)]
+        next_at: NaiveDateTime,
+        #[diesel(sql_type = Datetime)]
+        now: NaiveDateTime,
+    }
+    let statement = Statement::new(
+        "SELECT s.name, s.next_at, UTC_TIMESTAMP(6) AS now \
+         FROM queue_schedule s FORCE INDEX (queue_schedule_next) \
+         WHERE s.next_at >= '1970-01-01' AND s.paused = 0 AND EXISTS (SELECT 1 FROM queue_topic t \
+         WHERE t.id = s.topic_id AND t.enqueue_paused = 0) ORDER BY s.next_at LIMIT ?",
+    )
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "tick: look for due schedules", statement).await?;
+    rows.into_iter()
+        .map(|row| {
+            let name = ScheduleName::new(String::from_utf8_lossy(&row.name))?;
+            let wait = (row.next_at - row.now).to_std().unwrap_or(Duration::ZERO);
+            Ok(NextTick { name, wait })
+        })
+        .collect()
+}
+
+/// PRIMARY (name): moves a schedule on from the tick `from`, after its messages.
+///
+/// # Errors
+/// [`Error::Counts`] if it does not stand there; a database failure.
+pub async fn advance(
+    conn: &mut impl Connection,
+    name: &ScheduleName,
+    from: DateTime<Utc>,
+    next: Option<DateTime<Utc>>,
+    last: Option<DateTime<Utc>>,
+    enqueued: usize,
+) -> Result<()> {
+    const AT: &str = "CAST('1970-01-01' AS DATETIME(6)) + INTERVAL ? MICROSECOND";
+    let micros = |at: Option<DateTime<Utc>>| at.map(|at| Moment::At(at).micros());
+    let statement = Statement::new(format!(
+        "UPDATE queue_schedule SET next_at = {AT}, last_at = COALESCE({AT}, last_at), \
+         ticks = ticks + ? WHERE name = ? AND next_at = {AT}"
+    ))
+    .maybe_number(micros(next))
+    .maybe_number(micros(last))
+    .number(enqueued as u64)
+    .bytes(name.as_str().as_bytes())
+    .maybe_number(micros(Some(from)));
+    equal("tick", 1, execute(conn, "tick", statement).await?)
+}
+
+/// PRIMARY (name): stops the schedule.
+///
+/// # Errors
+/// [`Error::UnknownSchedule`]; a database failure.
+pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
+    let statement = Statement::new(
+        "UPDATE queue_schedule SET paused = 1, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
+    )
+    .bytes(name.as_str().as_bytes());
+    one_schedule(name, execute(conn, "pause the schedule", statement).await?)
+}
+
+/// PRIMARY (name): lets the schedule tick, at `next` first.
+///
+/// # Errors
+/// [`Error::UnknownSchedule`]; a database failure.
+pub async fn resume(
+    conn: &mut impl Connection,
+    name: &ScheduleName,
+    next: Option<DateTime<Utc>>,
+) -> Result<()> {
+    let statement = Statement::new(
+        "UPDATE queue_schedule SET paused = 0, updated_at = UTC_TIMESTAMP(6), \
+         next_at = CAST('1970-01-01' AS DATETIME(6)) + INTERVAL ? MICROSECOND WHERE name = ?",
+    )
+    .maybe_number(next.map(|next| Moment::At(next).micros()))
+    .bytes(name.as_str().as_bytes());
+    one_schedule(name, execute(conn, "resume the schedule", statement).await?)
+}
+
+/// PRIMARY (name): deletes the schedule; what it has enqueued stays.
+///
+/// # Errors
+/// [`Error::UnknownSchedule`]; a database failure.
+pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
+    let statement =
+        Statement::new("DELETE FROM queue_schedule WHERE name = ?").bytes(name.as_str().as_bytes());
+    one_schedule(name, execute(conn, "delete the schedule", statement).await?)
+}
+
+/// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; how many.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete_of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_schedule WHERE topic_id = ?").number(topic.0);
+    execute(conn, "delete the topic's schedules", statement).await
+}
+
+fn one_schedule(name: &ScheduleName, matched: usize) -> Result<()> {
+    if matched == 1 { Ok(()) } else { Err(Error::UnknownSchedule { schedule: name.clone() }) }
+}
+
+impl ScheduleRow {
+    fn into_standing(self) -> Result<Standing> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let recurrence = Recurrence::new(&text(&self.cron), &text(&self.time_zone))?;
+        let schedule = Schedule {
+            name: ScheduleName::new(text(&self.name))?,
+            topic: TopicName::new(text(&self.topic))?,
+            recurrence,
+            missed: text(&self.missed).parse().unwrap_or_default(),
+            priority: Priority::from_stored(self.priority),
+            key: self.ordering_key,
+            headers: Headers::from_stored(self.headers.as_deref()),
+            body: self.body,
+        };
+        Ok(Standing {
+            schedule,
+            paused: self.paused,
+            next_at: self.next_at.map(|at| at.and_utc()),
+            last_at: self.last_at.map(|at| at.and_utc()),
+            ticks: self.ticks,
+        })
+    }
+}

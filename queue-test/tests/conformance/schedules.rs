@@ -1,0 +1,163 @@
+//! Recurring messages: each tick is enqueued once, over however many processes.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::future::join_all;
+use queue_core::connection::transaction;
+use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use queue_core::store::schedule::{self as stored, Standing};
+use queue_core::store::topic::set_state;
+use queue_core::topic::TopicState;
+use queue_core::{AsyncMysqlConnection, Error, TopicName};
+
+use crate::scene::Scene;
+
+fn schedule(cron: &str, zone: &str, missed: Missed) -> Schedule {
+    let name = ScheduleName::new("nightly").unwrap();
+    let topic = TopicName::new("t").unwrap();
+    let recurrence = Recurrence::new(cron, zone).unwrap();
+    let body = b"report".to_vec();
+    Schedule { missed, body, ..Schedule::new(name, topic, recurrence) }
+}
+
+async fn tick(conn: &mut AsyncMysqlConnection, name: &ScheduleName) -> usize {
+    transaction(conn, "tick", async |conn| schedule::tick(conn, name).await).await.unwrap()
+}
+
+async fn standing(conn: &mut AsyncMysqlConnection) -> Standing {
+    stored::all(conn).await.unwrap().remove(0)
+}
+
+impl Scene {
+    /// Sets the schedule and has it stand at `next`.
+    async fn set_at(&mut self, schedule: &Schedule, next: &str) {
+        schedule::set(&mut self.conn, schedule).await.unwrap();
+        self.sql(&format!("UPDATE queue_schedule SET next_at = '{next}'")).await;
+    }
+}
+
+/// Some thousand days in Berlin, over six changes of the clock, at an hour that there is not on one
+/// day a year and twice on another.
+#[tokio::test]
+async fn a_thousand_ticks_of_two_processes_are_a_thousand_messages() {
+    let mut scene = Scene::new().await;
+    let nightly = schedule("30 2 * * *", "Europe/Berlin", Missed::All);
+    scene.set_at(&nightly, "2024-01-31 01:30:00").await;
+    let now = queue_core::store::topic::server_time(&mut scene.conn).await.unwrap().and_utc();
+    let first: DateTime<Utc> = "2024-01-31T01:30:00Z".parse().unwrap();
+    let expected = std::iter::successors(Some(first), |at| nightly.recurrence.next_after(*at))
+        .take_while(|at| *at <= now)
+        .count();
+    assert!(expected > 1000 && expected as i64 == (now - first).num_days() + 1);
+    let enqueued = join_all((0..2).map(async |_| {
+        let mut conn = scene.db.connect().await;
+        let mut enqueued = 0;
+        loop {
+            let n = tick(&mut conn, &nightly.name).await;
+            enqueued += n;
+            if n == 0 && standing(&mut conn).await.next_at.is_some_and(|next| next > now) {
+                return enqueued;
+            }
+        }
+    }));
+    let enqueued: usize = enqueued.await.iter().sum();
+    assert_eq!(enqueued, expected);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, expected as i64);
+    let distinct = "SELECT COUNT(DISTINCT biz_id) FROM queue_message WHERE body = 'report'";
+    assert_eq!(scene.number(distinct).await, expected as i64);
+    assert_eq!(standing(&mut scene.conn).await.ticks, expected as u64);
+}
+
+#[tokio::test]
+async fn a_process_that_dies_in_its_tick_leaves_it_to_another() {
+    use diesel_async::SimpleAsyncConnection;
+    let mut scene = Scene::new().await;
+    let nightly = schedule("0 2 * * *", "UTC", Missed::Once);
+    scene.set_at(&nightly, "2026-01-01 02:00:00").await;
+    let mut dying = scene.db.connect().await;
+    dying.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(schedule::tick(&mut dying, &nightly.name).await.unwrap(), 1);
+    assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0, "another is at it");
+    drop(dying);
+    let mut enqueued = 0;
+    crate::scene::until("the dead one's lock is gone", async || {
+        enqueued += tick(&mut scene.conn, &nightly.name).await;
+        enqueued > 0
+    })
+    .await;
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message").await, 1);
+    assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0);
+}
+
+#[tokio::test]
+async fn a_schedule_that_recurs_as_before_keeps_its_next_tick() {
+    let mut scene = Scene::new().await;
+    let mut nightly = schedule("0 2 * * *", "UTC", Missed::Once);
+    scene.set_at(&nightly, "2026-01-01 02:00:00").await;
+    nightly.body = b"other".to_vec();
+    schedule::set(&mut scene.conn, &nightly).await.unwrap();
+    let kept = standing(&mut scene.conn).await;
+    assert_eq!(kept.next_at, Some("2026-01-01T02:00:00Z".parse().unwrap()));
+    assert_eq!(kept.schedule, nightly);
+    nightly.recurrence = Recurrence::new("0 3 * * *", "UTC").unwrap();
+    let next = schedule::set(&mut scene.conn, &nightly).await.unwrap();
+    assert_eq!(standing(&mut scene.conn).await.next_at, Some(next));
+}
+
+#[tokio::test]
+async fn a_paused_schedule_does_not_tick_and_what_it_left_out_is_not_missed() {
+    let mut scene = Scene::new().await;
+    let nightly = schedule("* * * * *", "UTC", Missed::All);
+    scene.set_at(&nightly, "2026-01-01 02:00:00").await;
+    stored::pause(&mut scene.conn, &nightly.name).await.unwrap();
+    assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0);
+    assert_eq!(stored::next(&mut scene.conn, 10).await.unwrap(), []);
+    schedule::resume(&mut scene.conn, &nightly.name).await.unwrap();
+    assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0);
+    let next = stored::next(&mut scene.conn, 10).await.unwrap();
+    assert!(next.len() == 1 && next[0].wait <= Duration::from_secs(60));
+    stored::delete(&mut scene.conn, &nightly.name).await.unwrap();
+    for result in [
+        stored::pause(&mut scene.conn, &nightly.name).await,
+        schedule::resume(&mut scene.conn, &nightly.name).await,
+        stored::delete(&mut scene.conn, &nightly.name).await,
+    ] {
+        assert!(matches!(result, Err(Error::UnknownSchedule { .. })), "{result:?}");
+    }
+}
+
+/// The ticks of a topic that takes nothing wait, and are then missed ones.
+#[tokio::test]
+async fn a_paused_topic_holds_its_schedules_back() {
+    let mut scene = Scene::new().await;
+    let nightly = schedule("* * * * *", "UTC", Missed::Once);
+    scene.set_at(&nightly, "2026-01-01 02:00:00").await;
+    let state = |enqueue_paused| TopicState { enqueue_paused, claim_paused: false };
+    set_state(&mut scene.conn, &scene.topic.name, state(true)).await.unwrap();
+    assert_eq!(stored::next(&mut scene.conn, 10).await.unwrap(), []);
+    let paused = transaction(&mut scene.conn, "tick", async |conn| {
+        schedule::tick(conn, &nightly.name).await
+    });
+    assert!(matches!(paused.await, Err(Error::TopicPaused { .. })));
+    set_state(&mut scene.conn, &scene.topic.name, state(false)).await.unwrap();
+    assert_eq!(tick(&mut scene.conn, &nightly.name).await, 1);
+    let standing = standing(&mut scene.conn).await;
+    assert!(standing.next_at.unwrap() - standing.last_at.unwrap() == TimeDelta::minutes(1));
+}
+
+#[tokio::test]
+async fn what_cannot_recur_or_be_taken_is_refused() {
+    let mut scene = Scene::new().await;
+    let mut wrong = schedule("0 0 30 2 *", "UTC", Missed::Once);
+    let refused = schedule::set(&mut scene.conn, &wrong).await.unwrap_err().to_string();
+    assert!(refused.contains("has no tick"), "{refused}");
+    wrong = schedule("* * * * *", "UTC", Missed::Once);
+    wrong.body = vec![0; scene.topic.settings.body_limit as usize + 1];
+    let refused = schedule::set(&mut scene.conn, &wrong).await;
+    assert!(matches!(refused, Err(Error::BodyTooLarge { .. })));
+    wrong.topic = TopicName::new("nowhere").unwrap();
+    let refused = schedule::set(&mut scene.conn, &wrong).await;
+    assert!(matches!(refused, Err(Error::UnknownTopic { .. })));
+    assert_eq!(stored::all(&mut scene.conn).await.unwrap(), []);
+}

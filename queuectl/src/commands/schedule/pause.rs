@@ -1,0 +1,22 @@
+use queue_core::connection::Link;
+use queue_core::schedule::ScheduleName;
+use queue_core::store;
+
+use super::Dealt;
+use crate::invocation::Invocation;
+
+/// Stop a schedule; what it has enqueued stays.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pause {
+    name: ScheduleName,
+}
+
+impl Pause {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let work = async |conn: &mut Link| store::schedule::pause(conn, &self.name).await;
+        session.transaction("pause the schedule", work).await?;
+        let sentence = format!("The schedule '{}' is paused.", self.name);
+        invocation.output.told(&Dealt { schedule: self.name }, &sentence)
+    }
+}

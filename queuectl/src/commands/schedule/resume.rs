@@ -1,0 +1,21 @@
+use queue_core::connection::Link;
+use queue_core::schedule::{self, ScheduleName};
+
+use super::Dealt;
+use crate::invocation::Invocation;
+
+/// Let a paused schedule tick again, from now on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resume {
+    name: ScheduleName,
+}
+
+impl Resume {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let work = async |conn: &mut Link| schedule::resume(conn, &self.name).await;
+        session.transaction("resume the schedule", work).await?;
+        let sentence = format!("The schedule '{}' ticks again.", self.name);
+        invocation.output.told(&Dealt { schedule: self.name }, &sentence)
+    }
+}
