@@ -52,7 +52,8 @@ impl SendError {
     #[must_use]
     pub fn is_about_message(&self) -> bool {
         let Self::Refused(error) = self else { return false };
-        matches!(error, Error::KeyTooLong { .. } | Error::InvalidHeaders { .. })
+        use Error::{InvalidHeaders, InvalidTime, KeyTooLong};
+        matches!(error, KeyTooLong { .. } | InvalidHeaders { .. } | InvalidTime { .. })
             || error.fault() == Fault::TooLarge
     }
 

@@ -1,5 +1,6 @@
-//! The command `producer`: sends bodies, lines or NDJSON into a topic.
+//! The command `producer`: sends bodies, lines or NDJSON into a topic, or what comes by HTTP.
 
+mod relay;
 mod send;
 
 use std::process::ExitCode;
@@ -18,9 +19,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Send(send::Arguments),
+    Relay(relay::Arguments),
 }
 
 fn main() -> ExitCode {
-    let Arguments { command: Command::Send(arguments) } = Arguments::parse();
-    queue_service::process::run(|| send::run(arguments))
+    match Arguments::parse().command {
+        Command::Send(arguments) => queue_service::process::run(|| send::run(arguments)),
+        Command::Relay(arguments) => queue_service::process::run(|| relay::run(arguments)),
+    }
 }

@@ -119,8 +119,12 @@ pub struct ServiceArgs {
     pub log_format: LogFormat,
 }
 
-/// A bare port is one of loopback: nothing is shown to the network unless somebody says so.
-fn address(text: &str) -> Result<SocketAddr, String> {
+/// Reads an address. A bare port is one of loopback: nothing is shown to the network unless somebody
+/// says so.
+///
+/// # Errors
+/// What an address looks like.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }

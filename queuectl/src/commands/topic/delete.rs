@@ -17,8 +17,9 @@ const CHUNK: u32 = 1000;
 
 /// Delete a topic.
 ///
-/// Its schedules go with it. A topic that holds messages is deleted only with --purge. Handled messages that the topic keeps
-/// do not count as held; without --purge they stay until their time is up.
+/// Its schedules go with it. A topic that holds messages is deleted only with --purge. Handled
+/// messages that the topic keeps do not count as held; without --purge they stay until their time
+/// is up.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Delete {
     name: TopicName,

@@ -1,0 +1,59 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use producer::{ProducerOptions, ResendPolicy};
+use queue_service::args::{ServerArgs, ServiceArgs, address};
+
+/// How often the process shows that it is alive while nothing comes.
+pub(super) const PULSE: Duration = Duration::from_secs(5);
+
+/// Takes messages by HTTP: `POST /topics/TOPIC/messages` with the body as it is.
+///
+/// The answer is 201 with the message's id once the message is stored. Without an answer of the
+/// server in time it is 503 with Retry-After. Messages that come together are stored together.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Where to listen: ADDRESS:PORT of this machine alone, or PORT of 127.0.0.1; port 0 takes a
+    /// free one and logs it. There is no password, so the network is not served.
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "8099", value_parser = loopback)]
+    pub(super) listen: SocketAddr,
+    /// For how long a message is tried before the answer is 503.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub(super) give_up_after: Duration,
+    /// The largest body that is read, in bytes; the topic's own limit holds besides.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    pub(super) body_limit: usize,
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+}
+
+impl Arguments {
+    pub(super) fn producer_options(&self) -> ProducerOptions {
+        let resend = ResendPolicy { give_up_after: self.give_up_after, ..ResendPolicy::default() };
+        ProducerOptions { resend, ..ProducerOptions::default() }
+    }
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address = address(text)?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err("it is not of this machine alone, and there is no password: use 127.0.0.1 or [::1], and a proxy of your own before it".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_served() {
+        assert!(loopback("8099").is_ok() && loopback("[::1]:0").is_ok());
+        for open in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80"] {
+            assert!(loopback(open).expect_err(open).contains("no password"), "{open}");
+        }
+    }
+}

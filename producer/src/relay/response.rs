@@ -1,0 +1,81 @@
+//! What a request is answered.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use producer::SendError;
+use queue_core::{Error, Fault, MsgId};
+use queue_service::process::sentence;
+use serde::Serialize;
+
+/// After how many seconds it is worth trying again.
+const AGAIN_AFTER: &str = "1";
+
+/// 201: the message is stored.
+#[derive(Debug, Serialize)]
+pub(super) struct Stored {
+    pub(super) msg_id: MsgId,
+}
+
+/// It is not, or nobody knows.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Reason {
+    error: String,
+}
+
+impl Refusal {
+    pub(super) fn malformed(reason: String) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, reason }
+    }
+
+    pub(super) fn body(status: StatusCode, reason: String) -> Self {
+        Self { status, reason }
+    }
+}
+
+impl From<SendError> for Refusal {
+    fn from(error: SendError) -> Self {
+        let status = match &error {
+            SendError::Refused(error) => refused(error),
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let reason = match error {
+            SendError::Refused(error) => sentence(&error.into()),
+            error => sentence(&error.into()),
+        };
+        Self { status, reason }
+    }
+}
+
+fn refused(error: &Error) -> StatusCode {
+    match error {
+        Error::UnknownTopic { .. } => StatusCode::NOT_FOUND,
+        Error::TopicPaused { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        error if error.fault() == Fault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Error::Database { .. } | Error::Connect { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+impl IntoResponse for Stored {
+    fn into_response(self) -> Response {
+        (StatusCode::CREATED, Json(self)).into_response()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let reason = Json(Reason { error: self.reason });
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            return (self.status, [(RETRY_AFTER, AGAIN_AFTER)], reason).into_response();
+        }
+        (self.status, reason).into_response()
+    }
+}

@@ -1,0 +1,186 @@
+//! The command `producer relay`, as programs without a connection of their own use it.
+
+#![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod setup;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use queue_core::connection::ServerUrl;
+use queue_core::store;
+use queue_core::topic::{TopicSettings, TopicState};
+use queue_test::TestDatabase;
+use queue_test::proxy::FaultProxy;
+use rustix::process::{Pid, Signal, kill_process};
+use setup::{depth, stored, until};
+
+/// A relay under way.
+struct Relay {
+    child: Child,
+    address: String,
+}
+
+/// What it answered.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: serde_json::Value,
+}
+
+fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
+    command.arg("relay").args(arguments).env("QUEUE_URL", url.expose()).env_remove("RUST_LOG");
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+impl Relay {
+    fn start(url: &ServerUrl, arguments: &[&str]) -> Self {
+        let arguments = [&["--listen", "0"], arguments].concat();
+        let mut child = command(url, &arguments).spawn().expect("it starts");
+        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let taken = log.by_ref().map_while(Result::ok).find(|line| line.contains("are taken"));
+        let taken = taken.expect("it logs where");
+        let address = taken.rsplit('=').next().expect("an address").to_owned();
+        thread::spawn(move || log.map_while(Result::ok).for_each(drop));
+        Self { child, address }
+    }
+
+    fn post(&self, path: &str, headers: &str, body: &[u8]) -> Answer {
+        post(&self.address, path, headers, body).expect("an answer")
+    }
+
+    fn stop(mut self) {
+        let id = i32::try_from(self.child.id()).expect("an id");
+        kill_process(Pid::from_raw(id).expect("an id"), Signal::TERM).expect("it runs");
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn post(address: &str, path: &str, headers: &str, body: &[u8]) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    let len = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{headers}Content-Length: {len}\r\n\r\n"
+    )?;
+    stream.write_all(body)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let body = serde_json::from_str(body).unwrap_or(serde_json::Value::Null);
+    Ok(Answer { status, head: head.to_lowercase(), body })
+}
+
+#[tokio::test]
+async fn a_message_is_stored_with_all_that_the_request_says_before_it_is_answered() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let relay = Relay::start(database.url(), &[]);
+    let answer = relay.post(
+        "/topics/mail/messages?priority=3&key=k%20k&biz_id=b&expires=1h",
+        "Queue-Header-Trace: t1\r\nX-Other: no\r\n",
+        b"a\0\xffb",
+    );
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let found = stored(&database, "mail").await.remove(0);
+    assert_eq!(answer.body["msg_id"], found.msg_id.to_string());
+    assert_eq!((found.body.as_slice(), found.priority.level()), (&b"a\0\xffb"[..], 3));
+    assert_eq!((found.key.as_deref(), found.biz_id.as_deref()), (Some("k k"), Some("b")));
+    assert_eq!(found.headers.0.len(), 1);
+    assert_eq!(found.headers.get("trace"), Some("t1"));
+    let later = relay.post("/topics/mail/messages?deliver=48h", "", b"");
+    assert_eq!(later.status, 201);
+    assert_eq!(depth(&database, "mail").await.scheduled, 1);
+    relay.stop();
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_refused_with_a_reason() {
+    let database = TestDatabase::new().await;
+    let settings = TopicSettings { body_limit: 10, ..TopicSettings::default() };
+    let topic = database.topic_with("mail", &settings).await;
+    let relay = Relay::start(database.url(), &["--body-limit", "20"]);
+    for (path, body, status, part) in [
+        ("/topics/nowhere/messages", &b""[..], 404, "There is no topic 'nowhere'"),
+        ("/topics/a%20b/messages", b"", 400, "'a b' is not a name"),
+        ("/topics/mail/messages?priority=12", b"", 400, "Priority 12"),
+        ("/topics/mail/messages?deliver=soon", b"", 400, "'soon' is no moment"),
+        ("/topics/mail/messages?prio=1", b"", 400, "unknown field `prio`"),
+        ("/topics/mail/messages?deliver=2h&expires=1h", b"", 400, "not after the moment"),
+        ("/topics/mail/messages", b"12345678901", 413, "too large for the topic 'mail'"),
+        ("/topics/mail/messages", &[b'x'; 21], 413, "length limit"),
+    ] {
+        let answer = relay.post(path, "", body);
+        let reason = answer.body["error"].as_str().unwrap_or_default();
+        assert!(answer.status == status && reason.contains(part), "{path}: {answer:?}");
+    }
+    let state = TopicState { enqueue_paused: true, claim_paused: false };
+    let mut conn = database.connect().await;
+    store::topic::set_state(&mut conn, &topic.name, state).await.expect("paused");
+    let answer = relay.post("/topics/mail/messages", "", b"");
+    assert!(answer.status == 503 && answer.head.contains("retry-after: 1"), "{answer:?}");
+    assert_eq!(stored(&database, "mail").await.len(), 0);
+}
+
+// The proxy runs beside what this test waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_answer_is_503_and_what_was_answered_201_is_stored() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let proxy = FaultProxy::start(database.url()).await;
+    let relay = Relay::start(&proxy.url(database.url()), &["--give-up-after", "300ms"]);
+    let address = relay.address.clone();
+    let senders: Vec<_> = (0..4)
+        .map(|_| {
+            let address = address.clone();
+            thread::spawn(move || {
+                let answers = (0..50).map(|_| post(&address, "/topics/mail/messages", "", b"x"));
+                answers.map(|answer| answer.expect("an answer")).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    until("some are stored", async || stored(&database, "mail").await.len() > 20).await;
+    proxy.refuse();
+    let refused = relay.post("/topics/mail/messages", "", b"x");
+    assert!(refused.status == 503 && refused.head.contains("retry-after"), "{refused:?}");
+    proxy.pass();
+    until("it takes messages again", async || {
+        relay.post("/topics/mail/messages", "", b"x").status == 201
+    })
+    .await;
+    let answers: Vec<_> =
+        senders.into_iter().flat_map(|sender| sender.join().expect("no panic")).collect();
+    let ids: BTreeSet<_> =
+        stored(&database, "mail").await.iter().map(|row| row.msg_id.to_string()).collect();
+    for answer in answers {
+        match answer.status {
+            201 => assert!(ids.contains(answer.body["msg_id"].as_str().expect("an id"))),
+            503 => assert!(answer.head.contains("retry-after")),
+            _ => panic!("{answer:?}"),
+        }
+    }
+    relay.stop();
+}
+
+#[tokio::test]
+async fn the_network_is_not_served() {
+    let database = TestDatabase::new().await;
+    let ended = command(database.url(), &["--listen", "0.0.0.0:0"]).output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code() == Some(2) && said.contains("there is no password"), "{said}");
+}
