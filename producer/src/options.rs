@@ -87,7 +87,10 @@ pub struct ResendPolicy {
 impl Default for ResendPolicy {
     fn default() -> Self {
         Self {
-            backoff: RetryPolicy { base: Duration::from_millis(50), cap: Duration::from_secs(2) },
+            backoff: RetryPolicy::Exponential {
+                base: Duration::from_millis(50),
+                cap: Duration::from_secs(2),
+            },
             max_resends: None,
             give_up_after: Duration::from_secs(120),
         }

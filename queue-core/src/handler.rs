@@ -1,12 +1,14 @@
 //! What users write: handlers, and the error values by which they decide what becomes of a message.
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Error;
 use crate::message::{DeadCause, Delivery, Settlement};
 use crate::topic::{TopicName, TopicSettings};
 
@@ -167,10 +169,10 @@ pub fn settlement_for(
 ) -> Settlement {
     let failed = |error: String, after: Option<Duration>| {
         let failures = delivery.failures.saturating_add(1);
-        if failures >= topic.max_attempts {
+        if failures >= max_attempts(delivery, topic) {
             return Settlement::DeadLetter { cause: DeadCause::Attempts, error };
         }
-        let delay = after.unwrap_or_else(|| topic.retry.delay(failures));
+        let delay = after.unwrap_or_else(|| retry_delay(failures, delivery, topic));
         Settlement::Retry { delay, error }
     };
     match outcome {
@@ -194,6 +196,29 @@ pub fn settlement_for(
             Settlement::DeadLetter { cause: DeadCause::Decode, error }
         }
     }
+}
+
+/// The message's own limit of attempts, or else its topic's.
+fn max_attempts(delivery: &Delivery, topic: &TopicSettings) -> u32 {
+    own(delivery, delivery.headers.max_attempts()).map_or(topic.max_attempts, NonZeroU32::get)
+}
+
+/// By the message's own retry policy, or else its topic's.
+fn retry_delay(failures: u32, delivery: &Delivery, topic: &TopicSettings) -> Duration {
+    let own = own(delivery, delivery.headers.retry());
+    own.as_ref().unwrap_or(&topic.retry).delay(failures)
+}
+
+/// What a message asks for itself. A header that cannot be read, written by another client past
+/// the contract, counts as none: the message is worth more than its header.
+fn own<T>(delivery: &Delivery, header: Result<Option<T>, Error>) -> Option<T> {
+    header.unwrap_or_else(|error| {
+        tracing::warn!(
+            message.id = %delivery.msg_id, delivery.no = %delivery.delivery_no, %error,
+            "Message has a header that cannot be read; its topic's setting holds."
+        );
+        None
+    })
 }
 
 /// The error and its sources in one line.

@@ -1,7 +1,10 @@
+use std::num::NonZeroU32;
+
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::message::{Headers, MsgId, Priority};
+use crate::topic::RetryPolicy;
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
 const KEY_LIMIT: usize = 255;
@@ -76,6 +79,20 @@ impl NewMessage {
         self
     }
 
+    /// Gives the message a retry policy of its own, in place of its topic's: the header
+    /// `queue-retry`.
+    pub fn with_retry(mut self, policy: &RetryPolicy) -> Self {
+        self.headers.set_retry(policy);
+        self
+    }
+
+    /// Gives the message a limit of attempts of its own, in place of its topic's: the header
+    /// `queue-max-attempts`.
+    pub fn with_max_attempts(mut self, attempts: NonZeroU32) -> Self {
+        self.headers.set_max_attempts(attempts);
+        self
+    }
+
     /// Checks what the columns hold, before anything is sent: a packet too large would break the
     /// connection without a clear error.
     pub(crate) fn check(&self) -> Result<()> {
@@ -85,6 +102,8 @@ impl NewMessage {
                 return Err(Error::KeyTooLong { field, len, limit: KEY_LIMIT });
             }
         }
+        self.headers.retry()?;
+        self.headers.max_attempts()?;
         self.headers.to_stored().map(|_| ())
     }
 }

@@ -27,10 +27,8 @@ struct TopicRow {
     max_attempts: u32,
     #[diesel(sql_type = Unsigned<Integer>)]
     max_crashes: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    retry_base_ms: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    retry_cap_ms: u64,
+    #[diesel(sql_type = Binary)]
+    retry: Vec<u8>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     max_run_time_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
@@ -38,7 +36,7 @@ struct TopicRow {
 }
 
 const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry_base_ms, retry_cap_ms, max_run_time_ms, keep_done_ms FROM queue_topic ";
+     max_crashes, retry, max_run_time_ms, keep_done_ms FROM queue_topic ";
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -63,16 +61,17 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
-/// [`Error::TopicExists`]; a database failure.
+/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
+    settings.retry.check()?;
     let statement = Statement::new(
-        "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry_base_ms, \
-         retry_cap_ms, max_run_time_ms, keep_done_ms, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+        "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
+         max_run_time_ms, keep_done_ms, created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings);
     match execute(conn, "create the topic", statement).await {
@@ -86,15 +85,16 @@ pub async fn create(
 /// UNIQUE (name): replaces the topic's settings.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; a database failure.
+/// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a database failure.
 pub async fn set(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
+    settings.retry.check()?;
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
-         retry_base_ms = ?, retry_cap_ms = ?, max_run_time_ms = ?, keep_done_ms = ?, \
+         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, \
          updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings).bytes(name.as_str().as_bytes());
@@ -138,8 +138,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .number(settings.body_limit)
         .number(settings.max_attempts)
         .number(settings.max_crashes)
-        .number(millis(settings.retry.base))
-        .number(millis(settings.retry.cap))
+        .bytes(settings.retry.to_string().into_bytes())
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
 }
@@ -148,24 +147,29 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A policy that somebody wrote into the table past this library: what cannot be read is as good as
+/// none, and the topic must go on.
+fn retry(topic: &TopicName, stored: &[u8]) -> RetryPolicy {
+    String::from_utf8_lossy(stored).parse().unwrap_or_else(|error| {
+        tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
+        RetryPolicy::default()
+    })
+}
+
 fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
     if matched == 1 { Ok(()) } else { Err(Error::UnknownTopic { topic: name.clone() }) }
 }
 
 impl TopicRow {
     fn into_topic(self) -> Result<Topic> {
-        let name = String::from_utf8_lossy(&self.name).into_owned();
+        let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
         Ok(Topic {
             id: TopicId(self.id),
-            name: TopicName::new(name)?,
             settings: TopicSettings {
                 body_limit: self.body_limit,
                 max_attempts: self.max_attempts,
                 max_crashes: self.max_crashes,
-                retry: RetryPolicy {
-                    base: Duration::from_millis(self.retry_base_ms),
-                    cap: Duration::from_millis(self.retry_cap_ms),
-                },
+                retry: retry(&name, &self.retry),
                 max_run_time: self.max_run_time_ms.map(Duration::from_millis),
                 on_done: self
                     .keep_done_ms
@@ -175,6 +179,7 @@ impl TopicRow {
                 enqueue_paused: self.enqueue_paused,
                 claim_paused: self.claim_paused,
             },
+            name,
         })
     }
 }

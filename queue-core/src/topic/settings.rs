@@ -43,7 +43,7 @@ impl Default for TopicSettings {
             body_limit: 4 * 1024 * 1024,
             max_attempts: 16,
             max_crashes: 3,
-            retry: RetryPolicy { base: Duration::from_secs(1), cap: Duration::from_secs(3600) },
+            retry: RetryPolicy::default(),
             max_run_time: None,
             on_done: OnDone::Delete,
         }

@@ -20,10 +20,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "2",
         "--max-crashes",
         "1",
-        "--retry-base",
-        "10s",
-        "--retry-cap",
-        "5m",
+        "--retry",
+        "ladder 10s  30s 90s",
         "--max-run-time",
         "90s",
         "--keep-done",
@@ -31,7 +29,7 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     ]);
     let expected = json!({
         "id": told["id"], "name": "told", "body_limit": 65536, "max_attempts": 2,
-        "max_crashes": 1, "retry": { "base": "10s", "cap": "5m" }, "max_run_time": "1m 30s",
+        "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
         "on_done": { "keep": "1h" }, "enqueue_paused": false, "claim_paused": false,
     });
     assert_eq!(told, expected);
