@@ -24,6 +24,7 @@ CREATE TABLE queue_topic (
 -- worker_id = 0: ready. priority 100..109: a suspect of priority 0..9, claimed alone.
 -- topic_id = 0 is no topic: a row is a producer's lane there, so that one INSERT stores a batch and
 -- advances the lane. claim_no: the number of the last batch that was committed; msg_id: its name.
+-- history: a line of JSON for each failed run, its newest 32 KiB. No claim reads it.
 CREATE TABLE queue_message (
   topic_id     INT UNSIGNED     NOT NULL,
   priority     TINYINT UNSIGNED NOT NULL DEFAULT 5,
@@ -40,6 +41,7 @@ CREATE TABLE queue_message (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   PRIMARY KEY (topic_id, priority, id),
   KEY queue_message_id (id),
@@ -108,6 +110,7 @@ CREATE TABLE queue_scheduled (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   last_error   VARBINARY(8192)  NULL,
   PRIMARY KEY (due_at, id),
@@ -129,6 +132,7 @@ CREATE TABLE queue_dead (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   cause        VARBINARY(16)    NOT NULL,
   last_error   VARBINARY(8192)  NULL,
@@ -151,6 +155,7 @@ CREATE TABLE queue_archive (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   outcome      VARBINARY(16)    NOT NULL,
   reason       VARBINARY(8192)  NULL,

@@ -40,6 +40,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
     }
 }
@@ -103,6 +104,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
         last_error -> Nullable<Varbinary>,
     }
@@ -122,6 +124,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
         cause -> Varbinary,
         last_error -> Nullable<Varbinary>,
@@ -143,6 +146,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
         outcome -> Varbinary,
         reason -> Nullable<Varbinary>,

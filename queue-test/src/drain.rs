@@ -31,6 +31,8 @@ pub struct Drained {
     /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub retried: usize,
+    /// Not yet, to come back later, with nothing charged.
+    pub snoozed: usize,
     /// Dead-lettered.
     pub dead: usize,
     /// Not worth handling.
@@ -45,7 +47,10 @@ impl Drained {
     fn count(&mut self, settlement: &Settlement) {
         let (counter, reason) = match settlement {
             Settlement::Ack => (&mut self.acked, None),
-            Settlement::Retry { error, .. } => (&mut self.retried, Some(error)),
+            Settlement::Retry { error, .. } | Settlement::RetryAt { error, .. } => {
+                (&mut self.retried, Some(error))
+            }
+            Settlement::Snooze { .. } => (&mut self.snoozed, None),
             Settlement::DeadLetter { error, .. } => (&mut self.dead, Some(error)),
             Settlement::Discard { reason } => (&mut self.discarded, Some(reason)),
             Settlement::Release => (&mut self.released, None),

@@ -4,15 +4,25 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use super::Statement;
+use super::moment::{MOMENT, micros};
 use super::settle::{ClaimedRows, DELETE};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{DeadCause, stored_reason};
+use crate::message::{DeadCause, FailedRun, stored_reason};
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
      headers, body";
+
+/// The row's history with one more line, a [`FailedRun`]: its newest 32 KiB, some hundred runs.
+/// [`FailedRun::line_end`] is bound to it.
+pub(super) const WITH_FAILED_RUN: &str = "RIGHT(CONCAT(COALESCE(history, ''), \
+     '{\"delivery_no\":', delivery_no, ',\"worker\":', worker_id, \
+     ',\"at\":\"', DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), '\",\"error\":', ?), \
+     32768)";
 
 /// The longest wait or keeping, so that no sum leaves the calendar: ten years.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -26,25 +36,58 @@ pub enum Outcome<'r> {
     Discarded(&'r str),
 }
 
-/// PRIMARY: to the scheduled messages, due after `delay`, with one more failure. A suspect that
-/// failed without a crash is none any more.
+/// When a message is due again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// So long from now.
+    After(Duration),
+    /// At this time of the server's; at once if it is over.
+    At(DateTime<Utc>),
+}
+
+impl When {
+    /// The server's time, and the value to be bound to it.
+    fn sql(self) -> (String, u64) {
+        match self {
+            Self::After(delay) => {
+                let micros = u64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(0);
+                ("UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND".to_owned(), micros)
+            }
+            Self::At(at) => (format!("GREATEST({MOMENT}, UTC_TIMESTAMP(6))"), micros(at)),
+        }
+    }
+}
+
+/// PRIMARY: to the scheduled messages. With a failure, one more is counted and the history tells of
+/// it; without, nothing is charged. A suspect that got so far without a crash is none any more.
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
 pub async fn to_scheduled(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
-    delay: Duration,
-    error: &str,
+    when: When,
+    failure: Option<&str>,
 ) -> Result<()> {
+    let (moment, micros) = when.sql();
+    let (failures, history) = match failure {
+        Some(_) => ("failures + 1", WITH_FAILED_RUN),
+        None => ("failures", "history"),
+    };
     let insert = format!(
-        "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, {CARRIED}) \
-         SELECT UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, priority % 100, failures + 1, \
-         crashes, 0, ?, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+        "INSERT INTO queue_scheduled \
+         (due_at, priority, failures, crashes, suspicions, last_error, history, {CARRIED}) \
+         SELECT {moment}, priority % 100, {failures}, crashes, 0, ?, {history}, {CARRIED} \
+         FROM queue_message FORCE INDEX (PRIMARY)"
     );
-    let micros = u64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(0);
-    let insert = Statement::new(insert).number(micros).bytes(stored_reason(error).to_vec());
-    move_rows(conn, "settle: retry", claimed, insert).await
+    let mut insert = Statement::new(insert)
+        .number(micros)
+        .maybe_bytes(failure.map(|error| stored_reason(error).to_vec()));
+    if let Some(error) = failure {
+        insert = insert.bytes(FailedRun::line_end(error));
+    }
+    let operation = if failure.is_some() { "settle: retry" } else { "settle: snooze" };
+    move_rows(conn, operation, claimed, insert).await
 }
 
 /// PRIMARY: to the dead letters, body and all.
@@ -58,9 +101,9 @@ pub async fn to_dead(
     error: &str,
 ) -> Result<()> {
     let insert = format!(
-        "INSERT INTO queue_dead (priority, failures, crashes, suspicions, cause, last_error, died_at, {CARRIED}) \
+        "INSERT INTO queue_dead (priority, failures, crashes, suspicions, cause, last_error, died_at, history, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
@@ -68,7 +111,8 @@ pub async fn to_dead(
         .number(1 - crashed)
         .number(crashed)
         .bytes(cause.stored().as_bytes())
-        .bytes(stored_reason(error).to_vec());
+        .bytes(stored_reason(error).to_vec())
+        .bytes(FailedRun::line_end(error));
     move_rows(conn, "settle: dead-letter", claimed, insert).await
 }
 
@@ -85,8 +129,8 @@ pub async fn to_archive(
     let insert = format!(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \
-         {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         UTC_TIMESTAMP(6) + INTERVAL ? SECOND, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         history, {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, \
+         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),

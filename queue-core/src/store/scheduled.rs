@@ -79,7 +79,7 @@ pub async fn lock_due(conn: &mut impl Connection, limit: u32) -> Result<Vec<Due>
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
-         enqueued_at, ordering_key, biz_id, headers, body";
+         enqueued_at, ordering_key, biz_id, headers, history, body";
     const OPERATION: &str = "promote";
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(

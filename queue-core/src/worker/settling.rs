@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, Priority, RowId, Settlement, WorkerId};
 use crate::store::claim::{self, Fence};
 use crate::store::floor;
-use crate::store::moves::{self, Outcome, equal};
+use crate::store::moves::{self, Outcome, When, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
 use crate::topic::{OnDone, TopicId};
@@ -224,7 +224,13 @@ impl Group {
         };
         match &self.settlement {
             Settlement::Retry { delay, error } => {
-                moves::to_scheduled(conn, claimed, *delay, error).await
+                moves::to_scheduled(conn, claimed, When::After(*delay), Some(error)).await
+            }
+            Settlement::RetryAt { at, error } => {
+                moves::to_scheduled(conn, claimed, When::At(*at), Some(error)).await
+            }
+            Settlement::Snooze { delay } => {
+                moves::to_scheduled(conn, claimed, When::After(*delay), None).await
             }
             Settlement::DeadLetter { cause, error } => {
                 moves::to_dead(conn, claimed, *cause, error).await

@@ -40,5 +40,6 @@ mod settle;
 mod sql_contract;
 mod storm;
 mod topics;
+mod verdicts;
 mod wire;
 mod worker;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use chrono::DateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use queue_core::connection::{Connection, Link};
@@ -10,7 +11,7 @@ use queue_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::{self, Fence, Marks};
 use queue_core::store::lane::{self, LaneId};
-use queue_core::store::moves::{self, Outcome};
+use queue_core::store::moves::{self, Outcome, When};
 use queue_core::store::settle::{self, ClaimedRows};
 use queue_core::store::worker::{self, Incarnation, Registration, Role};
 use queue_core::store::{enqueue, floor, scheduled};
@@ -73,7 +74,7 @@ fn step(rng: &mut StdRng) -> Step {
         7..10 => Step::Enqueue(rng.random_range(1..4), rng.random_range(4..6)),
         10..14 => Step::Claim(rng.random_range(1..5)),
         14..17 => Step::Settle {
-            kind: rng.random_range(0..6),
+            kind: rng.random_range(0..8),
             of,
             every: rng.random_range(1..3),
             as_own: rng.random_range(0..4) > 0,
@@ -197,7 +198,18 @@ async fn perform(
             match kind {
                 0 | 1 => shown(settle::ack(conn, &claimed).await),
                 2 => shown(settle::release(conn, &claimed).await),
-                3 => shown(moves::to_scheduled(conn, &claimed, Duration::ZERO, "e").await),
+                3 => {
+                    let when = When::After(Duration::ZERO);
+                    shown(moves::to_scheduled(conn, &claimed, when, Some("e")).await)
+                }
+                6 => {
+                    let when = When::At(DateTime::UNIX_EPOCH);
+                    shown(moves::to_scheduled(conn, &claimed, when, Some("e")).await)
+                }
+                7 => {
+                    let when = When::After(Duration::from_secs(60));
+                    shown(moves::to_scheduled(conn, &claimed, when, None).await)
+                }
                 4 => shown(moves::to_dead(conn, &claimed, DeadCause::Handler, "e").await),
                 _ => shown(moves::to_archive(conn, &claimed, Outcome::Done, keep).await),
             }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
 use queue_core::connection::{SessionKind, connect, transaction};
@@ -109,7 +110,16 @@ async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimSt
     let topic = scene.topic.id;
     let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: String::new() };
     let discard = Settlement::Discard { reason: String::new() };
-    for end in [Settlement::Ack, retry(Duration::ZERO), dead, discard, Settlement::Release] {
+    let ends = [
+        Settlement::Ack,
+        retry(Duration::ZERO),
+        Settlement::RetryAt { at: DateTime::UNIX_EPOCH, error: String::new() },
+        Settlement::Snooze { delay: Duration::ZERO },
+        dead,
+        discard,
+        Settlement::Release,
+    ];
+    for end in ends {
         let got = claim_n(&worker, topic, 30).await;
         // One row, a range, and a list.
         settle(&worker, all(&got[..1], &end)).await;
@@ -187,6 +197,7 @@ async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
     }
     let window = dead::window(conn, topic, &filter, from).await.unwrap();
     dead::body(conn, topic, window.wanted[0]).await.unwrap();
+    dead::history(conn, topic, window.wanted[0]).await.unwrap();
     dead::purge(conn, &window.wanted.into_iter().take(20).collect()).await.unwrap();
 }
 

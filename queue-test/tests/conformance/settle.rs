@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::message::{DeadCause, DeliveryNo, Settlement};
 use queue_core::topic::{OnDone, TopicSettings};
@@ -19,8 +20,17 @@ fn discard() -> Settlement {
 }
 
 /// Every settlement there is.
-fn every() -> [Settlement; 5] {
-    [Settlement::Ack, retry(Duration::from_secs(60)), dead(), discard(), Settlement::Release]
+fn every() -> [Settlement; 7] {
+    let minute = Duration::from_secs(60);
+    [
+        Settlement::Ack,
+        retry(minute),
+        Settlement::RetryAt { at: Utc::now() + minute, error: "not yet".to_owned() },
+        Settlement::Snooze { delay: minute },
+        dead(),
+        discard(),
+        Settlement::Release,
+    ]
 }
 
 /// What every table of messages carries, for comparing a message before and after a move.
