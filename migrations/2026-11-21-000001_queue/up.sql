@@ -13,6 +13,7 @@ CREATE TABLE queue_topic (
   retry            VARBINARY(1024) NOT NULL DEFAULT 'exponential 1s..1h',
   max_run_time_ms  BIGINT UNSIGNED NULL,
   keep_done_ms     BIGINT UNSIGNED NULL,
+  dead_letter_topic_id INT UNSIGNED NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),

@@ -18,6 +18,7 @@ table! {
         retry -> Varbinary,
         max_run_time_ms -> Nullable<Unsigned<BigInt>>,
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
+        dead_letter_topic_id -> Nullable<Unsigned<Integer>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use super::Statement;
 use super::moment::{MOMENT, micros};
 use super::settle::{ClaimedRows, DELETE};
+use super::topic::{DeadLetterTopic, dead_letter_topic};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{DeadCause, FailedRun, stored_reason};
@@ -90,7 +91,7 @@ pub async fn to_scheduled(
     move_rows(conn, operation, claimed, insert).await
 }
 
-/// PRIMARY: to the dead letters, body and all.
+/// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them.
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
@@ -100,20 +101,52 @@ pub async fn to_dead(
     cause: DeadCause,
     error: &str,
 ) -> Result<()> {
+    let insert = match dead_letter_topic(conn, claimed.topic).await? {
+        Some(topic) => into_topic(&topic, cause, error),
+        None => into_dead(cause, error),
+    };
+    move_rows(conn, "settle: dead-letter", claimed, insert).await
+}
+
+fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
     let insert = format!(
-        "INSERT INTO queue_dead (priority, failures, crashes, suspicions, cause, last_error, died_at, history, {CARRIED}) \
+        "INSERT INTO queue_dead \
+         (priority, failures, crashes, suspicions, cause, last_error, died_at, history, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
          {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
-    let insert = Statement::new(insert)
+    Statement::new(insert)
         .number(1 - crashed)
         .number(crashed)
         .bytes(cause.stored().as_bytes())
         .bytes(stored_reason(error).to_vec())
-        .bytes(FailedRun::line_end(error));
-    move_rows(conn, "settle: dead-letter", claimed, insert).await
+        .bytes(FailedRun::line_end(error))
+}
+
+/// To the hot table, under another topic: a message that nobody has tried there yet. Two headers
+/// tell where it comes from, behind those it has, unless these are no JSON object. They may be any
+/// bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is not
+/// UTF-8 (*run*). No floor is published: its row is a new one, as an enqueue's is.
+fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Statement<'static> {
+    const CARRIED: &str = "msg_id, delivery_no, enqueued_at, ordering_key, biz_id, body";
+    const BYTES: &str = "CONVERT(headers USING latin1)";
+    let insert = format!(
+        "INSERT INTO queue_message (topic_id, priority, headers, history, {CARRIED}) \
+         SELECT ?, priority % 100, CASE WHEN headers IS NULL THEN ? \
+         WHEN NOT JSON_VALID({BYTES}) THEN headers \
+         WHEN JSON_TYPE({BYTES}) <> 'OBJECT' THEN headers WHEN JSON_LENGTH({BYTES}) = 0 THEN ? \
+         ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
+         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+    );
+    let told = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
+    Statement::new(insert)
+        .number(topic.id.0)
+        .bytes(format!("{{{told}").into_bytes())
+        .bytes(format!("{{{told}").into_bytes())
+        .bytes(format!(",{told}").into_bytes())
+        .bytes(FailedRun::line_end(error))
 }
 
 /// PRIMARY: to the archive, to be pruned after `keep`.

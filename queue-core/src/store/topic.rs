@@ -33,10 +33,17 @@ struct TopicRow {
     max_run_time_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    dead_letter_topic: Option<Vec<u8>>,
 }
 
+/// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
+const DEAD_LETTER_CHAIN: usize = 16;
+
 const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry, max_run_time_ms, keep_done_ms FROM queue_topic ";
+     max_crashes, retry, max_run_time_ms, keep_done_ms, \
+     (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
+     AS dead_letter_topic FROM queue_topic ";
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -61,19 +68,22 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
-/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a database failure.
+/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a dead-letter topic that does not exist or leads
+/// back here; a database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
     settings.retry.check()?;
+    let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
-         max_run_time_ms, keep_done_ms, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         max_run_time_ms, keep_done_ms, dead_letter_topic_id, created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
-    let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings);
+    let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
+        .maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -85,19 +95,23 @@ pub async fn create(
 /// UNIQUE (name): replaces the topic's settings.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a database failure.
+/// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a dead-letter topic that leads back here; a
+/// database failure.
 pub async fn set(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
     settings.retry.check()?;
+    let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
-         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, \
+         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, dead_letter_topic_id = ?, \
          updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
-    let statement = bind_settings(statement, settings).bytes(name.as_str().as_bytes());
+    let statement = bind_settings(statement, settings)
+        .maybe_number(dead_letter_topic)
+        .bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "set the topic", statement).await?)
 }
 
@@ -127,6 +141,69 @@ pub async fn set_state(
 pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_topic WHERE id = ?").number(id.0);
     execute(conn, "delete the topic", statement).await
+}
+
+/// UNIQUE (name), once for each topic of the chain: the number of the topic that the settings name
+/// for dead letters, unless these would come back to `name` in the end, for ever.
+async fn dead_letter_topic_id(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    settings: &TopicSettings,
+) -> Result<Option<u64>> {
+    let Some(first) = &settings.dead_letter_topic else { return Ok(None) };
+    let (mut id, mut next) = (None, Some(first.clone()));
+    for _ in 0..DEAD_LETTER_CHAIN {
+        let Some(topic) = next.take_if(|topic| topic != name) else { break };
+        let found = find(conn, &topic).await?.ok_or(Error::UnknownTopic { topic })?;
+        id = id.or(Some(u64::from(found.id.0)));
+        next = found.settings.dead_letter_topic;
+    }
+    match next {
+        None => Ok(id),
+        Some(_) => Err(Error::Setting {
+            name: "dead_letter_topic",
+            value: format!("'{first}' for '{name}'"),
+            fix: "it must be another topic whose own dead letters do not come back, within 16 steps",
+        }),
+    }
+}
+
+/// Where a topic's dead letters go instead of staying dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterTopic {
+    /// The topic they are enqueued in.
+    pub id: TopicId,
+    /// The name of the topic they come from.
+    pub from: TopicName,
+}
+
+/// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
+/// process remembers of a topic may name one that is gone.
+///
+/// # Errors
+/// A database failure.
+pub async fn dead_letter_topic(
+    conn: &mut impl Connection,
+    topic: TopicId,
+) -> Result<Option<DeadLetterTopic>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        id: u32,
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+    }
+    let statement = Statement::new(
+        "SELECT o.id, t.name FROM queue_topic t JOIN queue_topic o \
+         ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
+    )
+    .number(topic.0);
+    let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
+    let found = |row: Row| {
+        let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
+        Ok(DeadLetterTopic { id: TopicId(row.id), from })
+    };
+    rows.into_iter().next().map(found).transpose()
 }
 
 fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Statement<'q> {
@@ -174,6 +251,10 @@ impl TopicRow {
                 on_done: self
                     .keep_done_ms
                     .map_or(OnDone::Delete, |ms| OnDone::Keep(Duration::from_millis(ms))),
+                dead_letter_topic: self
+                    .dead_letter_topic
+                    .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
+                    .transpose()?,
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

@@ -35,6 +35,9 @@ pub struct TopicSettings {
     pub max_run_time: Option<Duration>,
     /// What becomes of handled messages. Default: deleted.
     pub on_done: OnDone,
+    /// The topic that this one's dead letters are enqueued in. Default none: they stay where
+    /// `queuectl dead` finds them.
+    pub dead_letter_topic: Option<TopicName>,
 }
 
 impl Default for TopicSettings {
@@ -46,6 +49,7 @@ impl Default for TopicSettings {
             retry: RetryPolicy::default(),
             max_run_time: None,
             on_done: OnDone::Delete,
+            dead_letter_topic: None,
         }
     }
 }

@@ -17,6 +17,7 @@
 mod claim;
 mod connect;
 mod dead;
+mod dead_letter_topics;
 mod doctor;
 mod enqueue;
 mod faults;

@@ -37,6 +37,7 @@ async fn settings_come_back_as_they_were_set() {
         retry: RetryPolicy::Ladder(vec![Duration::from_millis(1), Duration::from_secs(86_400)]),
         max_run_time: Some(Duration::from_millis(1500)),
         on_done: OnDone::Keep(Duration::from_secs(60)),
+        dead_letter_topic: Some(scene.topic.name.clone()),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

@@ -1,5 +1,8 @@
+use std::str::FromStr;
+
 use clap::ArgGroup;
 use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
+use queue_core::{Error, TopicName};
 
 use crate::units::{MaybeTime, parse_size};
 
@@ -27,6 +30,22 @@ pub(crate) struct SettingsArgs {
     /// How long handled messages are kept, or none: they are deleted at once. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     keep_done: Option<MaybeTime>,
+    /// The topic that dead letters are enqueued in, or none: they stay where `queuectl dead` finds
+    /// them. New topics: none.
+    #[arg(long, value_name = "TOPIC|none")]
+    dead_letter_topic: Option<MaybeTopic>,
+}
+
+/// A topic's name, or `none`.
+#[derive(Debug, Clone)]
+struct MaybeTopic(Option<TopicName>);
+
+impl FromStr for MaybeTopic {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|name| Self(Some(name))) }
+    }
 }
 
 /// At least one of the settings must be named.
@@ -38,6 +57,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "retry",
         "max_run_time",
         "keep_done",
+        "dead_letter_topic",
     ])
 }
 
@@ -53,6 +73,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTime(time)) = self.keep_done {
             settings.on_done = time.map_or(OnDone::Delete, OnDone::Keep);
+        }
+        if let Some(MaybeTopic(topic)) = self.dead_letter_topic {
+            settings.dead_letter_topic = topic;
         }
         settings
     }
