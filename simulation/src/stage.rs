@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use queue_core::connection::ServerUrl;
@@ -101,6 +102,13 @@ impl Stage {
         tokio::time::sleep(Duration::from_millis(self.below(most).into())).await;
     }
 
+    /// A time of the server's, up to 400 ms before or after now.
+    pub(crate) fn time_near_now(&self) -> DateTime<Utc> {
+        let now = self.server.engine.borrow().facts.now;
+        let micros = now - 400_000 + i64::from(self.below(800_000));
+        DateTime::from_timestamp_micros(micros).expect("a time of this century")
+    }
+
     /// A message that nobody has sent before.
     pub(crate) fn message(&self) -> NewMessage {
         let n = self.messages.get() + 1;
@@ -137,10 +145,26 @@ impl Stage {
                     Place::Dead { .. } => Place::Dead { crashes },
                     other => other,
                 };
+                self.check_history(id, table, row);
                 places.push((id, place));
             }
         }
         places
+    }
+
+    /// What a message was charged with is what its history tells of.
+    fn check_history(&self, id: MsgId, table: &Table, row: &Row) {
+        let value = |column: &str| &row[table.definition.place(column).expect("a column")];
+        let charged = value("failures").number() + value("crashes").number();
+        let told = match value("history") {
+            Value::Bytes(lines) => lines.iter().filter(|byte| **byte == b'\n').count(),
+            _ => 0,
+        };
+        if charged != told as i128 {
+            let wrong =
+                format!("message {id} is charged {charged} times and its history has {told}");
+            self.recorder.borrow_mut().fail(wrong);
+        }
     }
 
     /// Every committed change of a message's rows.
