@@ -52,8 +52,10 @@ impl SendError {
     #[must_use]
     pub fn is_about_message(&self) -> bool {
         let Self::Refused(error) = self else { return false };
-        matches!(error, Error::KeyTooLong { .. } | Error::InvalidHeaders { .. })
-            || error.fault() == Fault::TooLarge
+        matches!(
+            error,
+            Error::KeyTooLong { .. } | Error::InvalidHeaders { .. } | Error::InvalidRetry { .. }
+        ) || error.fault() == Fault::TooLarge
     }
 
     /// The same of one message of the batch.

@@ -52,11 +52,13 @@ impl Headers {
         })
     }
 
-    pub(super) fn set_retry(&mut self, policy: &RetryPolicy) {
+    /// Gives the message a retry policy of its own.
+    pub fn set_retry(&mut self, policy: &RetryPolicy) {
         self.0.insert(RETRY.to_owned(), policy.to_string());
     }
 
-    pub(super) fn set_max_attempts(&mut self, attempts: NonZeroU32) {
+    /// Gives the message a limit of attempts of its own.
+    pub fn set_max_attempts(&mut self, attempts: NonZeroU32) {
         self.0.insert(MAX_ATTEMPTS.to_owned(), attempts.to_string());
     }
 

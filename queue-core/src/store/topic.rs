@@ -68,8 +68,8 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
-/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a dead-letter topic that does not exist or leads
-/// back here; a database failure.
+/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a dead-letter topic that does not exist or
+/// leads back here; a database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,

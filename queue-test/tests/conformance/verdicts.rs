@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
 use queue_core::message::{DeadCause, FailedRun, RowId, Settlement};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::{dead, topic};
-use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
 use queue_core::worker::Settled;
 
 use crate::moves::promote;
@@ -144,6 +145,38 @@ async fn each_failed_run_leaves_a_line_that_stays_with_the_message_wherever_it_g
     let got = claim_n(&worker, topic, 1).await;
     settle(&worker, vec![Settled::new(&got[0], Settlement::Ack, keep)]).await;
     assert_eq!(scene.history("queue_archive").await, told);
+}
+
+/// From any language: by the headers that the procedure is given.
+#[tokio::test]
+async fn a_message_enqueued_by_sql_may_have_a_policy_and_a_limit_of_its_own() {
+    let retry = RetryPolicy::Fixed(Duration::from_secs(7));
+    let settings = TopicSettings { retry, max_attempts: 9, ..Default::default() };
+    let mut scene = Scene::with(&settings).await;
+    let worker = scene.worker().await;
+    let cases = [
+        ("NULL", 7, false),
+        (r#"'{"queue-retry":"ladder 10s 30s","queue-max-attempts":"3"}'"#, 30, false),
+        (r#"'{"queue-retry":"ladder 10s 30s","queue-max-attempts":2}'"#, 0, true),
+        (r#"'{"queue-retry":"ladder","queue-max-attempts":null}'"#, 7, false),
+        (r#"'{"queue-retry"'"#, 7, false),
+    ];
+    for (headers, wait, dies) in cases {
+        let call = format!("CALL queue_enqueue('t', 'x', NULL, NULL, NULL, {headers}, NULL)");
+        scene.sql(&call).await;
+        scene.sql("UPDATE queue_message SET failures = 1").await;
+        let got = claim_n(&worker, scene.topic.id, 1).await.remove(0);
+        let failed = || RunOutcome::Returned(Err(HandlerError::retry("no")));
+        let end = settlement_for(failed(), &got, &scene.topic.settings);
+        let (delay, error) = (Duration::from_secs(wait), "no".to_owned());
+        let cause = DeadCause::Attempts;
+        let expected = match dies {
+            true => Settlement::DeadLetter { cause, error },
+            false => Settlement::Retry { delay, error },
+        };
+        assert_eq!(end, expected, "{headers}");
+        settle(&worker, all([&got], &end)).await;
+    }
 }
 
 #[tokio::test]

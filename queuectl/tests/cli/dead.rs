@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::{NewMessage, enqueue_all};
+use queue_core::{NewMessage, enqueue, enqueue_all};
 use queue_test::TestQueue;
 
 use crate::run::{Queuectl, cells};
@@ -98,7 +98,7 @@ async fn a_dead_letter_is_shown_with_each_of_its_failed_runs() {
     let retry = "ladder 1m 2h";
     queuectl.say(&["topic", "set", "mail", "--max-attempts", "3", "--retry", retry]);
     let message = NewMessage::new("x");
-    enqueue_all(&mut queue.connect().await, &topic.name, &[message.clone()]).await.expect("sent");
+    enqueue(&mut queue.connect().await, &topic.name, &message).await.expect("sent");
     for (failures, wait) in [(1, 60), (2, 7200), (3, 0)] {
         let drained = queue.drain_raw("mail", &Failing).await;
         assert_eq!((drained.retried, drained.dead), if failures < 3 { (1, 0) } else { (0, 1) });
