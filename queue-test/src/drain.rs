@@ -31,7 +31,7 @@ pub struct Drained {
     /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub retried: usize,
-    /// Not yet, to come back later, with nothing charged.
+    /// Put off with nothing charged: [advance](crate::TestQueue::advance) the clock and drain again.
     pub snoozed: usize,
     /// Dead-lettered.
     pub dead: usize,
@@ -100,8 +100,8 @@ pub(crate) async fn drain(
     let options = WorkerOptions::new(url.clone(), "queue-test");
     let worker = Worker::start(options).await.expect("a worker starts");
     let mut report = Drained::default();
-    // Kept until the end: released at once, they would be claimed again for ever.
-    let mut released = Vec::new();
+    // Kept until the end: settled at once, they could be claimed again for ever.
+    let mut put_off = Vec::new();
     loop {
         promote(conn).await;
         let deliveries = claim(&worker, topic).await;
@@ -117,12 +117,12 @@ pub(crate) async fn drain(
             report.count(&settlement);
             let settled = Settled::new(&delivery, settlement, topic.settings.on_done);
             match settled.settlement {
-                Settlement::Release => released.push(settled),
+                Settlement::Release | Settlement::Snooze { .. } => put_off.push(settled),
                 _ => settle(&worker, vec![settled]).await,
             }
         }
     }
-    settle(&worker, released).await;
+    settle(&worker, put_off).await;
     worker.stop().await.expect("the worker stops");
     report
 }
