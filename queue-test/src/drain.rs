@@ -31,7 +31,8 @@ pub struct Drained {
     /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub retried: usize,
-    /// Put off with nothing charged: [advance](crate::TestQueue::advance) the clock and drain again.
+    /// Put off with nothing charged: [advance](crate::TestQueue::advance) the clock and drain
+    /// again.
     pub snoozed: usize,
     /// Dead-lettered.
     pub dead: usize,

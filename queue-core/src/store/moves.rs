@@ -163,7 +163,8 @@ pub async fn to_archive(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \
          history, {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, \
-         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED} \
+         FROM queue_message FORCE INDEX (PRIMARY)"
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),

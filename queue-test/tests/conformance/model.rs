@@ -309,7 +309,19 @@ async fn take<C: Connection + 'static>(
 }
 
 const TABLES: [(&str, &[&str]); 6] = [
-    ("queue_message", &["priority", "body", "worker_id", "claim_no", "delivery_no", "suspicions"]),
+    (
+        "queue_message",
+        &[
+            "topic_id",
+            "priority",
+            "body",
+            "worker_id",
+            "claim_no",
+            "delivery_no",
+            "failures",
+            "suspicions",
+        ],
+    ),
     ("queue_scheduled", &["priority", "body", "delivery_no", "failures", "crashes"]),
     ("queue_dead", &["priority", "body", "failures", "cause"]),
     ("queue_archive", &["priority", "body", "failures", "outcome"]),
@@ -346,6 +358,10 @@ async fn compare() {
         let name = TopicName::new("t").unwrap();
         let mut link = model.connect().await;
         store::topic::create(&mut link, &name, &TopicSettings::default()).await.unwrap();
+        if seed % 2 == 1 {
+            lead_dead_letters(&mut link).await;
+            lead_dead_letters(&mut scene.conn).await;
+        }
         let mut links: Vec<Link> = Vec::new();
         let mut conns = Vec::new();
         for _ in 0..SESSIONS {
@@ -378,6 +394,15 @@ async fn compare() {
             assert_eq!(on_server, on_model, "{table} of {seed}:\n{}", steps.join("\n"));
         }
     }
+}
+
+/// Dead letters of the topic are enqueued in another one from now on.
+async fn lead_dead_letters(conn: &mut impl Connection) {
+    let (name, dead) = (TopicName::new("t").unwrap(), TopicName::new("dead").unwrap());
+    let mut settings = TopicSettings::default();
+    store::topic::create(conn, &dead, &settings).await.unwrap();
+    settings.dead_letter_topic = Some(dead);
+    store::topic::set(conn, &name, &settings).await.unwrap();
 }
 
 /// The messages of a step, the same for both.
