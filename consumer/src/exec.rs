@@ -7,9 +7,12 @@
 //! | 65 (`EX_DATAERR`) | dead-lettered at once: trying again cannot help |
 //! | 75 (`EX_TEMPFAIL`) | retried after the topic's backoff |
 //! | 79 | discarded: acked without being handled; the reason is the last line on standard error |
+//! | 80 | snoozed for the time on the last line on standard error, `10m`; nothing is charged |
+//! | 81 | retried at the time on that line: `2026-11-21T10:00:00Z`, or `10m` from now |
 //! | any other, or a signal | retried after the topic's backoff |
 //!
-//! 65 and 75 are those of `sysexits.h`; 79 is the first number behind its range. The error kept
+//! 65 and 75 are those of `sysexits.h`; 79 is the first number behind its range. 80 and 81 without
+//! a time that can be read are failures like any other. The error kept
 //! with the message carries the end of the program's standard error, or of its standard output if
 //! it wrote no errors.
 //!

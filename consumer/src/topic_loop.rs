@@ -307,7 +307,11 @@ fn finish(crew: &Crew, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
 fn log(topic: &Topic, delivery: &Delivery, outcome: &str, settlement: &Settlement) {
     let (topic, id, no) = (topic.name.as_str(), delivery.msg_id, delivery.delivery_no);
     match settlement {
-        Settlement::Ack | Settlement::Release => {}
+        Settlement::Ack | Settlement::Release | Settlement::Snooze { .. } => {}
+        Settlement::RetryAt { at, error } => tracing::warn!(
+            topic.name = topic, message.id = %id, delivery.no = %no, outcome, retry_at = %at,
+            error, "Message failed and will be tried again."
+        ),
         Settlement::Retry { delay, error } => tracing::warn!(
             topic.name = topic, message.id = %id, delivery.no = %no, outcome,
             delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), error,

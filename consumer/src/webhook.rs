@@ -6,12 +6,13 @@
 //! |---|---|
 //! | 2xx | acked |
 //! | 408, 425, 429, 5xx | retried: after `Retry-After` if given, else the topic's backoff |
+//! | the same with `Queue-Snooze` | comes back after so many seconds; nothing is charged |
 //! | 3xx | retried: redirects are not followed, because they could lead anywhere |
 //! | any other | dead-lettered at once, among them 410 |
 //! | none in time, no connection, a refused address | retried after the topic's backoff |
 //!
-//! `Retry-After` may be seconds or a date; at most 1 h is waited. The error kept with the message
-//! has the status and the first 300 bytes of the answer.
+//! `Retry-After` may be seconds or a date; at most 1 h is waited or slept. The error kept with the
+//! message has the status and the first 300 bytes of the answer.
 //!
 //! | request header | what it holds |
 //! |---|---|

@@ -114,6 +114,27 @@ async fn the_exit_code_decides() {
 }
 
 #[tokio::test]
+async fn the_last_line_of_errors_is_the_time_of_a_snooze_or_a_retry() {
+    let result = run("echo not yet >&2; echo 10m >&2; exit 80").await;
+    let time = Duration::from_secs(600);
+    assert!(matches!(result, Err(HandlerError::Snooze(wait)) if wait == time), "{result:?}");
+    let result = run("echo 1h 30m >&2; exit 81").await;
+    let wait = Duration::from_secs(5400);
+    assert!(matches!(result, Err(HandlerError::RetryAfter(time, _)) if time == wait), "{result:?}");
+    match run("echo closed >&2; echo 2031-02-03T06:05:06.5+02:00 >&2; exit 81").await {
+        Err(HandlerError::RetryAt(at, error)) => {
+            assert_eq!(at.to_rfc3339(), "2031-02-03T04:05:06.500+00:00");
+            assert!(error.to_string().contains("exit code 81: closed"), "{error}");
+        }
+        other => panic!("expected a time, got {other:?}"),
+    }
+    for (code, last) in [(80, "soon"), (80, "2031-02-03T06:05:06Z"), (81, "tomorrow"), (81, "")] {
+        let text = retry_text(run(&format!("echo '{last}' >&2; exit {code}")).await);
+        assert!(text.contains("last line on standard error is no time such as 10m"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_signal_is_a_failure_and_named() {
     let [direct, under_supervisor] = both_ways(script("kill -9 $$", Path::new("/")));
     let text = retry_text(direct.handle(&context("")).await);

@@ -166,6 +166,30 @@ async fn the_wait_that_the_service_asks_for_is_kept() {
 }
 
 #[tokio::test]
+async fn a_service_may_snooze_a_message_with_a_status_that_passes() {
+    let service = Service::start(|uri| {
+        let (code, seconds) = uri.query().unwrap().split_once('-').unwrap();
+        let code = StatusCode::from_u16(code.parse().unwrap()).unwrap();
+        let headers = [("queue-snooze", seconds.to_owned()), ("retry-after", "120".to_owned())];
+        (code, headers).into_response()
+    })
+    .await;
+    let post_as = async |query: &str| {
+        let mut url = service.url.clone();
+        url.set_query(Some(query));
+        post(&url).await
+    };
+    for (query, seconds) in [("503-30", 30), ("429-0", 0), ("425-99999", 3600)] {
+        let result = post_as(query).await;
+        let time = Duration::from_secs(seconds);
+        assert!(matches!(result, Err(HandlerError::Snooze(wait)) if wait == time), "{result:?}");
+    }
+    assert!(matches!(post_as("503-soon").await, Err(HandlerError::RetryAfter(..))));
+    assert!(matches!(post_as("404-30").await, Err(HandlerError::Dead(_))));
+    assert!(post_as("200-30").await.is_ok());
+}
+
+#[tokio::test]
 async fn the_error_carries_the_beginning_of_the_answer() {
     let service = Service::start(|uri| {
         let text = match uri.query() {

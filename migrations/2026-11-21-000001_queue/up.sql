@@ -10,10 +10,10 @@ CREATE TABLE queue_topic (
   body_limit       INT UNSIGNED    NOT NULL DEFAULT 4194304,
   max_attempts     INT UNSIGNED    NOT NULL DEFAULT 16,
   max_crashes      INT UNSIGNED    NOT NULL DEFAULT 3,
-  retry_base_ms    BIGINT UNSIGNED NOT NULL DEFAULT 1000,
-  retry_cap_ms     BIGINT UNSIGNED NOT NULL DEFAULT 3600000,
+  retry            VARBINARY(1024) NOT NULL DEFAULT 'exponential 1s..1h',
   max_run_time_ms  BIGINT UNSIGNED NULL,
   keep_done_ms     BIGINT UNSIGNED NULL,
+  dead_letter_topic_id INT UNSIGNED NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -25,6 +25,7 @@ CREATE TABLE queue_topic (
 -- worker_id = 0: ready. priority 100..109: a suspect of priority 0..9, claimed alone.
 -- topic_id = 0 is no topic: a row is a producer's lane there, so that one INSERT stores a batch and
 -- advances the lane. claim_no: the number of the last batch that was committed; msg_id: its name.
+-- history: a line of JSON for each failed run, its newest 32 KiB. No claim reads it.
 CREATE TABLE queue_message (
   topic_id     INT UNSIGNED     NOT NULL,
   priority     TINYINT UNSIGNED NOT NULL DEFAULT 5,
@@ -42,6 +43,7 @@ CREATE TABLE queue_message (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   PRIMARY KEY (topic_id, priority, id),
   KEY queue_message_id (id),
@@ -112,6 +114,7 @@ CREATE TABLE queue_scheduled (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   last_error   VARBINARY(8192)  NULL,
   PRIMARY KEY (due_at, id),
@@ -134,6 +137,7 @@ CREATE TABLE queue_dead (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   cause        VARBINARY(16)    NOT NULL,
   last_error   VARBINARY(8192)  NULL,
@@ -156,6 +160,7 @@ CREATE TABLE queue_archive (
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
+  history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
   outcome      VARBINARY(16)    NOT NULL,
   reason       VARBINARY(8192)  NULL,

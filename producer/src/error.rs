@@ -52,9 +52,12 @@ impl SendError {
     #[must_use]
     pub fn is_about_message(&self) -> bool {
         let Self::Refused(error) = self else { return false };
-        use Error::{InvalidHeaders, InvalidTime, KeyTooLong};
-        matches!(error, KeyTooLong { .. } | InvalidHeaders { .. } | InvalidTime { .. })
-            || error.fault() == Fault::TooLarge
+        use Error::{InvalidHeaders, InvalidRetry, InvalidTime, KeyTooLong};
+        let wrong = matches!(
+            error,
+            KeyTooLong { .. } | InvalidHeaders { .. } | InvalidRetry { .. } | InvalidTime { .. }
+        );
+        wrong || error.fault() == Fault::TooLarge
     }
 
     /// The same of one message of the batch.

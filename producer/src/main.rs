@@ -18,13 +18,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Send(send::Arguments),
+    Send(Box<send::Arguments>),
     Relay(relay::Arguments),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Send(arguments) => queue_service::process::run(|| send::run(arguments)),
+        Command::Send(arguments) => queue_service::process::run(|| send::run(*arguments)),
         Command::Relay(arguments) => queue_service::process::run(|| relay::run(arguments)),
     }
 }

@@ -72,8 +72,8 @@ impl Default for Batching {
 /// When and for how long messages are sent again, until the server acknowledges them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResendPolicy {
-    /// The waits between tries: exponential, with jitter. Default 50 ms, doubling, at most 2 s:
-    /// a server of ours that restarts is back within one or two seconds.
+    /// The waits between tries. Default `exponential 50ms..2s`: a server of ours that restarts is
+    /// back within one or two seconds.
     pub backoff: RetryPolicy,
     /// How often a batch is tried again at most. Default: as often as `give_up_after` allows.
     pub max_resends: Option<u32>,
@@ -87,7 +87,10 @@ pub struct ResendPolicy {
 impl Default for ResendPolicy {
     fn default() -> Self {
         Self {
-            backoff: RetryPolicy { base: Duration::from_millis(50), cap: Duration::from_secs(2) },
+            backoff: RetryPolicy::Exponential {
+                base: Duration::from_millis(50),
+                cap: Duration::from_secs(2),
+            },
             max_resends: None,
             give_up_after: Duration::from_secs(120),
         }

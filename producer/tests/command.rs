@@ -142,8 +142,21 @@ async fn mail() -> TestDatabase {
 #[tokio::test]
 async fn bodies_from_the_arguments_are_sent_with_priority_key_and_headers() {
     let database = mail().await;
-    let arguments =
-        ["mail", "--priority", "2", "--key", "k", "--header", "a=b=c", "one", "", "--", "-two"];
+    let arguments = [
+        "mail",
+        "--priority",
+        "2",
+        "--key",
+        "k",
+        "--header",
+        "a=b=c",
+        "--max-attempts",
+        "5",
+        "one",
+        "",
+        "--",
+        "-two",
+    ];
     let ended = run(database.url(), &arguments, b"").await;
     assert_eq!(ended.code(), Some(0), "{:?}", ended.sentences());
     let out = ended.out();
@@ -154,7 +167,7 @@ async fn bodies_from_the_arguments_are_sent_with_priority_key_and_headers() {
     for row in rows {
         assert_eq!(row.priority, Priority::new(2).expect("a priority"));
         assert_eq!(row.key.as_deref(), Some("k"));
-        assert_eq!(row.headers, Headers::from_iter([("a", "b=c")]));
+        assert_eq!(row.headers, Headers::from_iter([("a", "b=c"), ("queue-max-attempts", "5")]));
     }
 }
 

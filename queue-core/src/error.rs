@@ -80,6 +80,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A text that says no retry policy, or one that cannot be kept.
+    #[error(
+        "'{text}' is not a retry policy: {reason}; write `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`."
+    )]
+    InvalidRetry {
+        /// The text, cut if it is long.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A key or biz id beyond its column.
     #[error("The {field} has {len} bytes, at most {limit} fit.")]
     KeyTooLong {

@@ -1,14 +1,19 @@
 //! What users write: handlers, and the error values by which they decide what becomes of a message.
 
+mod decision;
+
+pub use self::decision::settlement_for;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::message::{DeadCause, Delivery, Settlement};
-use crate::topic::{TopicName, TopicSettings};
+use crate::message::Delivery;
+use crate::topic::TopicName;
 
 /// The error of a handler's own code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -72,6 +77,10 @@ pub enum HandlerError {
     Retry(BoxError),
     /// Try again after this time; counts as a failure.
     RetryAfter(Duration, BoxError),
+    /// Try again at this time of the server's, or at once if it is over; counts as a failure.
+    RetryAt(DateTime<Utc>, BoxError),
+    /// Not yet, and not the message's fault: comes back after this time, nothing charged.
+    Snooze(Duration),
     /// Never try again: to the dead letters.
     Dead(BoxError),
     /// Not worth handling: acked and counted, and the reason kept.
@@ -116,6 +125,12 @@ pub trait Decide<T> {
     /// # Errors
     /// [`HandlerError::RetryAfter`].
     fn or_retry_after(self, delay: Duration) -> Result<T, HandlerError>;
+
+    /// An error means: try again at `time`, by the server's clock.
+    ///
+    /// # Errors
+    /// [`HandlerError::RetryAt`].
+    fn or_retry_at(self, time: DateTime<Utc>) -> Result<T, HandlerError>;
 }
 
 impl<T, E: Into<BoxError>> Decide<T> for Result<T, E> {
@@ -125,6 +140,10 @@ impl<T, E: Into<BoxError>> Decide<T> for Result<T, E> {
 
     fn or_retry_after(self, delay: Duration) -> Result<T, HandlerError> {
         self.map_err(|error| HandlerError::RetryAfter(delay, error.into()))
+    }
+
+    fn or_retry_at(self, time: DateTime<Utc>) -> Result<T, HandlerError> {
+        self.map_err(|error| HandlerError::RetryAt(time, error.into()))
     }
 }
 
@@ -159,58 +178,4 @@ impl RunOutcome {
             Self::Expired => "expired",
         }
     }
-}
-
-/// The reason that is kept of a message that expired.
-const EXPIRED: &str = "it had expired before its handler could begin";
-
-/// What becomes of a delivery after its run: the one place where it is decided.
-#[must_use]
-pub fn settlement_for(
-    outcome: RunOutcome,
-    delivery: &Delivery,
-    topic: &TopicSettings,
-) -> Settlement {
-    let failed = |error: String, after: Option<Duration>| {
-        let failures = delivery.failures.saturating_add(1);
-        if failures >= topic.max_attempts {
-            return Settlement::DeadLetter { cause: DeadCause::Attempts, error };
-        }
-        let delay = after.unwrap_or_else(|| topic.retry.delay(failures));
-        Settlement::Retry { delay, error }
-    };
-    match outcome {
-        RunOutcome::Returned(Ok(())) => Settlement::Ack,
-        RunOutcome::Returned(Err(HandlerError::Retry(error))) => failed(chain(&*error), None),
-        RunOutcome::Returned(Err(HandlerError::RetryAfter(delay, error))) => {
-            failed(chain(&*error), Some(delay))
-        }
-        RunOutcome::Returned(Err(HandlerError::Dead(error))) => {
-            Settlement::DeadLetter { cause: DeadCause::Handler, error: chain(&*error) }
-        }
-        RunOutcome::Returned(Err(HandlerError::Discard(reason))) => Settlement::Discard { reason },
-        RunOutcome::Returned(Err(HandlerError::Release)) | RunOutcome::Interrupted => {
-            Settlement::Release
-        }
-        RunOutcome::Expired => Settlement::Discard { reason: EXPIRED.to_owned() },
-        RunOutcome::Panicked(message) => failed(format!("the handler panicked: {message}"), None),
-        RunOutcome::TimedOut(limit) => {
-            failed(format!("the handler took longer than {} ms", limit.as_millis()), None)
-        }
-        RunOutcome::Undecodable(error) => {
-            Settlement::DeadLetter { cause: DeadCause::Decode, error }
-        }
-    }
-}
-
-/// The error and its sources in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -1,6 +1,7 @@
 //! A message on its way in ([`NewMessage`]) and on its way to a handler ([`Delivery`]).
 
 mod delivery;
+mod failed_run;
 mod headers;
 mod ids;
 mod moment;
@@ -9,6 +10,7 @@ mod priority;
 mod settlement;
 
 pub use self::delivery::Delivery;
+pub use self::failed_run::FailedRun;
 pub use self::headers::Headers;
 pub use self::ids::{ClaimNo, ConnId, DeliveryNo, MsgId, RowId, WorkerId};
 pub use self::moment::Moment;

@@ -15,10 +15,10 @@ table! {
         body_limit -> Unsigned<Integer>,
         max_attempts -> Unsigned<Integer>,
         max_crashes -> Unsigned<Integer>,
-        retry_base_ms -> Unsigned<BigInt>,
-        retry_cap_ms -> Unsigned<BigInt>,
+        retry -> Varbinary,
         max_run_time_ms -> Nullable<Unsigned<BigInt>>,
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
+        dead_letter_topic_id -> Nullable<Unsigned<Integer>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -42,6 +42,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
     }
 }
@@ -106,6 +107,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
         last_error -> Nullable<Varbinary>,
     }
@@ -125,6 +127,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
         cause -> Varbinary,
         last_error -> Nullable<Varbinary>,
@@ -146,6 +149,7 @@ table! {
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
+        history -> Nullable<Mediumblob>,
         body -> Longblob,
         outcome -> Varbinary,
         reason -> Nullable<Varbinary>,

@@ -14,6 +14,7 @@ pub mod floor;
 pub mod inspect;
 pub mod lane;
 pub mod migration;
+mod moment;
 pub mod moves;
 pub mod process_list;
 pub mod prune;

@@ -119,8 +119,8 @@ pub struct ServiceArgs {
     pub log_format: LogFormat,
 }
 
-/// Reads an address. A bare port is one of loopback: nothing is shown to the network unless somebody
-/// says so.
+/// Reads an address. A bare port is one of loopback: nothing is shown to the network unless
+/// somebody says so.
 ///
 /// # Errors
 /// What an address looks like.

@@ -32,6 +32,9 @@ pub struct Drained {
     /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub retried: usize,
+    /// Put off with nothing charged: [advance](crate::TestQueue::advance) the clock and drain
+    /// again.
+    pub snoozed: usize,
     /// Dead-lettered.
     pub dead: usize,
     /// Not worth handling.
@@ -46,7 +49,10 @@ impl Drained {
     fn count(&mut self, settlement: &Settlement) {
         let (counter, reason) = match settlement {
             Settlement::Ack => (&mut self.acked, None),
-            Settlement::Retry { error, .. } => (&mut self.retried, Some(error)),
+            Settlement::Retry { error, .. } | Settlement::RetryAt { error, .. } => {
+                (&mut self.retried, Some(error))
+            }
+            Settlement::Snooze { .. } => (&mut self.snoozed, None),
             Settlement::DeadLetter { error, .. } => (&mut self.dead, Some(error)),
             Settlement::Discard { reason } => (&mut self.discarded, Some(reason)),
             Settlement::Release => (&mut self.released, None),
@@ -96,8 +102,8 @@ pub(crate) async fn drain(
     let options = WorkerOptions::new(url.clone(), "queue-test");
     let worker = Worker::start(options).await.expect("a worker starts");
     let mut report = Drained::default();
-    // Kept until the end: released at once, they would be claimed again for ever.
-    let mut released = Vec::new();
+    // Kept until the end: settled at once, they could be claimed again for ever.
+    let mut put_off = Vec::new();
     loop {
         promote(conn).await;
         let deliveries = claim(&worker, topic).await;
@@ -113,12 +119,12 @@ pub(crate) async fn drain(
             report.count(&settlement);
             let settled = Settled::new(&delivery, settlement, topic.settings.on_done);
             match settled.settlement {
-                Settlement::Release => released.push(settled),
+                Settlement::Release | Settlement::Snooze { .. } => put_off.push(settled),
                 _ => settle(&worker, vec![settled]).await,
             }
         }
     }
-    settle(&worker, released).await;
+    settle(&worker, put_off).await;
     worker.stop().await.expect("the worker stops");
     report
 }

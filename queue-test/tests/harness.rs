@@ -55,6 +55,10 @@ impl Handler for Obedient {
             "dead" => Err(HandlerError::dead("never")),
             "discard" => Err(HandlerError::discard("too old")),
             "release" => Err(HandlerError::Release),
+            "snooze" if context.delivery.delivery_no.0 == 1 => {
+                Err(HandlerError::Snooze(Duration::from_secs(60)))
+            }
+            "snooze" => Err(HandlerError::Snooze(Duration::ZERO)),
             "panic" => panic!("as told"),
             _ => Ok(()),
         }
@@ -168,6 +172,22 @@ async fn the_clock_brings_retries_back_only_once_it_has_moved_far_enough() {
     queue.advance(Duration::from_secs(3600)).await;
     assert_eq!(queue.drain("words", &handler).await.acked, 1);
     assert_eq!(queue.depth("words").await, Default::default());
+}
+
+#[tokio::test]
+async fn a_snoozed_message_is_put_off_once_a_drain_and_charged_nothing() {
+    let queue = TestQueue::new().await;
+    queue.topic("words").await;
+    enqueue_words(&queue, "words", &["snooze"]).await;
+    let handler = Obedient::default();
+    for wait in [60, 0] {
+        assert_eq!(queue.drain("words", &handler).await.snoozed, 1);
+        queue.advance(Duration::from_secs(wait)).await;
+    }
+    let handler = Obedient::default();
+    assert_eq!(queue.drain("words", &handler).await.snoozed, 1);
+    assert_eq!(handler.seen.lock().expect("no panic while locked").len(), 1);
+    assert_eq!(queue.depth("words").await.dead, 0);
 }
 
 #[tokio::test]

@@ -64,6 +64,15 @@ impl Output {
         write_table(&table)
     }
 
+    /// More about what was shown before, as a table for people. Scripts have it in that object.
+    pub(crate) fn more_rows<R: Row>(self, header: &[&str], rows: &[R]) -> anyhow::Result<()> {
+        if self.json || rows.is_empty() {
+            return Ok(());
+        }
+        write_line("")?;
+        self.rows(header, rows, "")
+    }
+
     /// A sentence, or one JSON object.
     pub(crate) fn told<T: Serialize>(self, value: &T, sentence: &str) -> anyhow::Result<()> {
         if self.json { self.write_json(value) } else { write_line(sentence) }

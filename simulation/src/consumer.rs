@@ -161,6 +161,8 @@ impl Crew {
             2 => Settlement::DeadLetter { cause: DeadCause::Handler, error },
             3 => Settlement::Release,
             4 => Settlement::Discard { reason: error },
+            5 => Settlement::Snooze { delay: Duration::from_millis(self.stage.below(400).into()) },
+            6 => Settlement::RetryAt { at: self.stage.time_near_now(), error },
             _ => Settlement::Ack,
         }
     }

@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use queue_core::connection::{ServerUrl, Session, SessionKind};
-use queue_core::store;
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Phase, Worker, WorkerOptions};
+use queue_core::{Topic, store};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
@@ -161,23 +161,31 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
             .then(|| Duration::from_millis(rng.random_range(100..1000))),
         faulty: Duration::from_secs(rng.random_range(3..=9)),
         poison,
+        dead_letter_topic: rng.random_range(0..3) == 0,
     }
 }
 
-/// Makes the topic.
+/// Makes the topic, and the one for its dead letters.
 async fn prepare(stage: &Rc<Stage>) {
     let deadline = Duration::from_secs(5);
     let session = Session::open(&stage.url("admin"), SessionKind::Plain, deadline).await;
-    let topic = session
+    let made = session
         .expect("a session")
         .call("make the topic", async |conn| {
             let max_run_time = stage.settings.max_run_time;
-            let settings = TopicSettings { max_run_time, ..TopicSettings::default() };
+            let mut settings = TopicSettings { max_run_time, ..TopicSettings::default() };
+            store::topic::create(conn, &stage.dead_topic, &TopicSettings::default()).await?;
+            if stage.settings.dead_letter_topic {
+                settings.dead_letter_topic = Some(stage.dead_topic.clone());
+            }
             store::topic::create(conn, &stage.topic, &settings).await?;
-            store::topic::find(conn, &stage.topic).await
+            let id = |topic: Option<Topic>| topic.expect("the topic just made").id;
+            stage.topic_id.set(id(store::topic::find(conn, &stage.topic).await?));
+            stage.dead_topic_id.set(id(store::topic::find(conn, &stage.dead_topic).await?));
+            Ok(())
         })
         .await;
-    stage.topic_id.set(topic.expect("no fault yet").expect("the topic just made").id);
+    made.expect("no fault yet");
 }
 
 /// Without faults everything completes; what is sent now runs once.

@@ -11,7 +11,7 @@ use crate::stage::Stage;
 /// Promotes by a predicate, twice: once to insert, once to delete (histories H1 and H2).
 pub(crate) async fn promote(stage: Rc<Stage>) {
     const COLUMNS: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
-         enqueued_at, ordering_key, biz_id, headers, body";
+         enqueued_at, ordering_key, biz_id, headers, history, body";
     let steps = [
         "BEGIN".to_owned(),
         format!(

@@ -35,12 +35,13 @@ struct Run {
 
 impl Run {
     fn is_final(&self) -> bool {
-        !matches!(self.asked, None | Some(Settlement::Retry { .. } | Settlement::Release))
+        self.asked.is_some() && !self.is_given_back()
     }
 
     /// Whether the message has been given back on purpose.
     fn is_given_back(&self) -> bool {
-        matches!(self.asked, Some(Settlement::Retry { .. } | Settlement::Release))
+        use Settlement::{Release, Retry, RetryAt, Snooze};
+        matches!(self.asked, Some(Retry { .. } | RetryAt { .. } | Snooze { .. } | Release))
     }
 }
 

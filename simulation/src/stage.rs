@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use queue_core::connection::ServerUrl;
@@ -47,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) faulty: Duration,
     /// Every so many-th message kills whoever handles it; 0 for none.
     pub(crate) poison: u32,
+    /// Whether dead letters are enqueued in a topic of their own, where nobody handles them.
+    pub(crate) dead_letter_topic: bool,
 }
 
 /// A played history's surroundings.
@@ -56,6 +59,9 @@ pub(crate) struct Stage {
     pub(crate) settings: Settings,
     pub(crate) topic: TopicName,
     pub(crate) topic_id: Cell<TopicId>,
+    /// Where dead letters are, if they are enqueued.
+    pub(crate) dead_topic: TopicName,
+    pub(crate) dead_topic_id: Cell<TopicId>,
     connects: mpsc::UnboundedSender<Connect>,
     /// Names of processes that kill themselves.
     pub(crate) crashes: mpsc::UnboundedSender<String>,
@@ -80,6 +86,8 @@ impl Stage {
             settings,
             topic: TopicName::new("work").expect("a name"),
             topic_id: Cell::new(TopicId(0)),
+            dead_topic: TopicName::new("dead").expect("a name"),
+            dead_topic_id: Cell::new(TopicId(0)),
             connects,
             crashes,
             cured: Cell::new(false),
@@ -99,6 +107,13 @@ impl Stage {
     /// Sleeps for up to `most` milliseconds.
     pub(crate) async fn doze(&self, most: u32) {
         tokio::time::sleep(Duration::from_millis(self.below(most).into())).await;
+    }
+
+    /// A time of the server's, up to 400 ms before or after now.
+    pub(crate) fn time_near_now(&self) -> DateTime<Utc> {
+        let now = self.server.engine.borrow().facts.now;
+        let micros = now - 400_000 + i64::from(self.below(800_000));
+        DateTime::from_timestamp_micros(micros).expect("a time of this century")
     }
 
     /// A message that nobody has sent before.
@@ -135,18 +150,53 @@ impl Stage {
             let table = &engine.tables[engine.table(name)];
             let id = table.definition.place("msg_id").expect("a column");
             let cause = table.definition.place("cause");
+            let headers = table.definition.place("headers").expect("a column");
             for row in messages(table) {
                 let Value::Bytes(bytes) = &row[id] else { continue };
                 let Some(id) = MsgId::from_bytes(bytes) else { continue };
-                let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
-                let place = match place {
-                    Place::Dead { .. } => Place::Dead { crashes },
-                    other => other,
+                let place = if self.is_dead(table, row) {
+                    // Senders give no headers: these were written on its way.
+                    let told =
+                        |word: &str| String::from_utf8_lossy(&row[headers].text()).contains(word);
+                    Place::Dead { crashes: told("crashes") }
+                } else if let Place::Dead { .. } = place {
+                    let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
+                    Place::Dead { crashes }
+                } else {
+                    place
                 };
+                self.check_history(id, table, row);
                 places.push((id, place));
             }
         }
         places
+    }
+
+    /// Whether it is a dead letter that was enqueued.
+    fn is_dead(&self, table: &Table, row: &Row) -> bool {
+        let topic = table.definition.place("topic_id");
+        let dead = Value::Number(self.dead_topic_id.get().0.into());
+        topic.is_some_and(|topic| row[topic] == dead)
+    }
+
+    /// What a message was charged with is what its history tells of; where it begins anew, the
+    /// history does not.
+    fn check_history(&self, id: MsgId, table: &Table, row: &Row) {
+        let value = |column: &str| &row[table.definition.place(column).expect("a column")];
+        let charged = value("failures").number() + value("crashes").number();
+        let told = match value("history") {
+            Value::Bytes(lines) => lines.iter().filter(|byte| **byte == b'\n').count(),
+            _ => 0,
+        };
+        let right = match self.is_dead(table, row) {
+            true => charged == 0 && told > 0,
+            false => charged == told as i128,
+        };
+        if !right {
+            let wrong =
+                format!("message {id} is charged {charged} times and its history has {told}");
+            self.recorder.borrow_mut().fail(wrong);
+        }
     }
 
     /// Every committed change of a message's rows.
@@ -182,10 +232,11 @@ impl Stage {
         changes.collect()
     }
 
-    /// Committed rows of a table.
+    /// Committed rows of a table, without dead letters.
     pub(crate) fn rows(&self, name: &str) -> usize {
         let engine = self.server.engine.borrow();
-        messages(&engine.tables[engine.table(name)]).count()
+        let table = &engine.tables[engine.table(name)];
+        messages(table).filter(|row| !self.is_dead(table, row)).count()
     }
 }
 

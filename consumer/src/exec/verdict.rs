@@ -3,6 +3,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use queue_core::handler::{Context, HandlerError};
 use thiserror::Error;
 
@@ -14,6 +15,11 @@ const DATA_ERROR: i32 = 65;
 /// The first number behind those of `sysexits.h`.
 const DISCARD: i32 = 79;
 
+/// "Not now": the message sleeps for the time on the last line of standard error.
+const SNOOZE: i32 = 80;
+/// A failure that says when to try again, on the last line of standard error.
+const RETRY_AT: i32 = 81;
+
 /// Why a run failed.
 #[derive(Debug, Error)]
 pub(super) enum RunError {
@@ -23,6 +29,11 @@ pub(super) enum RunError {
     Lost { program: String, source: io::Error },
     #[error("the program ended with exit code {code}{}{}", as_signal(*code), after_colon(said))]
     Code { code: i32, said: String },
+    #[error(
+        "the program ended with exit code {code}, but its last line on standard error is no {wanted}{}",
+        after_colon(said)
+    )]
+    NoTime { code: i32, wanted: &'static str, said: String },
     #[error("the program was ended by signal {signal}{}", after_colon(said))]
     Signal { signal: i32, said: String },
     #[error("the program ran longer than {} ms and was ended{}", limit.as_millis(), after_colon(said))]
@@ -65,8 +76,40 @@ fn of_status(status: ExitStatus, said: String, output: &Output) -> Result<(), Ha
             let reason = text.lines().next_back().unwrap_or("the program gave no reason");
             Err(HandlerError::discard(reason.trim()))
         }
+        SNOOZE => Err(match time_said(output) {
+            Some(Said::Time(time)) => HandlerError::Snooze(time),
+            _ => RunError::NoTime { code, wanted: "time such as 10m", said }.into(),
+        }),
+        RETRY_AT => Err(match time_said(output) {
+            Some(Said::Time(time)) => {
+                HandlerError::RetryAfter(time, RunError::Code { code, said }.into())
+            }
+            Some(Said::Moment(at)) => {
+                HandlerError::RetryAt(at, RunError::Code { code, said }.into())
+            }
+            None => {
+                let wanted = "time such as 10m or 2026-11-21T10:00:00Z";
+                RunError::NoTime { code, wanted, said }.into()
+            }
+        }),
         _ => Err(RunError::Code { code, said }.into()),
     }
+}
+
+/// A time that a program asks for.
+enum Said {
+    /// So long.
+    Time(Duration),
+    /// Until then.
+    Moment(DateTime<Utc>),
+}
+
+/// The time on the last line of standard error.
+fn time_said(output: &Output) -> Option<Said> {
+    let text = output.stderr.text();
+    let line = text.lines().next_back()?.trim();
+    let moment = |_| DateTime::parse_from_rfc3339(line).map(|at| Said::Moment(at.to_utc())).ok();
+    humantime::parse_duration(line).map(|time| Some(Said::Time(time))).unwrap_or_else(moment)
 }
 
 fn said(output: &Output) -> String {

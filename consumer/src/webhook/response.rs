@@ -8,6 +8,8 @@ use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use thiserror::Error;
 
+/// The header by which a service has a message come back later with nothing charged.
+const SNOOZE: &str = "queue-snooze";
 /// How much of an answer goes into the error, in bytes: the first sentences of an error page.
 const EXCERPT: usize = 300;
 /// The longest wait that a service may ask for: as long as the longest backoff of a topic's
@@ -43,6 +45,7 @@ pub(super) async fn verdict(
 ) -> Result<(), HandlerError> {
     let status = response.status();
     let wait = retry_after(response.headers(), Utc::now());
+    let snooze = snooze(response.headers());
     let said = excerpt(response, limit).await;
     let origin = origin.to_owned();
     if status.is_success() {
@@ -57,20 +60,32 @@ pub(super) async fn verdict(
             status,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
         );
-    Err(match wait {
+    Err(match (snooze, wait) {
         _ if !is_passing => HandlerError::dead(error),
-        Some(wait) => HandlerError::RetryAfter(wait, error.into()),
-        None => error.into(),
+        (Some(time), _) => HandlerError::Snooze(time),
+        (None, Some(wait)) => HandlerError::RetryAfter(wait, error.into()),
+        (None, None) => error.into(),
     })
+}
+
+/// For how long the service wants to be left alone with the message, in seconds.
+fn snooze(headers: &HeaderMap) -> Option<Duration> {
+    seconds(headers.get(SNOOZE)?.to_str().ok()?.trim())
+}
+
+/// So many seconds, of a text that says nothing else.
+fn seconds(text: &str) -> Option<Duration> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let wait = || text.parse().map_or(LONGEST_WAIT, Duration::from_secs).min(LONGEST_WAIT);
+    is_number.then(wait)
 }
 
 /// The wait that the service asks for; `None` if it asks for none, or for one that is over.
 fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
     let asked = text(RETRY_AFTER)?;
-    if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
-        let wait = asked.parse().map_or(LONGEST_WAIT, Duration::from_secs);
-        return Some(wait.min(LONGEST_WAIT)).filter(|wait| !wait.is_zero());
+    if let Some(wait) = seconds(asked) {
+        return Some(wait).filter(|wait| !wait.is_zero());
     }
     let date = |text: &str| DateTime::parse_from_rfc2822(text).ok();
     // Against the service's own clock, if it tells the time.

@@ -74,7 +74,7 @@ pub(crate) fn one_at_a_time() -> TopicOptions {
 
 /// Retries come back at once.
 pub(crate) fn quick() -> TopicSettings {
-    let retry = RetryPolicy { base: Duration::from_millis(1), cap: Duration::from_millis(1) };
+    let retry = RetryPolicy::Fixed(Duration::from_millis(1));
     TopicSettings { retry, max_attempts: 3, ..TopicSettings::default() }
 }
 

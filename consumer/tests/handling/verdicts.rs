@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use chrono::DateTime;
 use consumer::TopicOptions;
 use queue_core::handler::{BatchHandler, Context, Decide, Handler, HandlerError};
 use queue_core::{NewMessage, store};
@@ -22,12 +24,18 @@ impl Handler for Orders {
     type Payload = Order;
 
     async fn handle(&self, _: &Context, order: Order) -> Result<(), HandlerError> {
-        *self.0.lock().expect("unpoisoned").entry(order.verdict.clone()).or_default() += 1;
+        let runs = {
+            let mut runs = self.0.lock().expect("unpoisoned");
+            *runs.entry(order.verdict.clone()).and_modify(|runs| *runs += 1).or_insert(1)
+        };
         match order.verdict.as_str() {
             "ack" => Ok(()),
             "retry" => Err(std::io::Error::other("always fails"))?,
             "dead" => "x".parse::<u32>().map(|_| ()).or_dead(),
             "discard" => Err(HandlerError::discard("too old")),
+            "at" => "x".parse::<u32>().map(|_| ()).or_retry_at(DateTime::UNIX_EPOCH),
+            "snooze" if runs < 6 => Err(HandlerError::Snooze(Duration::from_millis(1))),
+            "snooze" => Ok(()),
             other => panic!("cannot {other}"),
         }
     }
@@ -39,7 +47,7 @@ impl Handler for Orders {
 async fn verdicts_decide_what_becomes_of_a_message() {
     let database = TestDatabase::new().await;
     let topic = database.topic_with("orders", &quick()).await;
-    let mut messages: Vec<_> = ["ack", "retry", "dead", "discard", "panic"]
+    let mut messages: Vec<_> = ["ack", "retry", "dead", "discard", "at", "snooze", "panic"]
         .map(|verdict| NewMessage::json(&Order { verdict: verdict.into() }).expect("JSON"))
         .into();
     messages.push(NewMessage::new("no JSON \u{1f600}"));
@@ -55,10 +63,11 @@ async fn verdicts_decide_what_becomes_of_a_message() {
     let runs = orders.0.lock().expect("unpoisoned").clone();
     let runs = |verdict: &str| runs.get(verdict).copied().unwrap_or(0);
     assert_eq!((runs("ack"), runs("dead"), runs("discard")), (1, 1, 1));
-    assert_eq!((runs("retry"), runs("panic")), (3, 3), "max_attempts is 3");
+    assert_eq!((runs("retry"), runs("at"), runs("panic")), (3, 3, 3), "max_attempts is 3");
+    assert_eq!(runs("snooze"), 6, "nothing is charged");
     let mut conn = database.connect().await;
     let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");
-    assert_eq!(depth.dead, 4, "retry, dead, panic and the one that is no JSON");
+    assert_eq!(depth.dead, 5, "retry, dead, at, panic and the one that is no JSON");
 }
 
 struct Sums(Arc<Mutex<Vec<usize>>>);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use producer::{ProducerOptions, ResendPolicy};
+use queue_core::topic::RetryPolicy;
 use queue_core::{Moment, Priority, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 
@@ -56,6 +57,13 @@ pub(crate) struct Arguments {
     /// A header; may be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(super) headers: Vec<(String, String)>,
+    /// How a message waits that fails, in place of its topic's policy: 'exponential 1s..1h',
+    /// 'ladder 10s 30s 1m' or 'fixed 30s'.
+    #[arg(long, value_name = "POLICY")]
+    pub(super) retry: Option<RetryPolicy>,
+    /// Failures after which a message becomes a dead letter, in place of its topic's limit.
+    #[arg(long, value_name = "N")]
+    pub(super) max_attempts: Option<NonZeroU32>,
     /// The most messages in one transaction.
     #[arg(long, value_name = "N", default_value = "500", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) batch: u32,

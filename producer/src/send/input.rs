@@ -29,10 +29,13 @@ pub(super) struct Template {
 
 impl Template {
     pub(super) fn new(arguments: &Arguments) -> Self {
+        let mut headers: Headers = arguments.headers.iter().cloned().collect();
+        arguments.retry.iter().for_each(|policy| headers.set_retry(policy));
+        arguments.max_attempts.iter().for_each(|attempts| headers.set_max_attempts(*attempts));
         Self {
+            headers,
             priority: arguments.priority.unwrap_or_default(),
             key: arguments.key.as_ref().map(|key| key.as_bytes().to_vec()),
-            headers: arguments.headers.iter().cloned().collect(),
             deliver: arguments.deliver,
             expires: arguments.expires,
         }

@@ -1,11 +1,19 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::topic::RetryPolicy;
 
 /// The most bytes that headers may take as JSON. They are read with every claim.
 const HEADERS_LIMIT: usize = 64 * 1024;
+
+/// The header by which a message has a retry policy of its own.
+const RETRY: &str = "queue-retry";
+
+/// The header by which a message has a limit of attempts of its own.
+const MAX_ATTEMPTS: &str = "queue-max-attempts";
 
 /// Name and value pairs beside the body, stored as a JSON object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +31,35 @@ impl Headers {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The message's own retry policy, from the header `queue-retry`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRetry`] if the header says none.
+    pub fn retry(&self) -> Result<Option<RetryPolicy>> {
+        self.get(RETRY).map(str::parse).transpose()
+    }
+
+    /// The message's own limit of attempts, from the header `queue-max-attempts`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHeaders`] if the header is no number above zero.
+    pub fn max_attempts(&self) -> Result<Option<NonZeroU32>> {
+        let Some(text) = self.get(MAX_ATTEMPTS) else { return Ok(None) };
+        text.trim().parse().map(Some).map_err(|_| Error::InvalidHeaders {
+            reason: format!("{MAX_ATTEMPTS} must be a number from 1 on, such as 5"),
+        })
+    }
+
+    /// Gives the message a retry policy of its own.
+    pub fn set_retry(&mut self, policy: &RetryPolicy) {
+        self.0.insert(RETRY.to_owned(), policy.to_string());
+    }
+
+    /// Gives the message a limit of attempts of its own.
+    pub fn set_max_attempts(&mut self, attempts: NonZeroU32) {
+        self.0.insert(MAX_ATTEMPTS.to_owned(), attempts.to_string());
     }
 
     /// What the database stores: `None` when there are no headers.

@@ -38,22 +38,6 @@ impl Moment {
         };
         Err(Error::InvalidTime { what, reason })
     }
-
-    /// The SQL of the moment, with a `?` for its [`micros`](Self::micros).
-    pub(crate) fn sql(self) -> &'static str {
-        match self {
-            Self::After(_) => "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
-            Self::At(_) => "CAST('1970-01-01' AS DATETIME(6)) + INTERVAL ? MICROSECOND",
-        }
-    }
-
-    /// Microseconds from now, or since 1970.
-    pub(crate) fn micros(self) -> u64 {
-        match self {
-            Self::After(time) => u64::try_from(time.min(LONGEST).as_micros()).unwrap_or(0),
-            Self::At(at) => u64::try_from(at.timestamp_micros()).unwrap_or(0),
-        }
-    }
 }
 
 impl FromStr for Moment {

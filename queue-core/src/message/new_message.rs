@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -5,6 +6,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::message::{Headers, Moment, MsgId, Priority};
+use crate::topic::RetryPolicy;
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
 const KEY_LIMIT: usize = 255;
@@ -86,6 +88,20 @@ impl NewMessage {
         self
     }
 
+    /// Gives the message a retry policy of its own, in place of its topic's: the header
+    /// `queue-retry`.
+    pub fn with_retry(mut self, policy: &RetryPolicy) -> Self {
+        self.headers.set_retry(policy);
+        self
+    }
+
+    /// Gives the message a limit of attempts of its own, in place of its topic's: the header
+    /// `queue-max-attempts`.
+    pub fn with_max_attempts(mut self, attempts: NonZeroU32) -> Self {
+        self.headers.set_max_attempts(attempts);
+        self
+    }
+
     /// It becomes ready so long after it was enqueued.
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.deliver = Some(Moment::After(delay));
@@ -138,6 +154,8 @@ impl NewMessage {
                 "it is not after the moment of delivery, so nobody would handle the message";
             return Err(Error::InvalidTime { what: "The expiry", reason });
         }
+        self.headers.retry()?;
+        self.headers.max_attempts()?;
         self.headers.to_stored().map(|_| ())
     }
 }

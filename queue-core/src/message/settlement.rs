@@ -1,6 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 /// The longest error or reason that is stored, in bytes.
@@ -17,6 +18,19 @@ pub enum Settlement {
         delay: Duration,
         /// Why it failed.
         error: String,
+    },
+    /// Failed: comes back at the tail at `at`, or at once if that is over, with one more failure
+    /// counted.
+    RetryAt {
+        /// When it is due, by the server's clock.
+        at: DateTime<Utc>,
+        /// Why it failed.
+        error: String,
+    },
+    /// Not yet: comes back at the tail after `delay`; no failure is counted.
+    Snooze {
+        /// How long it waits.
+        delay: Duration,
     },
     /// Never to be handled again by itself: moves to the dead letters, body and all.
     DeadLetter {
@@ -40,7 +54,8 @@ impl Settlement {
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Ack => "ack",
-            Self::Retry { .. } => "retry",
+            Self::Retry { .. } | Self::RetryAt { .. } => "retry",
+            Self::Snooze { .. } => "snooze",
             Self::DeadLetter { .. } => "dead_letter",
             Self::Discard { .. } => "discard",
             Self::Release => "release",
@@ -86,11 +101,16 @@ impl fmt::Display for DeadCause {
 
 /// `text` cut to what the reason columns hold, at a character's boundary.
 pub(crate) fn stored_reason(text: &str) -> &[u8] {
-    let mut end = text.len().min(REASON_LIMIT);
+    cut(text, REASON_LIMIT).as_bytes()
+}
+
+/// `text` cut to `limit` bytes, at a character's boundary.
+pub(super) fn cut(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    &text.as_bytes()[..end]
+    &text[..end]
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, TinyInt, Unsigned};
 use serde::Serialize;
 
+use super::moment::{LATEST, MOMENT, micros};
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{DeadCause, Headers, MsgId, Priority, RowId};
+use crate::message::{DeadCause, FailedRun, Headers, MsgId, Priority, RowId};
 use crate::topic::TopicId;
 
 /// How many dead letters one statement looks at, whether they are wanted or not, so that none takes
@@ -106,7 +107,6 @@ pub async fn window(
         #[diesel(sql_type = Bool)]
         wanted: bool,
     }
-    const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND";
     let cause = filter.cause.map(|cause| cause.stored().as_bytes());
     let msg_id = filter.msg_id.map(|id| id.as_bytes().to_vec());
     let (died_at, row) = match from {
@@ -137,13 +137,6 @@ pub async fn window(
         next: last.map(|row| DeadPlace { died_at: row.died_at, row: RowId(row.id) }),
         wanted: rows.iter().filter(|row| row.wanted).map(|row| RowId(row.id)).collect(),
     })
-}
-
-/// The last microsecond that both servers can add to 1970: the end of the year 9999.
-const LATEST: u64 = 253_402_300_799_999_999;
-
-fn micros(time: DateTime<Utc>) -> u64 {
-    u64::try_from(time.timestamp_micros()).unwrap_or(0).min(LATEST)
 }
 
 /// PRIMARY: these dead letters, in the order of their rows, without bodies.
@@ -232,6 +225,27 @@ pub async fn body(
     Ok(rows.into_iter().next().map(|row| row.body))
 }
 
+/// PRIMARY: the failed runs of a dead letter of the topic, oldest first.
+///
+/// # Errors
+/// A database failure.
+pub async fn history(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    row: RowId,
+) -> Result<Vec<FailedRun>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<Binary>)]
+        history: Option<Vec<u8>>,
+    }
+    let statement = Statement::new("SELECT history FROM queue_dead WHERE id = ? AND topic_id = ?");
+    let statement = statement.number(row.0).number(topic.0);
+    let rows: Vec<Row> = load(conn, "read a dead letter's history", statement).await?;
+    let history = rows.into_iter().next().and_then(|row| row.history).unwrap_or_default();
+    Ok(FailedRun::from_stored(&history))
+}
+
 /// A dead letter, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedDead {
@@ -275,7 +289,7 @@ pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<Locke
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, enqueued_at, ordering_key, \
-         biz_id, headers, body";
+         biz_id, headers, history, body";
     const OPERATION: &str = "redrive";
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(

@@ -6,13 +6,21 @@ use std::time::Duration;
 
 use super::Statement;
 use super::settle::{ClaimedRows, DELETE};
+use super::topic::{DeadLetterTopic, dead_letter_topic};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{DeadCause, stored_reason};
+use crate::message::{DeadCause, FailedRun, Moment, stored_reason};
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
      headers, body";
+
+/// The row's history with one more line, a [`FailedRun`]: its newest 32 KiB, some hundred runs.
+/// [`FailedRun::line_end`] is bound to it.
+pub(super) const WITH_FAILED_RUN: &str = "RIGHT(CONCAT(COALESCE(history, ''), \
+     '{\"delivery_no\":', delivery_no, ',\"worker\":', worker_id, \
+     ',\"at\":\"', DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), '\",\"error\":', ?), \
+     32768)";
 
 /// The longest wait or keeping, so that no sum leaves the calendar: ten years.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -26,29 +34,39 @@ pub enum Outcome<'r> {
     Discarded(&'r str),
 }
 
-/// PRIMARY: to the scheduled messages, due after `delay`, with one more failure. A suspect that
-/// failed without a crash is none any more.
+/// PRIMARY: to the scheduled messages. With a failure, one more is counted and the history tells of
+/// it; without, nothing is charged. A suspect that got so far without a crash is none any more.
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
 pub async fn to_scheduled(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
-    delay: Duration,
-    error: &str,
+    due: Moment,
+    failure: Option<&str>,
 ) -> Result<()> {
+    let moment = due.due_sql();
+    let (failures, history) = match failure {
+        Some(_) => ("failures + 1", WITH_FAILED_RUN),
+        None => ("failures", "history"),
+    };
     let insert = format!(
         "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, \
-         expires_at, {CARRIED}) SELECT UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, priority % 100, \
-         failures + 1, crashes, 0, ?, expires_at, {CARRIED} \
+         history, expires_at, {CARRIED}) SELECT {moment}, priority % 100, {failures}, crashes, 0, \
+         ?, {history}, expires_at, {CARRIED} \
          FROM queue_message FORCE INDEX (PRIMARY)"
     );
-    let micros = u64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(0);
-    let insert = Statement::new(insert).number(micros).bytes(stored_reason(error).to_vec());
-    move_rows(conn, "settle: retry", claimed, insert).await
+    let mut insert = Statement::new(insert)
+        .number(due.micros())
+        .maybe_bytes(failure.map(|error| stored_reason(error).to_vec()));
+    if let Some(error) = failure {
+        insert = insert.bytes(FailedRun::line_end(error));
+    }
+    let operation = if failure.is_some() { "settle: retry" } else { "settle: snooze" };
+    move_rows(conn, operation, claimed, insert).await
 }
 
-/// PRIMARY: to the dead letters, body and all.
+/// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them.
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
@@ -58,19 +76,52 @@ pub async fn to_dead(
     cause: DeadCause,
     error: &str,
 ) -> Result<()> {
+    let insert = match dead_letter_topic(conn, claimed.topic).await? {
+        Some(topic) => into_topic(&topic, cause, error),
+        None => into_dead(cause, error),
+    };
+    move_rows(conn, "settle: dead-letter", claimed, insert).await
+}
+
+fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
     let insert = format!(
-        "INSERT INTO queue_dead (priority, failures, crashes, suspicions, cause, last_error, died_at, {CARRIED}) \
+        "INSERT INTO queue_dead \
+         (priority, failures, crashes, suspicions, cause, last_error, died_at, history, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
-    let insert = Statement::new(insert)
+    Statement::new(insert)
         .number(1 - crashed)
         .number(crashed)
         .bytes(cause.stored().as_bytes())
-        .bytes(stored_reason(error).to_vec());
-    move_rows(conn, "settle: dead-letter", claimed, insert).await
+        .bytes(stored_reason(error).to_vec())
+        .bytes(FailedRun::line_end(error))
+}
+
+/// To the hot table, under another topic: a message that nobody has tried there yet. Two headers
+/// tell where it comes from, behind those it has, unless these are no JSON object. They may be any
+/// bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is not
+/// UTF-8 (*run*). No floor is published: its row is a new one, as an enqueue's is.
+fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Statement<'static> {
+    const CARRIED: &str = "msg_id, delivery_no, enqueued_at, ordering_key, biz_id, body";
+    const BYTES: &str = "CONVERT(headers USING latin1)";
+    let insert = format!(
+        "INSERT INTO queue_message (topic_id, priority, headers, history, {CARRIED}) \
+         SELECT ?, priority % 100, CASE WHEN headers IS NULL THEN ? \
+         WHEN NOT JSON_VALID({BYTES}) THEN headers \
+         WHEN JSON_TYPE({BYTES}) <> 'OBJECT' THEN headers WHEN JSON_LENGTH({BYTES}) = 0 THEN ? \
+         ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
+         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+    );
+    let told = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
+    Statement::new(insert)
+        .number(topic.id.0)
+        .bytes(format!("{{{told}").into_bytes())
+        .bytes(format!("{{{told}").into_bytes())
+        .bytes(format!(",{told}").into_bytes())
+        .bytes(FailedRun::line_end(error))
 }
 
 /// PRIMARY: to the archive, to be pruned after `keep`.
@@ -86,8 +137,9 @@ pub async fn to_archive(
     let insert = format!(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \
-         {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         UTC_TIMESTAMP(6) + INTERVAL ? SECOND, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         history, {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, \
+         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED} \
+         FROM queue_message FORCE INDEX (PRIMARY)"
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),

@@ -4,11 +4,12 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
 
 use super::claim::{Claim, ClaimRow, Fence};
+use super::moves::WITH_FAILED_RUN;
 use super::settle::ClaimedRows;
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{Priority, RowId};
+use crate::message::{FailedRun, Priority, RowId};
 
 /// A row that a dead worker held, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +184,11 @@ pub enum Charge {
     Crash,
 }
 
-/// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened.
+/// What the history says of a crash that is charged.
+const LONE_CRASH: &str = "its worker crashed while it ran alone";
+
+/// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened. The
+/// history tells of a crash that counts.
 ///
 /// # Errors
 /// A database failure.
@@ -198,13 +203,22 @@ pub async fn free(
         Charge::Suspicion => (1, 0),
         Charge::Crash => (0, 1),
     };
-    let prefix = Statement::new(
-        "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0, \
-         priority = ?, suspicions = suspicions + ?, crashes = crashes + ?",
-    )
-    .number(priority.stored())
-    .number(suspicion)
-    .number(crash);
+    // The history first: MySQL and MariaDB set columns from left to right, and it names the worker.
+    let prefix = match charge {
+        Charge::Crash => Statement::new(format!(
+            "UPDATE queue_message FORCE INDEX (PRIMARY) SET history = {WITH_FAILED_RUN}, "
+        ))
+        .bytes(FailedRun::line_end(LONE_CRASH)),
+        _ => Statement::new("UPDATE queue_message FORCE INDEX (PRIMARY) SET "),
+    };
+    let prefix = prefix
+        .sql(
+            "conn_id = 0, worker_id = 0, claim_no = 0, \
+             priority = ?, suspicions = suspicions + ?, crashes = crashes + ?",
+        )
+        .number(priority.stored())
+        .number(suspicion)
+        .number(crash);
     claimed.execute(conn, "rescue: free the rows", prefix).await
 }
 

@@ -8,11 +8,12 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, TinyInt, Unsigned};
 use serde::Serialize;
 
+use super::moment::{MOMENT, micros};
 use super::moves::equal;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{Headers, Moment, Priority};
+use crate::message::{Headers, Priority};
 use crate::schedule::{Recurrence, Schedule, ScheduleName};
 use crate::topic::{TopicId, TopicName};
 
@@ -54,26 +55,24 @@ pub async fn put(
     topic: TopicId,
     next: DateTime<Utc>,
 ) -> Result<()> {
-    let next = Moment::At(next);
     let statement = Statement::new(format!(
         "INSERT INTO queue_schedule (name, topic_id, cron, time_zone, missed, next_at, priority, \
          ordering_key, headers, body, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, {}, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) \
+         VALUES (?, ?, ?, ?, ?, {MOMENT}, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) \
          ON DUPLICATE KEY UPDATE \
          next_at = IF(cron = VALUES(cron) AND time_zone = VALUES(time_zone) \
            AND next_at IS NOT NULL, next_at, VALUES(next_at)), \
          topic_id = VALUES(topic_id), cron = VALUES(cron), time_zone = VALUES(time_zone), \
          missed = VALUES(missed), priority = VALUES(priority), \
          ordering_key = VALUES(ordering_key), headers = VALUES(headers), body = VALUES(body), \
-         updated_at = UTC_TIMESTAMP(6)",
-        next.sql()
+         updated_at = UTC_TIMESTAMP(6)"
     ))
     .bytes(schedule.name.as_str().as_bytes())
     .number(topic.0)
     .bytes(schedule.recurrence.cron().as_bytes())
     .bytes(schedule.recurrence.time_zone().as_bytes())
     .bytes(schedule.missed.word().as_bytes())
-    .number(next.micros())
+    .number(micros(next))
     .number(schedule.priority.stored())
     .maybe_bytes(schedule.key.as_deref())
     .maybe_bytes(schedule.headers.to_stored()?)
@@ -206,17 +205,15 @@ pub async fn advance(
     last: Option<DateTime<Utc>>,
     enqueued: usize,
 ) -> Result<()> {
-    const AT: &str = "CAST('1970-01-01' AS DATETIME(6)) + INTERVAL ? MICROSECOND";
-    let micros = |at: Option<DateTime<Utc>>| at.map(|at| Moment::At(at).micros());
     let statement = Statement::new(format!(
-        "UPDATE queue_schedule SET next_at = {AT}, last_at = COALESCE({AT}, last_at), \
-         ticks = ticks + ? WHERE name = ? AND next_at = {AT}"
+        "UPDATE queue_schedule SET next_at = {MOMENT}, last_at = COALESCE({MOMENT}, last_at), \
+         ticks = ticks + ? WHERE name = ? AND next_at = {MOMENT}"
     ))
-    .maybe_number(micros(next))
-    .maybe_number(micros(last))
+    .maybe_number(next.map(micros))
+    .maybe_number(last.map(micros))
     .number(enqueued as u64)
     .bytes(name.as_str().as_bytes())
-    .maybe_number(micros(Some(from)));
+    .number(micros(from));
     equal("tick", 1, execute(conn, "tick", statement).await?)
 }
 
@@ -241,11 +238,11 @@ pub async fn resume(
     name: &ScheduleName,
     next: Option<DateTime<Utc>>,
 ) -> Result<()> {
-    let statement = Statement::new(
+    let statement = Statement::new(format!(
         "UPDATE queue_schedule SET paused = 0, updated_at = UTC_TIMESTAMP(6), \
-         next_at = CAST('1970-01-01' AS DATETIME(6)) + INTERVAL ? MICROSECOND WHERE name = ?",
-    )
-    .maybe_number(next.map(|next| Moment::At(next).micros()))
+         next_at = {MOMENT} WHERE name = ?"
+    ))
+    .maybe_number(next.map(micros))
     .bytes(name.as_str().as_bytes());
     one_schedule(name, execute(conn, "resume the schedule", statement).await?)
 }

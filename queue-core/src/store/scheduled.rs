@@ -125,7 +125,7 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
-         expires_at, ordering_key, biz_id, headers, body";
+         expires_at, ordering_key, biz_id, headers, history, body";
     const OPERATION: &str = "promote";
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(

@@ -27,18 +27,23 @@ struct TopicRow {
     max_attempts: u32,
     #[diesel(sql_type = Unsigned<Integer>)]
     max_crashes: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    retry_base_ms: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    retry_cap_ms: u64,
+    #[diesel(sql_type = Binary)]
+    retry: Vec<u8>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     max_run_time_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    dead_letter_topic: Option<Vec<u8>>,
 }
 
+/// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
+const DEAD_LETTER_CHAIN: usize = 16;
+
 const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry_base_ms, retry_cap_ms, max_run_time_ms, keep_done_ms FROM queue_topic ";
+     max_crashes, retry, max_run_time_ms, keep_done_ms, \
+     (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
+     AS dead_letter_topic FROM queue_topic ";
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -63,18 +68,22 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
-/// [`Error::TopicExists`]; a database failure.
+/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a dead-letter topic that does not exist or
+/// leads back here; a database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
+    settings.retry.check()?;
+    let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
-        "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry_base_ms, \
-         retry_cap_ms, max_run_time_ms, keep_done_ms, created_at, updated_at) \
+        "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
+         max_run_time_ms, keep_done_ms, dead_letter_topic_id, created_at, updated_at) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
-    let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings);
+    let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
+        .maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -86,18 +95,23 @@ pub async fn create(
 /// UNIQUE (name): replaces the topic's settings.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; a database failure.
+/// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a dead-letter topic that leads back here; a
+/// database failure.
 pub async fn set(
     conn: &mut impl Connection,
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
+    settings.retry.check()?;
+    let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
-         retry_base_ms = ?, retry_cap_ms = ?, max_run_time_ms = ?, keep_done_ms = ?, \
+         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, dead_letter_topic_id = ?, \
          updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
-    let statement = bind_settings(statement, settings).bytes(name.as_str().as_bytes());
+    let statement = bind_settings(statement, settings)
+        .maybe_number(dead_letter_topic)
+        .bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "set the topic", statement).await?)
 }
 
@@ -129,6 +143,69 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
+/// UNIQUE (name), once for each topic of the chain: the number of the topic that the settings name
+/// for dead letters, unless these would come back to `name` in the end, for ever.
+async fn dead_letter_topic_id(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    settings: &TopicSettings,
+) -> Result<Option<u64>> {
+    let Some(first) = &settings.dead_letter_topic else { return Ok(None) };
+    let (mut id, mut next) = (None, Some(first.clone()));
+    for _ in 0..DEAD_LETTER_CHAIN {
+        let Some(topic) = next.take_if(|topic| topic != name) else { break };
+        let found = find(conn, &topic).await?.ok_or(Error::UnknownTopic { topic })?;
+        id = id.or(Some(u64::from(found.id.0)));
+        next = found.settings.dead_letter_topic;
+    }
+    match next {
+        None => Ok(id),
+        Some(_) => Err(Error::Setting {
+            name: "dead_letter_topic",
+            value: format!("'{first}' for '{name}'"),
+            fix: "it must be another topic whose own dead letters do not come back, within 16 steps",
+        }),
+    }
+}
+
+/// Where a topic's dead letters go instead of staying dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterTopic {
+    /// The topic they are enqueued in.
+    pub id: TopicId,
+    /// The name of the topic they come from.
+    pub from: TopicName,
+}
+
+/// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
+/// process remembers of a topic may name one that is gone.
+///
+/// # Errors
+/// A database failure.
+pub async fn dead_letter_topic(
+    conn: &mut impl Connection,
+    topic: TopicId,
+) -> Result<Option<DeadLetterTopic>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        id: u32,
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+    }
+    let statement = Statement::new(
+        "SELECT o.id, t.name FROM queue_topic t JOIN queue_topic o \
+         ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
+    )
+    .number(topic.0);
+    let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
+    let found = |row: Row| {
+        let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
+        Ok(DeadLetterTopic { id: TopicId(row.id), from })
+    };
+    rows.into_iter().next().map(found).transpose()
+}
+
 fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Statement<'q> {
     let keep = match settings.on_done {
         OnDone::Delete => None,
@@ -138,8 +215,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .number(settings.body_limit)
         .number(settings.max_attempts)
         .number(settings.max_crashes)
-        .number(millis(settings.retry.base))
-        .number(millis(settings.retry.cap))
+        .bytes(settings.retry.to_string().into_bytes())
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
 }
@@ -148,33 +224,43 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A policy that somebody wrote into the table past this library: what cannot be read is as good as
+/// none, and the topic must go on.
+fn retry(topic: &TopicName, stored: &[u8]) -> RetryPolicy {
+    String::from_utf8_lossy(stored).parse().unwrap_or_else(|error| {
+        tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
+        RetryPolicy::default()
+    })
+}
+
 fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
     if matched == 1 { Ok(()) } else { Err(Error::UnknownTopic { topic: name.clone() }) }
 }
 
 impl TopicRow {
     fn into_topic(self) -> Result<Topic> {
-        let name = String::from_utf8_lossy(&self.name).into_owned();
+        let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
         Ok(Topic {
             id: TopicId(self.id),
-            name: TopicName::new(name)?,
             settings: TopicSettings {
                 body_limit: self.body_limit,
                 max_attempts: self.max_attempts,
                 max_crashes: self.max_crashes,
-                retry: RetryPolicy {
-                    base: Duration::from_millis(self.retry_base_ms),
-                    cap: Duration::from_millis(self.retry_cap_ms),
-                },
+                retry: retry(&name, &self.retry),
                 max_run_time: self.max_run_time_ms.map(Duration::from_millis),
                 on_done: self
                     .keep_done_ms
                     .map_or(OnDone::Delete, |ms| OnDone::Keep(Duration::from_millis(ms))),
+                dead_letter_topic: self
+                    .dead_letter_topic
+                    .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
+                    .transpose()?,
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,
                 claim_paused: self.claim_paused,
             },
+            name,
         })
     }
 }

@@ -35,6 +35,9 @@ pub struct TopicSettings {
     pub max_run_time: Option<Duration>,
     /// What becomes of handled messages. Default: deleted.
     pub on_done: OnDone,
+    /// The topic that this one's dead letters are enqueued in. Default none: they stay where
+    /// `queuectl dead` finds them.
+    pub dead_letter_topic: Option<TopicName>,
 }
 
 impl Default for TopicSettings {
@@ -43,9 +46,10 @@ impl Default for TopicSettings {
             body_limit: 4 * 1024 * 1024,
             max_attempts: 16,
             max_crashes: 3,
-            retry: RetryPolicy { base: Duration::from_secs(1), cap: Duration::from_secs(3600) },
+            retry: RetryPolicy::default(),
             max_run_time: None,
             on_done: OnDone::Delete,
+            dead_letter_topic: None,
         }
     }
 }

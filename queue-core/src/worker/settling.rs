@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, Priority, RowId, Settlement, WorkerId};
+use crate::message::{ClaimNo, Delivery, Moment, Priority, RowId, Settlement, WorkerId};
 use crate::store::claim::{self, Fence};
 use crate::store::floor;
 use crate::store::moves::{self, Outcome, equal};
@@ -224,7 +224,13 @@ impl Group {
         };
         match &self.settlement {
             Settlement::Retry { delay, error } => {
-                moves::to_scheduled(conn, claimed, *delay, error).await
+                moves::to_scheduled(conn, claimed, Moment::After(*delay), Some(error)).await
+            }
+            Settlement::RetryAt { at, error } => {
+                moves::to_scheduled(conn, claimed, Moment::At(*at), Some(error)).await
+            }
+            Settlement::Snooze { delay } => {
+                moves::to_scheduled(conn, claimed, Moment::After(*delay), None).await
             }
             Settlement::DeadLetter { cause, error } => {
                 moves::to_dead(conn, claimed, *cause, error).await

@@ -220,11 +220,12 @@ async fn a_claim_the_worker_does_not_know_of_is_given_back_within_a_lease() {
     assert_eq!(claims[0].fence.claim_no, known[0].claim_no);
 }
 
-fn ends() -> [Settlement; 5] {
+fn ends() -> [Settlement; 6] {
     let (error, reason) = ("never".to_owned(), "old".to_owned());
     [
         Settlement::Ack,
         retry(Duration::from_secs(60)),
+        Settlement::Snooze { delay: Duration::from_secs(60) },
         Settlement::DeadLetter { cause: DeadCause::Handler, error },
         Settlement::Discard { reason },
         Settlement::Release,

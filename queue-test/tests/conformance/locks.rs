@@ -9,7 +9,7 @@ use queue_core::store::rescue::Charge;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::settle::{self, ClaimedRows};
 use queue_core::store::{claim, moves, rescue, scheduled};
-use queue_core::{AsyncMysqlConnection, Error, Priority};
+use queue_core::{AsyncMysqlConnection, Error, Moment, Priority};
 
 use crate::inspect::rows_read;
 use crate::scene::{STRATEGIES, Scene, bodies, claim_n, numbers};
@@ -45,7 +45,11 @@ async fn statements(conn: &mut AsyncMysqlConnection, own: &ClaimedRows, what: &s
             "free as suspects" => {
                 rescue::free(conn, own, own.priority.suspect(), Charge::Suspicion).await
             }
-            "retry" => moves::to_scheduled(conn, own, zero, "").await.map(|()| own.rows.len()),
+            "retry" | "snooze" => {
+                let failure = (what == "retry").then_some("");
+                let moved = moves::to_scheduled(conn, own, Moment::After(zero), failure).await;
+                moved.map(|()| own.rows.len())
+            }
             "dead-letter" => {
                 let moved = moves::to_dead(conn, own, DeadCause::Handler, "").await;
                 moved.map(|()| own.rows.len())
@@ -95,6 +99,7 @@ async fn settles_and_rescues_lock_their_own_rows_and_wait_for_no_other() {
                 "free",
                 "free as suspects",
                 "retry",
+                "snooze",
                 "dead-letter",
                 "archive",
             ] {

@@ -17,6 +17,7 @@
 mod claim;
 mod connect;
 mod dead;
+mod dead_letter_topics;
 mod delays;
 mod doctor;
 mod enqueue;
@@ -42,5 +43,6 @@ mod settle;
 mod sql_contract;
 mod storm;
 mod topics;
+mod verdicts;
 mod wire;
 mod worker;

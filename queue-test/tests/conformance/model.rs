@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use chrono::DateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use queue_core::connection::{Connection, Link};
@@ -16,7 +17,7 @@ use queue_core::store::settle::{self, ClaimedRows};
 use queue_core::store::worker::{self, Incarnation, Registration, Role};
 use queue_core::store::{enqueue, floor};
 use queue_core::topic::{TopicId, TopicName, TopicSettings};
-use queue_core::{AsyncMysqlConnection, Delivery, Error, NewMessage, Priority, store};
+use queue_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Priority, store};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simulation::Model;
@@ -74,7 +75,7 @@ fn step(rng: &mut StdRng) -> Step {
         7..10 => Step::Enqueue(rng.random_range(1..4), rng.random_range(4..6)),
         10..14 => Step::Claim(rng.random_range(1..5)),
         14..17 => Step::Settle {
-            kind: rng.random_range(0..6),
+            kind: rng.random_range(0..8),
             of,
             every: rng.random_range(1..3),
             as_own: rng.random_range(0..4) > 0,
@@ -198,7 +199,18 @@ async fn perform(
             match kind {
                 0 | 1 => shown(settle::ack(conn, &claimed).await),
                 2 => shown(settle::release(conn, &claimed).await),
-                3 => shown(moves::to_scheduled(conn, &claimed, Duration::ZERO, "e").await),
+                3 => {
+                    let when = Moment::After(Duration::ZERO);
+                    shown(moves::to_scheduled(conn, &claimed, when, Some("e")).await)
+                }
+                6 => {
+                    let when = Moment::At(DateTime::UNIX_EPOCH);
+                    shown(moves::to_scheduled(conn, &claimed, when, Some("e")).await)
+                }
+                7 => {
+                    let when = Moment::After(Duration::from_secs(60));
+                    shown(moves::to_scheduled(conn, &claimed, when, None).await)
+                }
                 4 => shown(moves::to_dead(conn, &claimed, DeadCause::Handler, "e").await),
                 _ => shown(moves::to_archive(conn, &claimed, Outcome::Done, keep).await),
             }
@@ -301,7 +313,19 @@ async fn take<C: Connection + 'static>(
 }
 
 const TABLES: [(&str, &[&str]); 6] = [
-    ("queue_message", &["priority", "body", "worker_id", "claim_no", "delivery_no", "suspicions"]),
+    (
+        "queue_message",
+        &[
+            "topic_id",
+            "priority",
+            "body",
+            "worker_id",
+            "claim_no",
+            "delivery_no",
+            "failures",
+            "suspicions",
+        ],
+    ),
     ("queue_scheduled", &["priority", "body", "delivery_no", "failures", "crashes"]),
     ("queue_dead", &["priority", "body", "failures", "cause"]),
     ("queue_archive", &["priority", "body", "failures", "outcome"]),
@@ -338,6 +362,10 @@ async fn compare() {
         let name = TopicName::new("t").unwrap();
         let mut link = model.connect().await;
         store::topic::create(&mut link, &name, &TopicSettings::default()).await.unwrap();
+        if seed % 2 == 1 {
+            lead_dead_letters(&mut link).await;
+            lead_dead_letters(&mut scene.conn).await;
+        }
         let mut links: Vec<Link> = Vec::new();
         let mut conns = Vec::new();
         for _ in 0..SESSIONS {
@@ -370,6 +398,15 @@ async fn compare() {
             assert_eq!(on_server, on_model, "{table} of {seed}:\n{}", steps.join("\n"));
         }
     }
+}
+
+/// Dead letters of the topic are enqueued in another one from now on.
+async fn lead_dead_letters(conn: &mut impl Connection) {
+    let (name, dead) = (TopicName::new("t").unwrap(), TopicName::new("dead").unwrap());
+    let mut settings = TopicSettings::default();
+    store::topic::create(conn, &dead, &settings).await.unwrap();
+    settings.dead_letter_topic = Some(dead);
+    store::topic::set(conn, &name, &settings).await.unwrap();
 }
 
 /// The messages of a step, the same for both.

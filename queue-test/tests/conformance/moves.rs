@@ -6,10 +6,11 @@ use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use queue_core::connection::transaction;
 use queue_core::message::RowId;
+use queue_core::store::moves;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Due, Reach};
-use queue_core::store::{floor, moves, settle};
-use queue_core::{AsyncMysqlConnection, Error, NewMessage, Priority, enqueue_all};
+use queue_core::store::{floor, settle};
+use queue_core::{AsyncMysqlConnection, Error, Moment, NewMessage, Priority, enqueue_all};
 
 use crate::scene::{Scene, all, bodies, claim_n, numbers, retry, settle as settle_all};
 
@@ -206,7 +207,7 @@ async fn a_settle_by_move_of_a_row_that_is_not_its_own_is_rolled_back_whole() {
         rows: got.iter().map(|d| d.row).collect(),
     };
     let moved = transaction(&mut scene.conn, "settle", async |conn| {
-        moves::to_scheduled(conn, &claimed, Duration::ZERO, "not yet").await
+        moves::to_scheduled(conn, &claimed, Moment::After(Duration::ZERO), Some("not yet")).await
     });
     let error = moved.await.unwrap_err();
     assert!(matches!(error, Error::Counts { expected: 3, found: 2, .. }), "{error}");

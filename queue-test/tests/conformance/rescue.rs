@@ -53,7 +53,7 @@ pub(crate) async fn crash(conn: &mut AsyncMysqlConnection, crashed: Worker) -> V
 }
 
 /// Crashes a worker that holds everything it has claimed and rescues its rows.
-async fn crash_and_rescue(scene: &mut Scene, crashed: Worker) -> TakenBack {
+pub(crate) async fn crash_and_rescue(scene: &mut Scene, crashed: Worker) -> TakenBack {
     let claims = crash(&mut scene.conn, crashed).await;
     let rows_held = scene.number("SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0").await;
     let why = Why::Crashed { rows_held: u64::try_from(rows_held).unwrap() };

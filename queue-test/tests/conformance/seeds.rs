@@ -13,7 +13,7 @@ use queue_core::rescue::Why;
 use queue_core::store::claim::{self, Claim, Fence, Marks};
 use queue_core::store::{floor, moves, process_list, rescue, settle, worker};
 use queue_core::worker::SettleOutcome;
-use queue_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue, enqueue_all};
+use queue_core::{AsyncMysqlConnection, Moment, NewMessage, Priority, enqueue, enqueue_all};
 use queue_test::TestQueue;
 
 use crate::rescue::{claims_of, take};
@@ -280,7 +280,7 @@ async fn s8_empty_lists_and_missing_values_are_no_error_and_hide_nothing() {
     assert_eq!(settle::ack(conn, &nothing).await.unwrap(), 0);
     assert_eq!(settle::release(conn, &nothing).await.unwrap(), 0);
     assert!(settle::lock_own(conn, &nothing).await.unwrap().is_empty());
-    moves::to_scheduled(conn, &nothing, Duration::ZERO, "").await.unwrap();
+    moves::to_scheduled(conn, &nothing, Moment::After(Duration::ZERO), None).await.unwrap();
     moves::to_dead(conn, &nothing, DeadCause::Handler, "").await.unwrap();
     let claim = Claim {
         fence,
@@ -419,6 +419,7 @@ async fn s14_every_time_is_the_servers_in_utc() {
     let worker = scene.worker().await;
     let got = claim_n(&worker, scene.topic.id, 3).await;
     let fence = Fence { worker: worker.id(), claim_no: got[0].claim_no };
+    let later = Moment::After(Duration::from_secs(1000));
     for (zone, delivery) in [("+13:00", &got[0]), ("-12:00", &got[1]), ("+00:00", &got[2])] {
         let mut conn = connect(scene.db.url(), SessionKind::Plain).await.unwrap();
         conn.batch_execute(&format!("SET time_zone = '{zone}'; BEGIN")).await.unwrap();
@@ -428,7 +429,7 @@ async fn s14_every_time_is_the_servers_in_utc() {
             priority: delivery.priority,
             rows: [delivery.row].into_iter().collect(),
         };
-        moves::to_scheduled(&mut conn, &own, Duration::from_secs(1000), "").await.unwrap();
+        moves::to_scheduled(&mut conn, &own, later, None).await.unwrap();
         conn.batch_execute("COMMIT").await.unwrap();
     }
     let wrong = "SELECT COUNT(*) FROM queue_scheduled \

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::message::{DeadCause, DeliveryNo, Settlement};
 use queue_core::topic::{OnDone, TopicSettings};
@@ -19,8 +20,17 @@ fn discard() -> Settlement {
 }
 
 /// Every settlement there is.
-fn every() -> [Settlement; 5] {
-    [Settlement::Ack, retry(Duration::from_secs(60)), dead(), discard(), Settlement::Release]
+fn every() -> [Settlement; 7] {
+    let minute = Duration::from_secs(60);
+    [
+        Settlement::Ack,
+        retry(minute),
+        Settlement::RetryAt { at: Utc::now() + minute, error: "not yet".to_owned() },
+        Settlement::Snooze { delay: minute },
+        dead(),
+        discard(),
+        Settlement::Release,
+    ]
 }
 
 /// What every table of messages carries, for comparing a message before and after a move.
@@ -161,20 +171,20 @@ async fn one_batch_may_hold_every_settlement_of_several_claims_priorities_and_to
     for topic in [&scene.topic, &other] {
         for priority in [Priority::FIRST, Priority::LAST] {
             let message = |i: usize| NewMessage::new(i.to_string()).with_priority(priority);
-            let messages: Vec<_> = (0..10).map(message).collect();
+            let messages: Vec<_> = (0..14).map(message).collect();
             enqueue_all(&mut scene.conn, &topic.name, &messages).await.unwrap();
         }
-        let got = claim_n(&worker, topic.id, 20).await;
+        let got = claim_n(&worker, topic.id, 28).await;
         let pairs = got.iter().zip(every().into_iter().cycle());
         batch.extend(pairs.map(|(d, end)| Settled::new(d, end, OnDone::Delete)));
     }
-    assert_eq!(batch.len(), 40);
+    assert_eq!(batch.len(), 56);
     // In no order at all.
-    batch.sort_by_key(|one| one.row.0 * 7919 % 41);
+    batch.sort_by_key(|one| one.row.0 * 7919 % 59);
     settle(&worker, batch).await;
     assert_eq!(scene.hot().await, (8, 0, 0));
-    for table in ["queue_scheduled", "queue_dead", "queue_archive"] {
-        assert_eq!(scene.number(&format!("SELECT COUNT(*) FROM {table}")).await, 8, "{table}");
+    for (table, n) in [("queue_scheduled", 24), ("queue_dead", 8), ("queue_archive", 8)] {
+        assert_eq!(scene.number(&format!("SELECT COUNT(*) FROM {table}")).await, n, "{table}");
     }
 }
 
@@ -217,7 +227,7 @@ async fn of_a_batch_that_is_partly_taken_back_the_rest_is_settled() {
 #[tokio::test]
 async fn settling_twice_is_fenced_the_second_time() {
     let mut scene = Scene::new().await;
-    scene.enqueue(5).await;
+    scene.enqueue(every().len()).await;
     let worker = scene.worker().await;
     for settlement in every() {
         let got = claim_n(&worker, scene.topic.id, 1).await;

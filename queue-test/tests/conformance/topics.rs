@@ -34,9 +34,10 @@ async fn settings_come_back_as_they_were_set() {
         body_limit: 123,
         max_attempts: 1,
         max_crashes: u32::MAX,
-        retry: RetryPolicy { base: Duration::from_millis(1), cap: Duration::from_secs(86_400) },
+        retry: RetryPolicy::Ladder(vec![Duration::from_millis(1), Duration::from_secs(86_400)]),
         max_run_time: Some(Duration::from_millis(1500)),
         on_done: OnDone::Keep(Duration::from_secs(60)),
+        dead_letter_topic: Some(scene.topic.name.clone()),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();
@@ -86,7 +87,6 @@ async fn what_does_not_exist_cannot_be_set_and_what_exists_cannot_be_made() {
 async fn settings_as_large_as_they_come_are_kept_or_refused_but_never_wrapped_round() {
     let mut scene = Scene::new().await;
     let settings = TopicSettings {
-        retry: RetryPolicy { base: Duration::MAX, cap: Duration::MAX },
         max_run_time: Some(Duration::MAX),
         on_done: OnDone::Keep(Duration::MAX),
         ..TopicSettings::default()
@@ -95,9 +95,32 @@ async fn settings_as_large_as_they_come_are_kept_or_refused_but_never_wrapped_ro
     if topic::set(&mut scene.conn, &t, &settings).await.is_ok() {
         let found = topic::find(&mut scene.conn, &t).await.unwrap().unwrap().settings;
         let ages = Duration::from_secs(10 * 365 * 24 * 3600);
-        assert!(found.retry.base >= ages && found.max_run_time.unwrap() >= ages, "{found:?}");
+        assert!(found.max_run_time.unwrap() >= ages, "{found:?}");
         assert!(matches!(found.on_done, OnDone::Keep(time) if time >= ages), "{found:?}");
     }
+}
+
+#[tokio::test]
+async fn a_retry_policy_that_cannot_be_kept_is_refused_and_an_unreadable_one_is_the_default() {
+    let mut scene = Scene::new().await;
+    let t = scene.topic.name.clone();
+    let second = Duration::from_secs(1);
+    for retry in [
+        RetryPolicy::Ladder(vec![]),
+        RetryPolicy::Ladder(vec![second; 1000]),
+        RetryPolicy::Fixed(Duration::ZERO),
+        RetryPolicy::Exponential { base: Duration::MAX, cap: Duration::MAX },
+    ] {
+        let settings = TopicSettings { retry, ..TopicSettings::default() };
+        let refused = topic::set(&mut scene.conn, &t, &settings).await.unwrap_err();
+        assert!(matches!(refused, Error::InvalidRetry { .. }), "{refused}");
+    }
+    let retry = RetryPolicy::Fixed(second);
+    let settings = TopicSettings { retry, ..TopicSettings::default() };
+    topic::set(&mut scene.conn, &t, &settings).await.unwrap();
+    scene.sql("UPDATE queue_topic SET retry = 'now and then'").await;
+    let found = topic::find(&mut scene.conn, &t).await.unwrap().unwrap();
+    assert_eq!(found.settings, TopicSettings::default());
 }
 
 /// The server's clock, the only one that counts.

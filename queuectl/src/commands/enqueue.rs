@@ -1,11 +1,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, stdin};
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
+use queue_core::topic::RetryPolicy;
 use queue_core::{Moment, MsgId, NewMessage, Priority, Topic, TopicName, enqueue_to};
 use serde::Serialize;
 
@@ -43,6 +45,13 @@ pub(crate) struct Enqueue {
     /// When it is worth nothing any more; nobody begins to handle it after that.
     #[arg(long, value_name = "WHEN")]
     expires: Option<Moment>,
+    /// How the message waits if it fails, in place of its topic's policy: 'exponential 1s..1h',
+    /// 'ladder 10s 30s 1m' or 'fixed 30s'.
+    #[arg(long, value_name = "POLICY")]
+    retry: Option<RetryPolicy>,
+    /// Failures after which it becomes a dead letter, in place of its topic's limit.
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<NonZeroU32>,
     /// Message id, a UUID; a new UUIDv7 unless given.
     #[arg(long, value_name = "UUID")]
     msg_id: Option<MsgId>,
@@ -89,6 +98,8 @@ impl Enqueue {
         message.biz_id = self.biz_id.map(OsStringExt::into_vec);
         message.headers = self.headers.into_iter().collect();
         (message.deliver, message.expires) = (self.deliver, self.expires);
+        self.retry.iter().for_each(|policy| message.headers.set_retry(policy));
+        self.max_attempts.iter().for_each(|attempts| message.headers.set_max_attempts(*attempts));
         Ok(message)
     }
 }

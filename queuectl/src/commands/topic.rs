@@ -86,7 +86,7 @@ async fn create(
     name: TopicName,
     settings: SettingsArgs,
 ) -> anyhow::Result<()> {
-    let settings = settings.laid_over(TopicSettings::default())?;
+    let settings = settings.laid_over(TopicSettings::default());
     let mut session = invocation.session().await?;
     check_packet(&mut session, &settings).await?;
     session
@@ -104,7 +104,7 @@ async fn set(
     let mut session = invocation.session().await?;
     let topic = find(&mut session, &name).await?;
     let body_limit = topic.settings.body_limit;
-    let settings = settings.laid_over(topic.settings)?;
+    let settings = settings.laid_over(topic.settings);
     if settings.body_limit != body_limit {
         check_packet(&mut session, &settings).await?;
     }
@@ -164,10 +164,13 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("body limit", units::size(settings.body_limit)),
         ("max attempts", settings.max_attempts.to_string()),
         ("max crashes", settings.max_crashes.to_string()),
-        ("retry base", units::time(settings.retry.base)),
-        ("retry cap", units::time(settings.retry.cap)),
+        ("retry", settings.retry.to_string()),
         ("max run time", settings.max_run_time.map_or_else(|| "none".to_owned(), units::time)),
         ("keep done", keep_done(settings.on_done)),
+        (
+            "dead-letter topic",
+            settings.dead_letter_topic.as_ref().map_or("none".to_owned(), TopicName::to_string),
+        ),
     ];
     invocation.output.properties(&topic, &properties)
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::{NewMessage, enqueue_all};
+use queue_core::{NewMessage, enqueue, enqueue_all};
 use queue_test::TestQueue;
 
 use crate::run::{Queuectl, cells};
@@ -78,6 +79,43 @@ async fn dead_letters_are_listed_shown_and_put_back() {
     let sentence = queuectl.say(&["dead", "purge", "mail", "--error", "bad 1", "--yes"]);
     assert_eq!(sentence, "1 dead letters of 'mail' are deleted.\n");
     assert_eq!(queue.depth("mail").await.dead, 0);
+}
+
+/// Fails with the number of the delivery.
+struct Failing;
+
+impl RawHandler for Failing {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        Err(HandlerError::retry(format!("failure\u{1b} {}", context.delivery.delivery_no)))
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_shown_with_each_of_its_failed_runs() {
+    let queue = TestQueue::new().await;
+    let topic = queue.topic("mail").await;
+    let queuectl = Queuectl::on(queue.database());
+    let retry = "ladder 1m 2h";
+    queuectl.say(&["topic", "set", "mail", "--max-attempts", "3", "--retry", retry]);
+    let message = NewMessage::new("x");
+    enqueue(&mut queue.connect().await, &topic.name, &message).await.expect("sent");
+    for (failures, wait) in [(1, 60), (2, 7200), (3, 0)] {
+        let drained = queue.drain_raw("mail", &Failing).await;
+        assert_eq!((drained.retried, drained.dead), if failures < 3 { (1, 0) } else { (0, 1) });
+        queue.advance(Duration::from_secs(wait)).await;
+    }
+    let id = message.msg_id.to_string();
+    let shown = queuectl.json(&["dead", "show", "mail", &id]);
+    let history = shown["history"].as_array().expect("an array");
+    let told: Vec<_> = history.iter().map(|run| (&run["delivery_no"], &run["error"])).collect();
+    let error = |n: i32| serde_json::json!(format!("failure\u{1b} {n}"));
+    assert_eq!(told, [(&1.into(), &error(1)), (&2.into(), &error(2)), (&3.into(), &error(3))]);
+    assert!(history.iter().all(|run| run["worker"].as_u64() > Some(0) && run["at"].is_string()));
+    let table = queuectl.say(&["dead", "show", "mail", &id]);
+    let (_, table) = table.split_once("\n\n").expect("two tables");
+    let rows = cells(table);
+    assert_eq!(rows.len(), 3, "{table}");
+    assert_eq!((rows[2][0], rows[2][3]), ("3", "failure\\u{1b} 3"), "{table}");
 }
 
 #[tokio::test]

@@ -20,10 +20,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "2",
         "--max-crashes",
         "1",
-        "--retry-base",
-        "10s",
-        "--retry-cap",
-        "5m",
+        "--retry",
+        "ladder 10s  30s 90s",
         "--max-run-time",
         "90s",
         "--keep-done",
@@ -31,8 +29,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     ]);
     let expected = json!({
         "id": told["id"], "name": "told", "body_limit": 65536, "max_attempts": 2,
-        "max_crashes": 1, "retry": { "base": "10s", "cap": "5m" }, "max_run_time": "1m 30s",
-        "on_done": { "keep": "1h" }, "enqueue_paused": false, "claim_paused": false,
+        "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
+        "on_done": { "keep": "1h" }, "dead_letter_topic": null, "enqueue_paused": false, "claim_paused": false,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);
@@ -55,12 +53,35 @@ async fn what_is_not_named_stays_as_it_was_set() {
     let queuectl = Queuectl::on(&database);
     queuectl.say(&["topic", "create", "mail", "--max-attempts", "2", "--max-run-time", "5m"]);
     let shown = queuectl.say(&["topic", "set", "mail", "--max-run-time", "none"]);
-    assert!(shown.contains("max run time  none"), "{shown}");
+    assert!(shown.contains("max run time       none"), "{shown}");
     let topic = queuectl.json(&["topic", "set", "mail", "--keep-done", "3s"]);
     assert_eq!(topic["max_attempts"], 2);
     assert_eq!(topic["max_run_time"], json!(null));
     assert_eq!(topic["on_done"], json!({ "keep": "3s" }));
-    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done     3s"));
+    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done          3s"));
+}
+
+#[tokio::test]
+async fn dead_letters_go_to_the_topic_that_is_named_until_none_is() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    queuectl.say(&["topic", "create", "lost"]);
+    let topic = queuectl.json(&["topic", "create", "mail", "--dead-letter-topic", "lost"]);
+    assert_eq!(topic["dead_letter_topic"], "lost");
+    let shown = queuectl.say(&["topic", "set", "mail", "--retry", "fixed 90s"]);
+    assert!(shown.contains("dead-letter topic  lost") && shown.contains("fixed 1m30s"), "{shown}");
+    let sentence = queuectl.refuse(&["topic", "delete", "lost"]);
+    let fix = "`queuectl topic set mail --dead-letter-topic none`";
+    assert!(sentence.contains("'mail'") && sentence.contains(fix), "{sentence}");
+    for (name, other) in [("mail", "mail"), ("lost", "mail")] {
+        let sentence = queuectl.refuse(&["topic", "set", name, "--dead-letter-topic", other]);
+        assert!(sentence.contains("do not come back"), "{sentence}");
+    }
+    let sentence = queuectl.refuse(&["topic", "set", "mail", "--dead-letter-topic", "nowhere"]);
+    assert!(sentence.contains("There is no topic 'nowhere'"), "{sentence}");
+    let topic = queuectl.json(&["topic", "set", "mail", "--dead-letter-topic", "none"]);
+    assert_eq!(topic["dead_letter_topic"], json!(null));
+    queuectl.say(&["topic", "delete", "lost"]);
 }
 
 #[tokio::test]

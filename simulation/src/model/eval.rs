@@ -195,6 +195,14 @@ fn function(
             let text = value.text();
             Value::bytes(&text[..text.len().min(n.number() as usize)])
         }
+        ("RIGHT", [value, n]) => {
+            let text = value.text();
+            Value::bytes(&text[text.len().saturating_sub(n.number() as usize)..])
+        }
+        // The start of 1970, the one moment that is written as a text.
+        ("TIMESTAMP", [_]) => Value::Time(0),
+        // For histories, which only people read.
+        ("DATE_FORMAT", [time, _]) => Value::bytes(time.number().to_string().as_bytes()),
         ("SHA2", [value, _]) => {
             Value::bytes(&hex(&Sha256::digest(value.text())).to_ascii_lowercase())
         }

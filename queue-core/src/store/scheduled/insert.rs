@@ -5,8 +5,7 @@ use crate::store::enqueue::is_kept;
 use crate::store::{Statement, execute};
 use crate::topic::TopicId;
 
-/// PRIMARY (`due_at`, id): inserts messages that are to become ready later, as one statement. None
-/// is due before now: a look back for what is due does not reach far.
+/// PRIMARY (`due_at`, id): inserts messages that are to become ready later, as one statement.
 ///
 /// # Errors
 /// Headers that cannot be stored; a database failure.
@@ -40,10 +39,7 @@ pub async fn insert(
 }
 
 fn row(message: &NewMessage) -> String {
-    let due = message.deliver.unwrap_or(Moment::After(std::time::Duration::ZERO)).sql();
+    let due = message.deliver.unwrap_or(Moment::After(std::time::Duration::ZERO)).due_sql();
     let expiry = message.expires.map_or("NULL", Moment::sql);
-    format!(
-        "(GREATEST(UTC_TIMESTAMP(6), {due}), ?, ?, ?, 0, 0, 0, 0, UTC_TIMESTAMP(6), {expiry}, \
-         ?, ?, ?, ?)"
-    )
+    format!("({due}, ?, ?, ?, 0, 0, 0, 0, UTC_TIMESTAMP(6), {expiry}, ?, ?, ?, ?)")
 }

@@ -61,8 +61,8 @@ pub async fn reschedule(
 ) -> Result<usize> {
     let statement = Statement::new(format!(
         "UPDATE queue_scheduled FORCE INDEX (queue_scheduled_msg) \
-         SET due_at = GREATEST(UTC_TIMESTAMP(6), {}) WHERE msg_id = ? AND topic_id = ?",
-        deliver.sql()
+         SET due_at = {} WHERE msg_id = ? AND topic_id = ?",
+        deliver.due_sql()
     ))
     .number(deliver.micros())
     .bytes(id.as_bytes().to_vec())

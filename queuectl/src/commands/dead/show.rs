@@ -1,4 +1,5 @@
 use anyhow::Context;
+use queue_core::message::FailedRun;
 use queue_core::store::dead::{self as stored, DeadFilter, DeadLetter};
 use queue_core::{MsgId, TopicName, dead};
 use serde::Serialize;
@@ -6,8 +7,9 @@ use serde::Serialize;
 use crate::body::Body;
 use crate::commands::topic::find;
 use crate::invocation::Invocation;
+use crate::output::Row;
 
-/// Show a dead letter in full: body, headers, and what it died of.
+/// Show a dead letter in full: body, headers, what it died of, and each failed run before.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     topic: TopicName,
@@ -21,6 +23,21 @@ struct Shown {
     letter: DeadLetter,
     #[serde(flatten)]
     body: Body,
+    /// The failed runs, oldest first; of many the newest.
+    history: Vec<FailedRun>,
+}
+
+const HISTORY: [&str; 4] = ["delivery", "worker", "failed (UTC)", "error"];
+
+impl Row for FailedRun {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.delivery_no.to_string(),
+            self.worker.to_string(),
+            self.at.format("%F %T%.3f").to_string(),
+            self.error.clone(),
+        ]
+    }
 }
 
 impl Show {
@@ -38,8 +55,11 @@ impl Show {
         let letter = letters.into_iter().next().with_context(gone)?;
         let read = async |conn: &mut _| stored::body(conn, topic.id, letter.row).await;
         let body = session.call("read a dead letter", read).await?.with_context(gone)?;
-        let shown = Shown { body: Body::new(body), letter };
-        invocation.output.properties(&shown, &shown.properties())
+        let read = async |conn: &mut _| stored::history(conn, topic.id, letter.row).await;
+        let history = session.call("read a dead letter's history", read).await?;
+        let shown = Shown { body: Body::new(body), letter, history };
+        invocation.output.properties(&shown, &shown.properties())?;
+        invocation.output.more_rows(&HISTORY, &shown.history)
     }
 }
 

@@ -41,6 +41,7 @@ impl Delete {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.name).await?;
+        refuse_if_named(&mut session, &topic).await?;
         let depth = depth(&mut session, &topic).await?;
         if self.purge {
             if !self.yes && !confirmed(&topic, &depth)? {
@@ -64,6 +65,20 @@ impl Delete {
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
+    }
+}
+
+/// A topic that others name for their dead letters is needed: they would stay dead unnoticed.
+async fn refuse_if_named(session: &mut Session, topic: &Topic) -> anyhow::Result<()> {
+    let all = session.call("list the topics", async |conn| store::topic::all(conn).await).await?;
+    let names = |other: &&Topic| other.settings.dead_letter_topic.as_ref() == Some(&topic.name);
+    match all.iter().find(names) {
+        None => Ok(()),
+        Some(Topic { name: by, .. }) => bail!(
+            "The dead letters of '{by}' go to the topic '{}': change that first with `queuectl \
+             topic set {by} --dead-letter-topic none`.",
+            topic.name
+        ),
     }
 }
 

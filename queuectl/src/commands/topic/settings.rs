@@ -1,10 +1,10 @@
-use std::time::Duration;
+use std::str::FromStr;
 
-use anyhow::bail;
 use clap::ArgGroup;
-use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
+use queue_core::{Error, TopicName};
 
-use crate::units::{self, MaybeTime, parse_size, parse_time};
+use crate::units::{MaybeTime, parse_size};
 
 /// What can be set of a topic.
 #[derive(Debug, clap::Args)]
@@ -19,18 +19,33 @@ pub(crate) struct SettingsArgs {
     /// topics: 3.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_crashes: Option<u32>,
-    /// How long a message waits after its first failure; it doubles with each. New topics: 1s.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    retry_base: Option<Duration>,
-    /// The longest wait after a failure. New topics: 1h.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    retry_cap: Option<Duration>,
+    /// How long a failed message waits: 'exponential 1s..1h' (the first wait, doubling, and the
+    /// longest), 'ladder 10s 30s 1m' (the last step repeats) or 'fixed 30s'. New topics:
+    /// exponential 1s..1h.
+    #[arg(long, value_name = "POLICY")]
+    retry: Option<RetryPolicy>,
     /// The longest run of a handler, or none. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     max_run_time: Option<MaybeTime>,
     /// How long handled messages are kept, or none: they are deleted at once. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     keep_done: Option<MaybeTime>,
+    /// The topic that dead letters are enqueued in, or none: they stay where `queuectl dead` finds
+    /// them. New topics: none.
+    #[arg(long, value_name = "TOPIC|none")]
+    dead_letter_topic: Option<MaybeTopic>,
+}
+
+/// A topic's name, or `none`.
+#[derive(Debug, Clone)]
+struct MaybeTopic(Option<TopicName>);
+
+impl FromStr for MaybeTopic {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|name| Self(Some(name))) }
+    }
 }
 
 /// At least one of the settings must be named.
@@ -39,38 +54,29 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "body_limit",
         "max_attempts",
         "max_crashes",
-        "retry_base",
-        "retry_cap",
+        "retry",
         "max_run_time",
         "keep_done",
+        "dead_letter_topic",
     ])
 }
 
 impl SettingsArgs {
     /// `settings`, with what was named in its place.
-    ///
-    /// # Errors
-    /// One sentence if they do not fit together.
-    pub(crate) fn laid_over(self, mut settings: TopicSettings) -> anyhow::Result<TopicSettings> {
+    pub(crate) fn laid_over(self, mut settings: TopicSettings) -> TopicSettings {
         settings.body_limit = self.body_limit.unwrap_or(settings.body_limit);
         settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);
         settings.max_crashes = self.max_crashes.unwrap_or(settings.max_crashes);
-        settings.retry.base = self.retry_base.unwrap_or(settings.retry.base);
-        settings.retry.cap = self.retry_cap.unwrap_or(settings.retry.cap);
+        settings.retry = self.retry.unwrap_or(settings.retry);
         if let Some(MaybeTime(time)) = self.max_run_time {
             settings.max_run_time = time;
         }
         if let Some(MaybeTime(time)) = self.keep_done {
             settings.on_done = time.map_or(OnDone::Delete, OnDone::Keep);
         }
-        let (base, cap) = (settings.retry.base, settings.retry.cap);
-        if base > cap {
-            bail!(
-                "The first wait after a failure ({}) is longer than the longest ({}): set --retry-cap too.",
-                units::time(base),
-                units::time(cap)
-            );
+        if let Some(MaybeTopic(topic)) = self.dead_letter_topic {
+            settings.dead_letter_topic = topic;
         }
-        Ok(settings)
+        settings
     }
 }

@@ -1,0 +1,184 @@
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::{HandlerError, RunOutcome};
+use crate::error::Error;
+use crate::message::{DeadCause, Delivery, Settlement};
+use crate::topic::TopicSettings;
+
+/// When a failed message is tried again.
+enum Again {
+    /// When the policy says.
+    ByPolicy,
+    After(Duration),
+    At(DateTime<Utc>),
+}
+
+/// The reason that is kept of a message that expired.
+const EXPIRED: &str = "it had expired before its handler could begin";
+
+/// What becomes of a delivery after its run: the one place where it is decided.
+#[must_use]
+pub fn settlement_for(
+    outcome: RunOutcome,
+    delivery: &Delivery,
+    topic: &TopicSettings,
+) -> Settlement {
+    let failed = |error: String, again: Again| {
+        let failures = delivery.failures.saturating_add(1);
+        if failures >= max_attempts(delivery, topic) {
+            return Settlement::DeadLetter { cause: DeadCause::Attempts, error };
+        }
+        match again {
+            Again::ByPolicy => {
+                Settlement::Retry { delay: retry_delay(failures, delivery, topic), error }
+            }
+            Again::After(delay) => Settlement::Retry { delay, error },
+            Again::At(at) => Settlement::RetryAt { at, error },
+        }
+    };
+    let by_policy = |error: String| failed(error, Again::ByPolicy);
+    match outcome {
+        RunOutcome::Returned(Ok(())) => Settlement::Ack,
+        RunOutcome::Returned(Err(error)) => match error {
+            HandlerError::Retry(error) => by_policy(chain(&*error)),
+            HandlerError::RetryAfter(delay, error) => failed(chain(&*error), Again::After(delay)),
+            HandlerError::RetryAt(at, error) => failed(chain(&*error), Again::At(at)),
+            HandlerError::Snooze(delay) => Settlement::Snooze { delay },
+            HandlerError::Dead(error) => {
+                Settlement::DeadLetter { cause: DeadCause::Handler, error: chain(&*error) }
+            }
+            HandlerError::Discard(reason) => Settlement::Discard { reason },
+            HandlerError::Release => Settlement::Release,
+        },
+        RunOutcome::Interrupted => Settlement::Release,
+        RunOutcome::Expired => Settlement::Discard { reason: EXPIRED.to_owned() },
+        RunOutcome::Panicked(message) => by_policy(format!("the handler panicked: {message}")),
+        RunOutcome::TimedOut(limit) => {
+            by_policy(format!("the handler took longer than {} ms", limit.as_millis()))
+        }
+        RunOutcome::Undecodable(error) => {
+            Settlement::DeadLetter { cause: DeadCause::Decode, error }
+        }
+    }
+}
+
+/// The message's own limit of attempts, or else its topic's.
+fn max_attempts(delivery: &Delivery, topic: &TopicSettings) -> u32 {
+    own(delivery, delivery.headers.max_attempts()).map_or(topic.max_attempts, NonZeroU32::get)
+}
+
+/// By the message's own retry policy, or else its topic's.
+fn retry_delay(failures: u32, delivery: &Delivery, topic: &TopicSettings) -> Duration {
+    let own = own(delivery, delivery.headers.retry());
+    own.as_ref().unwrap_or(&topic.retry).delay(failures)
+}
+
+/// What a message asks for itself. A header that cannot be read, written by another client past
+/// the contract, counts as none: the message is worth more than its header.
+fn own<T>(delivery: &Delivery, header: Result<Option<T>, Error>) -> Option<T> {
+    header.unwrap_or_else(|error| {
+        tracing::warn!(
+            message.id = %delivery.msg_id, delivery.no = %delivery.delivery_no, %error,
+            "Message has a header that cannot be read; its topic's setting holds."
+        );
+        None
+    })
+}
+
+/// The error and its sources in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{ClaimNo, DeliveryNo, Headers, MsgId, NewMessage, Priority, RowId};
+    use crate::topic::{RetryPolicy, TopicId};
+
+    fn delivery(failures: u32, headers: Headers) -> Delivery {
+        Delivery {
+            topic_id: TopicId(1),
+            msg_id: MsgId::new(),
+            delivery_no: DeliveryNo(failures + 1),
+            failures,
+            crashes: 0,
+            enqueued_at: DateTime::UNIX_EPOCH,
+            expires_at: None,
+            claimed_at: DateTime::UNIX_EPOCH,
+            key: None,
+            biz_id: None,
+            headers,
+            body: Vec::new(),
+            priority: Priority::default(),
+            row: RowId(1),
+            claim_no: ClaimNo(1),
+        }
+    }
+
+    fn topic() -> TopicSettings {
+        let retry = RetryPolicy::Fixed(Duration::from_secs(7));
+        TopicSettings { retry, max_attempts: 3, ..TopicSettings::default() }
+    }
+
+    fn decided(error: HandlerError, failures: u32, headers: &Headers) -> Settlement {
+        let delivery = delivery(failures, headers.clone());
+        settlement_for(RunOutcome::Returned(Err(error)), &delivery, &topic())
+    }
+
+    fn retry(seconds: u64) -> Settlement {
+        Settlement::Retry { delay: Duration::from_secs(seconds), error: "no".to_owned() }
+    }
+
+    fn dead() -> Settlement {
+        Settlement::DeadLetter { cause: DeadCause::Attempts, error: "no".to_owned() }
+    }
+
+    #[test]
+    fn a_message_may_have_a_policy_and_a_limit_of_its_own() {
+        let ladder = RetryPolicy::Ladder([10, 30].map(Duration::from_secs).into());
+        let five = NonZeroU32::MIN.saturating_add(4);
+        let message = NewMessage::new("").with_retry(&ladder).with_max_attempts(five);
+        let own = [retry(10), retry(30), retry(30), retry(30), dead()];
+        let of_topic = [retry(7), retry(7), dead(), dead(), dead()];
+        for failures in 0..5 {
+            let decided = |headers| decided(HandlerError::retry("no"), failures, headers);
+            let (own, of_topic) = (&own[failures as usize], &of_topic[failures as usize]);
+            assert_eq!(decided(&message.headers), *own, "{failures}");
+            assert_eq!(decided(&Headers::default()), *of_topic, "{failures}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_leaves_the_topics_setting() {
+        for text in ["", "0", "-1", "often", "ladder", "99999999999"] {
+            let headers = Headers::from_iter([("queue-retry", text), ("queue-max-attempts", text)]);
+            assert_eq!(decided(HandlerError::retry("no"), 1, &headers), retry(7), "{text}");
+            assert_eq!(decided(HandlerError::retry("no"), 2, &headers), dead(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_counts_as_a_failure_and_a_snooze_does_not() {
+        let at = DateTime::UNIX_EPOCH;
+        let retry_at = || HandlerError::RetryAt(at, "no".into());
+        let none = Headers::default();
+        assert_eq!(
+            decided(retry_at(), 1, &none),
+            Settlement::RetryAt { at, error: "no".to_owned() }
+        );
+        assert_eq!(decided(retry_at(), 2, &none), dead());
+        let delay = Duration::from_secs(5);
+        assert_eq!(decided(HandlerError::Snooze(delay), 2, &none), Settlement::Snooze { delay });
+    }
+}

@@ -1,0 +1,74 @@
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::settlement::cut;
+
+/// How much of an error the history keeps, in bytes: it has one of each failed run.
+const ERROR_LIMIT: usize = 1024;
+
+/// A failed run of a message, as its history tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRun {
+    /// Which delivery it was.
+    pub delivery_no: u32,
+    /// The worker that had it.
+    pub worker: u64,
+    /// When it was settled, by the server's clock.
+    pub at: DateTime<Utc>,
+    /// Why it failed; its first KiB.
+    pub error: String,
+}
+
+impl FailedRun {
+    /// The failed runs that a stored history tells of, oldest first. Only its newest part is
+    /// stored: a line whose beginning is missing is left out.
+    #[must_use]
+    pub fn from_stored(history: &[u8]) -> Vec<Self> {
+        let lines = history.split(|byte| *byte == b'\n');
+        lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    }
+
+    /// The end of a line, from the error on; the database writes what is before it.
+    pub(crate) fn line_end(error: &str) -> Vec<u8> {
+        let error = serde_json::Value::from(cut(error, ERROR_LIMIT));
+        format!("{error}}}\n").into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(error: &str) -> Vec<u8> {
+        let start = r#"{"delivery_no":3,"worker":7,"at":"2026-11-21T10:00:00.123456Z","error":"#;
+        [start.as_bytes(), &FailedRun::line_end(error)].concat()
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_was_written_whatever_the_error_says() {
+        for error in ["", "no", "a\n\"b\" \\ \u{0} \u{1b}[31m 漢字 🦀", "{\"delivery_no\":1}\n"]
+        {
+            let read = FailedRun::from_stored(&[line(error), line("2")].concat());
+            assert_eq!(read.len(), 2, "{error:?}");
+            assert_eq!((read[0].delivery_no, read[0].worker), (3, 7));
+            assert_eq!((read[0].error.as_str(), read[1].error.as_str()), (error, "2"));
+        }
+    }
+
+    #[test]
+    fn a_line_whose_beginning_is_missing_is_left_out() {
+        let history = [line("{\"delivery_no\":1}"), line("kept")].concat();
+        for start in 1..line("{\"delivery_no\":1}").len() {
+            let read = FailedRun::from_stored(&history[start..]);
+            assert_eq!(read.len(), 1, "{start}");
+            assert_eq!(read[0].error, "kept");
+        }
+        assert_eq!(FailedRun::from_stored(b""), []);
+    }
+
+    #[test]
+    fn a_long_error_is_cut_at_a_character() {
+        let read = FailedRun::from_stored(&line(&"é".repeat(ERROR_LIMIT)));
+        assert_eq!(read[0].error, "é".repeat(ERROR_LIMIT / 2));
+    }
+}

@@ -1,0 +1,48 @@
+//! Moments in SQL: numbers of microseconds are bound, whatever the session's time zone.
+
+use chrono::{DateTime, Utc};
+
+use crate::message::Moment;
+
+/// The moment of the [`micros`] that are bound; NULL for NULL.
+pub(super) const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND";
+
+/// The last microsecond that both servers can add to 1970: the end of the year 9999.
+pub(super) const LATEST: u64 = 253_402_300_799_999_999;
+
+/// The longest time from now: ten years, so that no sum leaves the calendar.
+const LONGEST: u64 = 10 * 365 * 24 * 3600 * 1_000_000;
+
+/// A moment as it is bound; what lies before 1970 counts as 1970.
+pub(super) fn micros(time: DateTime<Utc>) -> u64 {
+    u64::try_from(time.timestamp_micros()).unwrap_or(0).min(LATEST)
+}
+
+impl Moment {
+    /// Its SQL, with a `?` for its [`micros`](Self::micros).
+    pub(super) fn sql(self) -> &'static str {
+        match self {
+            Self::After(_) => "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
+            Self::At(_) => MOMENT,
+        }
+    }
+
+    /// The same for a message that is due then: at once, if the moment is over. None is due before
+    /// the statement that makes it so: a look back for what is due does not reach far.
+    pub(super) fn due_sql(self) -> &'static str {
+        match self {
+            Self::After(_) => self.sql(),
+            Self::At(_) => {
+                "GREATEST(TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6))"
+            }
+        }
+    }
+
+    /// Microseconds from now, or since 1970.
+    pub(super) fn micros(self) -> u64 {
+        match self {
+            Self::After(time) => u64::try_from(time.as_micros()).unwrap_or(LONGEST).min(LONGEST),
+            Self::At(at) => micros(at),
+        }
+    }
+}
