@@ -161,3 +161,21 @@ async fn what_cannot_recur_or_be_taken_is_refused() {
     assert!(matches!(refused, Err(Error::UnknownTopic { .. })));
     assert_eq!(stored::all(&mut scene.conn).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn the_schedules_of_a_topic_go_and_those_of_others_stay() {
+    let mut scene = Scene::new().await;
+    let other = scene.db.topic("other").await;
+    let nightly = schedule("@daily", "UTC", Missed::Once);
+    let daily = Schedule {
+        name: ScheduleName::new("daily").unwrap(),
+        topic: other.name.clone(),
+        ..nightly.clone()
+    };
+    let next = "2999-01-01T00:00:00Z".parse().unwrap();
+    stored::put(&mut scene.conn, &nightly, scene.topic.id, next).await.unwrap();
+    stored::put(&mut scene.conn, &daily, other.id, next).await.unwrap();
+    assert_eq!(stored::delete_of_topic(&mut scene.conn, other.id).await.unwrap(), 1);
+    let left = standing(&mut scene.conn).await;
+    assert_eq!((left.schedule, left.next_at), (nightly, Some(next)));
+}
