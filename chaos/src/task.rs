@@ -21,6 +21,8 @@ pub(crate) enum Ending {
     Ack,
     /// It fails the first time.
     RetryOnce,
+    /// It puts the message off the first time.
+    SnoozeOnce,
     /// It gives the message back the first time.
     ReleaseOnce,
     /// It panics the first time.
@@ -41,6 +43,7 @@ impl Task {
             0..20 => Ending::RetryOnce,
             20..30 => Ending::ReleaseOnce,
             30..33 => Ending::PanicOnce,
+            33..40 => Ending::SnoozeOnce,
             _ => Ending::Ack,
         };
         Self { work_ms: rng.random_range(0..=longest_ms), ending }

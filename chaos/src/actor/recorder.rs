@@ -75,6 +75,9 @@ fn event(settled: &SettledDelivery<'_>) -> Event {
 /// A burst's messages are no work; what is counted is how fast they are stored.
 const BURST_CONCURRENCY: usize = 500;
 
+/// For how long a message is put off.
+const SNOOZE: Duration = Duration::from_millis(300);
+
 struct Recorder(Arc<Record>);
 
 impl RawHandler for Recorder {
@@ -102,6 +105,10 @@ impl RawHandler for Recorder {
             Ending::RetryOnce if first => {
                 end(Ended::Retry)?;
                 Err(HandlerError::retry("it is asked to fail once"))
+            }
+            Ending::SnoozeOnce if first => {
+                end(Ended::Retry)?;
+                Err(HandlerError::Snooze(SNOOZE))
             }
             Ending::ReleaseOnce if first => {
                 end(Ended::Release)?;
