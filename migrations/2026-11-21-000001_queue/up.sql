@@ -14,6 +14,7 @@ CREATE TABLE queue_topic (
   retry_cap_ms     BIGINT UNSIGNED NOT NULL DEFAULT 3600000,
   max_run_time_ms  BIGINT UNSIGNED NULL,
   keep_done_ms     BIGINT UNSIGNED NULL,
+  ledger_window_ms BIGINT UNSIGNED NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -160,6 +161,17 @@ CREATE TABLE queue_archive (
   PRIMARY KEY (id),
   KEY queue_archive_topic (topic_id, settled_at),
   KEY queue_archive_keep_until (keep_until)
+) ENGINE = InnoDB;
+
+-- The biz ids that were handled within their topic's ledger window. group_id is 0 for a queue.
+CREATE TABLE queue_ledger (
+  topic_id   INT UNSIGNED   NOT NULL,
+  group_id   INT UNSIGNED   NOT NULL DEFAULT 0,
+  biz_id     VARBINARY(255) NOT NULL,
+  msg_id     BINARY(16)     NOT NULL,
+  keep_until DATETIME(6)    NOT NULL,
+  PRIMARY KEY (topic_id, group_id, biz_id),
+  KEY queue_ledger_keep_until (keep_until)
 ) ENGINE = InnoDB;
 
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.

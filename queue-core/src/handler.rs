@@ -1,5 +1,7 @@
 //! What users write: handlers, and the error values by which they decide what becomes of a message.
 
+mod tx;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::message::{DeadCause, Delivery, Settlement};
 use crate::topic::{TopicName, TopicSettings};
+
+pub use self::tx::{BatchTxHandler, TxHandler};
 
 /// The error of a handler's own code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -139,6 +143,8 @@ pub enum RunOutcome {
     TimedOut(Duration),
     /// The body could not be decoded.
     Undecodable(String),
+    /// The handler was not run: another message with this biz id had been handled.
+    Repeated,
     /// The consumer stopped before the handler was through, or before it began.
     Interrupted,
 }
@@ -153,6 +159,7 @@ impl RunOutcome {
             Self::Panicked(_) => "panic",
             Self::TimedOut(_) => "timeout",
             Self::Undecodable(_) => "undecodable",
+            Self::Repeated => "repeated",
             Self::Interrupted => "interrupted",
         }
     }
@@ -175,6 +182,7 @@ pub fn settlement_for(
     };
     match outcome {
         RunOutcome::Returned(Ok(())) => Settlement::Ack,
+        RunOutcome::Repeated => Settlement::Repeated,
         RunOutcome::Returned(Err(HandlerError::Retry(error))) => failed(chain(&*error), None),
         RunOutcome::Returned(Err(HandlerError::RetryAfter(delay, error))) => {
             failed(chain(&*error), Some(delay))
@@ -197,7 +205,7 @@ pub fn settlement_for(
 }
 
 /// The error and its sources in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -19,6 +19,7 @@ table! {
         retry_cap_ms -> Unsigned<BigInt>,
         max_run_time_ms -> Nullable<Unsigned<BigInt>>,
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
+        ledger_window_ms -> Nullable<Unsigned<BigInt>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -153,6 +154,16 @@ table! {
 }
 
 table! {
+    queue_ledger (topic_id, group_id, biz_id) {
+        topic_id -> Unsigned<Integer>,
+        group_id -> Unsigned<Integer>,
+        biz_id -> Varbinary,
+        msg_id -> Binary,
+        keep_until -> Datetime,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -172,5 +183,6 @@ allow_tables_to_appear_in_same_query!(
     queue_scheduled,
     queue_dead,
     queue_archive,
+    queue_ledger,
     queue_duty,
 );

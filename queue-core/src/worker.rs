@@ -6,6 +6,7 @@
 
 pub(crate) mod actor;
 mod cursor;
+mod effects;
 mod held;
 mod life;
 mod options;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::cursor::Claimed;
+pub use self::effects::{Effects, Ending, Perform};
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
@@ -29,7 +31,7 @@ use self::quiet::Quiet;
 use self::work::{Command, Handover};
 use crate::chance;
 use crate::error::{Error, Result};
-use crate::message::WorkerId;
+use crate::message::{ClaimNo, RowId, WorkerId};
 use crate::store::floor::Pulse;
 use crate::topic::TopicId;
 
@@ -155,6 +157,16 @@ impl Worker {
     /// [`Error::WorkerDead`] when the claims have been taken back.
     pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
         self.ask(|reply| Command::Settle { batch, reply }).await?
+    }
+
+    /// Takes note that these rows are not the claims' own any more, though no settle of this worker
+    /// has ended them: [`Effects`] have.
+    ///
+    /// # Errors
+    /// [`Error::WorkerDead`]; a database failure, after which the worker's next comparison with the
+    /// database does it.
+    pub async fn forget(&self, gone: Vec<(ClaimNo, RowId)>) -> Result<()> {
+        self.ask(|reply| Command::Forget { gone, reply }).await?
     }
 
     /// From now on no settle waits for a server that is away: what cannot be settled is left to

@@ -35,10 +35,13 @@ struct TopicRow {
     max_run_time_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    ledger_window_ms: Option<u64>,
 }
 
 const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry_base_ms, retry_cap_ms, max_run_time_ms, keep_done_ms FROM queue_topic ";
+     max_crashes, retry_base_ms, retry_cap_ms, max_run_time_ms, keep_done_ms, \
+     ledger_window_ms FROM queue_topic ";
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -71,8 +74,8 @@ pub async fn create(
 ) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry_base_ms, \
-         retry_cap_ms, max_run_time_ms, keep_done_ms, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         retry_cap_ms, max_run_time_ms, keep_done_ms, ledger_window_ms, created_at, \
+         updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings);
     match execute(conn, "create the topic", statement).await {
@@ -95,7 +98,7 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry_base_ms = ?, retry_cap_ms = ?, max_run_time_ms = ?, keep_done_ms = ?, \
-         updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
+         ledger_window_ms = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings).bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "set the topic", statement).await?)
@@ -142,6 +145,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .number(millis(settings.retry.cap))
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
+        .maybe_number(settings.ledger_window.map(millis))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -170,6 +174,7 @@ impl TopicRow {
                 on_done: self
                     .keep_done_ms
                     .map_or(OnDone::Delete, |ms| OnDone::Keep(Duration::from_millis(ms))),
+                ledger_window: self.ledger_window_ms.map(Duration::from_millis),
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

@@ -35,6 +35,10 @@ pub struct TopicSettings {
     pub max_run_time: Option<Duration>,
     /// What becomes of handled messages. Default: deleted.
     pub on_done: OnDone,
+    /// For how long the biz id of a handled message is remembered: another message with it is
+    /// acked without being handled. Default none: biz ids are carried and not looked at.
+    #[serde(with = "humantime_serde")]
+    pub ledger_window: Option<Duration>,
 }
 
 impl Default for TopicSettings {
@@ -46,6 +50,7 @@ impl Default for TopicSettings {
             retry: RetryPolicy { base: Duration::from_secs(1), cap: Duration::from_secs(3600) },
             max_run_time: None,
             on_done: OnDone::Delete,
+            ledger_window: None,
         }
     }
 }

@@ -21,13 +21,14 @@ use super::settling::{SettleOutcome, Settled};
 use super::{Life, WorkerOptions, actor};
 use crate::connection::Session;
 use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, Settlement, WorkerId};
-use crate::topic::{OnDone, TopicId};
+use crate::message::{ClaimNo, Delivery, RowId, Settlement, WorkerId};
+use crate::topic::{TopicId, TopicSettings};
 
 pub(super) enum Command {
     Claim { topic: TopicId, limit: u32, reply: oneshot::Sender<Result<Handover>> },
     ClaimSuspect { topic: TopicId, reply: oneshot::Sender<Result<Handover>> },
     Settle { batch: Vec<Settled>, reply: oneshot::Sender<Result<Vec<SettleOutcome>>> },
+    Forget { gone: Vec<(ClaimNo, RowId)>, reply: oneshot::Sender<Result<()>> },
     Stop { reply: oneshot::Sender<Result<()>> },
 }
 
@@ -120,8 +121,9 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        let release =
-            |delivery: &Delivery| Settled::new(delivery, Settlement::Release, OnDone::Delete);
+        // What the topic keeps concerns nobody: nothing of these is over.
+        let topic = TopicSettings::default();
+        let release = |delivery: &Delivery| Settled::new(delivery, Settlement::Release, &topic);
         let batch: Vec<_> = self.claimed.deliveries.iter().map(release).collect();
         if let (false, Some(commands)) = (batch.is_empty(), self.commands.upgrade()) {
             let (reply, _nobody) = oneshot::channel();
@@ -193,6 +195,9 @@ impl Work {
             Command::Settle { batch, reply } => {
                 let outcome = self.settle(batch).await;
                 drop(reply.send(outcome));
+            }
+            Command::Forget { gone, reply } => {
+                drop(reply.send(self.forget(&gone).await));
             }
             Command::Stop { reply } => {
                 let released = self.release_all().await;

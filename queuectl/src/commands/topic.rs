@@ -168,6 +168,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("retry cap", units::time(settings.retry.cap)),
         ("max run time", settings.max_run_time.map_or_else(|| "none".to_owned(), units::time)),
         ("keep done", keep_done(settings.on_done)),
+        ("ledger window", settings.ledger_window.map_or_else(|| "none".to_owned(), units::time)),
     ];
     invocation.output.properties(&topic, &properties)
 }

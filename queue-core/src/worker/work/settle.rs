@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Work;
+use crate::connection::Link;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, RowId};
+use crate::store::claim;
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
 
 /// The first wait before a settle without a connection is tried again; it doubles up to a second.
@@ -82,6 +84,22 @@ impl Work {
             self.settle(deferred).await?;
         }
         Ok(())
+    }
+
+    /// Takes note of deliveries whose rows are not the claims' own any more, and forgets the claims
+    /// that this empties. If that fails, the next comparison does it.
+    pub(super) async fn forget(&mut self, gone: &[Key]) -> Result<()> {
+        let id = self.id;
+        let mut emptied = self.held.emptied_by(gone);
+        // One that is not held is being released.
+        emptied.retain(|claim| self.held.has(*claim));
+        self.held.remove(gone);
+        if emptied.is_empty() {
+            return Ok(());
+        }
+        let session = self.session().await?;
+        let forget = async |conn: &mut Link| claim::forget(conn, id, &emptied).await;
+        session.transaction("forget the claims", forget).await.map(|_| ())
     }
 
     async fn try_settle(&mut self, part: &Part) -> Result<Unsettled> {

@@ -31,6 +31,10 @@ pub(crate) struct SettingsArgs {
     /// How long handled messages are kept, or none: they are deleted at once. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     keep_done: Option<MaybeTime>,
+    /// For how long the biz ids of handled messages are remembered, so that a message with one of
+    /// them is not handled again, or none. New topics: none.
+    #[arg(long, value_name = "TIME|none")]
+    ledger_window: Option<MaybeTime>,
 }
 
 /// At least one of the settings must be named.
@@ -43,6 +47,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "retry_cap",
         "max_run_time",
         "keep_done",
+        "ledger_window",
     ])
 }
 
@@ -62,6 +67,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTime(time)) = self.keep_done {
             settings.on_done = time.map_or(OnDone::Delete, OnDone::Keep);
+        }
+        if let Some(MaybeTime(time)) = self.ledger_window {
+            settings.ledger_window = time;
         }
         let (base, cap) = (settings.retry.base, settings.retry.cap);
         if base > cap {

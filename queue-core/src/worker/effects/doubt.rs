@@ -1,0 +1,88 @@
+//! What became of a commit that had no answer.
+
+use std::time::Duration;
+
+use diesel_async::{AnsiTransactionManager, AsyncMysqlConnection};
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Attempt, in_time, roll_back};
+use super::{Effects, Ending, acks};
+use crate::chance;
+use crate::error::{Error, Result};
+use crate::handler::Context;
+use crate::message::{ClaimNo, RowId};
+use crate::topic::TopicSettings;
+use crate::worker::settling::{Batch, SettleOutcome};
+
+const OPERATION: &str = "look for a lost commit";
+
+/// The first wait before it is tried again; it doubles up to a second.
+const BACKOFF: Duration = Duration::from_millis(20);
+
+impl Effects {
+    /// Finds out whether the transaction was committed, by locking its rows on another connection.
+    ///
+    /// The old transaction had deleted them, so its session holds their locks as long as it may
+    /// still commit: once they are ours, it has ended. Rows that are there were not acked, and all
+    /// is rolled back. Rows that are gone were acked by it, or taken by somebody else because this
+    /// worker was taken for dead; which of the two, nobody knows.
+    pub(super) async fn resolve(
+        &self,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        error: Error,
+        give_up: &CancellationToken,
+    ) -> Attempt {
+        tracing::warn!(worker.id = %self.worker, %error, "A commit had no answer; looking again.");
+        let mut backoff = BACKOFF;
+        loop {
+            match self.own(contexts, topic).await {
+                Ok(own) if own.is_empty() => return Attempt::Unknown,
+                Ok(own) if own.len() == contexts.len() => return Attempt::Again(error),
+                Ok(own) => {
+                    let is_gone = |context: &Context| {
+                        !own.contains(&(context.delivery.claim_no, context.delivery.row))
+                    };
+                    let gone = contexts.iter().enumerate().filter(|(_, context)| is_gone(context));
+                    let fenced = |(nth, _)| (nth, Ending::Over(SettleOutcome::Fenced));
+                    return Attempt::Without(gone.map(fenced).collect());
+                }
+                Err(error) => {
+                    tracing::debug!(worker.id = %self.worker, %error, "Cannot look yet.");
+                    // Left to the work session, whose release waits for the same locks.
+                    if give_up.is_cancelled() {
+                        return Attempt::GivenUp;
+                    }
+                    let wait = backoff.mul_f64(chance::between(0.5..=1.5));
+                    tokio::time::sleep(wait).await;
+                    backoff = (backoff * 2).min(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+
+    /// Which of the rows are still the claims' own; while another session has one locked, an error.
+    async fn own(
+        &self,
+        contexts: &[Context],
+        topic: &TopicSettings,
+    ) -> Result<Vec<(ClaimNo, RowId)>> {
+        let batch = Batch::new(self.worker, acks(contexts, topic));
+        let mut checked_out = self.pool.check_out().await?;
+        let conn = checked_out.conn();
+        let own = in_time(self.deadline, async {
+            begin(conn).await?;
+            batch.wait_for_own(conn).await
+        })
+        .await?;
+        if roll_back(self.deadline, conn).await.is_ok() {
+            checked_out.trust();
+        }
+        Ok(own)
+    }
+}
+
+async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
+    let begun = AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN").await;
+    begun.map_err(|error| Error::database(OPERATION, &error))
+}
