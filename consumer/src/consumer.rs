@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::connection::{Pool, ServerUrl};
-use queue_core::handler::{BatchHandler, Handler, RawHandler};
+use queue_core::handler::{BatchHandler, BatchTxHandler, Handler, RawHandler, TxHandler};
 use queue_core::telemetry::TopicMeter;
-use queue_core::worker::{Phase, Worker, WorkerOptions};
+use queue_core::worker::{Effects, Phase, Worker, WorkerOptions};
 use queue_core::{Topic, TopicName, store, wake};
 use queue_service::endpoint::Health;
 use queue_service::identity;
@@ -18,12 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::bell::Bell;
 use crate::crew::{Crew, Interruption};
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::listener::SettledListener;
 use crate::options::{ConsumerOptions, TopicOptions};
-use crate::registration::{Batched, Raw, Registration, Run, Typed};
+use crate::registration::{BatchTx, Batched, Raw, Registration, Tx, Typed, Work};
+use crate::run::{Performer, Post};
 use crate::settler::Settler;
 use crate::sweep;
-use crate::topic_loop::{Post, TopicLoop};
+use crate::topic_loop::TopicLoop;
 
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -72,6 +74,7 @@ impl Consumer {
     /// tried again.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
         let pool = Pool::new(self.url.clone(), 2, CALL_DEADLINE)?;
+        let ledger = Ledger::new(self.url.clone())?;
         let topics = self.find_topics(&pool).await?;
         let bell = Bell::new(&self.url, &self.options);
         topics.iter().for_each(|(topic, _)| bell.listen(&topic.borrow()));
@@ -84,7 +87,7 @@ impl Consumer {
             .collect();
         loop {
             tracing::info!(worker.id = %worker.id(), "Consuming.");
-            let died = self.run_worker(&worker, &topics, &bell, &shutdown).await;
+            let died = self.run_worker(&worker, &topics, &ledger, &bell, &shutdown).await?;
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
@@ -136,12 +139,14 @@ impl Consumer {
         &self,
         worker: &Worker,
         topics: &HashMap<TopicName, watch::Receiver<Topic>>,
+        ledger: &Ledger,
         bell: &Bell,
         shutdown: &Shutdown,
-    ) -> bool {
+    ) -> Result<bool, Error> {
         let crew = Crew {
             worker: worker.clone(),
             settler: Settler::start(worker.clone(), self.listener.clone()),
+            ledger: ledger.clone(),
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),
         };
@@ -153,6 +158,7 @@ impl Consumer {
             let health = self.health.clone();
             let post = Post {
                 crew: crew.clone(),
+                performer: self.performer(registration, worker)?,
                 registration: registration.clone(),
                 meter: TopicMeter::new(registration.topic.as_str()),
             };
@@ -183,14 +189,25 @@ impl Consumer {
         crew.settler.finish().await;
         let stopped = worker.stop().await;
         ended.cancel();
-        match stopped {
+        Ok(match stopped {
             Ok(()) => false,
             Err(queue_core::Error::WorkerDead { .. }) => true,
             Err(error) => {
                 tracing::warn!(worker.id = %worker.id(), %error, "Worker did not stop in order.");
                 !shutdown.drain.is_cancelled()
             }
-        }
+        })
+    }
+
+    fn performer(&self, registration: &Registration, worker: &Worker) -> Result<Performer, Error> {
+        Ok(match &registration.work {
+            Work::Plain(run) => Performer::Plain(Arc::clone(run)),
+            Work::Transactional(run) => {
+                let at_once = registration.options.concurrency;
+                let effects = Effects::new(self.url.clone(), worker, at_once)?;
+                Performer::Transactional(Arc::clone(run), effects)
+            }
+        })
     }
 
     /// Registers anew after a death, until it succeeds or the consumer stops.
@@ -296,7 +313,7 @@ impl ConsumerBuilder {
 
     /// Handles the messages of `topic`, whose bodies are JSON.
     pub fn handler(self, topic: TopicName, options: TopicOptions, handler: impl Handler) -> Self {
-        self.register(topic, options, 1, Arc::new(Typed(handler)))
+        self.register(topic, options, 1, Work::Plain(Arc::new(Typed(handler))))
     }
 
     /// Handles the messages of `topic` as bytes.
@@ -306,7 +323,7 @@ impl ConsumerBuilder {
         options: TopicOptions,
         handler: impl RawHandler,
     ) -> Self {
-        self.register(topic, options, 1, Arc::new(Raw(handler)))
+        self.register(topic, options, 1, Work::Plain(Arc::new(Raw(handler))))
     }
 
     /// Handles up to `size` messages of `topic` at once.
@@ -317,7 +334,29 @@ impl ConsumerBuilder {
         size: usize,
         handler: impl BatchHandler,
     ) -> Self {
-        self.register(topic, options, size, Arc::new(Batched(handler)))
+        self.register(topic, options, size, Work::Plain(Arc::new(Batched(handler))))
+    }
+
+    /// Handles the messages of `topic`, whose bodies are JSON, each in a transaction that is also
+    /// its ack. Each of the handlers at once has a connection of its own.
+    pub fn tx_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        handler: impl TxHandler,
+    ) -> Self {
+        self.register(topic, options, 1, Work::Transactional(Arc::new(Tx(handler))))
+    }
+
+    /// Handles up to `size` messages of `topic` in one transaction that is also their ack.
+    pub fn batch_tx_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        size: usize,
+        handler: impl BatchTxHandler,
+    ) -> Self {
+        self.register(topic, options, size, Work::Transactional(Arc::new(BatchTx(handler))))
     }
 
     fn register(
@@ -325,9 +364,9 @@ impl ConsumerBuilder {
         topic: TopicName,
         options: TopicOptions,
         run_size: usize,
-        run: Arc<dyn Run>,
+        work: Work,
     ) -> Self {
-        self.consumer.registrations.push(Registration { topic, options, run_size, run });
+        self.consumer.registrations.push(Registration { topic, options, run_size, work });
         self
     }
 

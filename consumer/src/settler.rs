@@ -23,6 +23,8 @@ pub(crate) struct Finished {
     pub(crate) msg_id: MsgId,
     pub(crate) delivery_no: DeliveryNo,
     pub(crate) settled: Settled,
+    /// What became of it already, in a transaction of its run.
+    pub(crate) over: Option<SettleOutcome>,
     pub(crate) holding: Holding,
     /// Whoever waits for the settlement.
     pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
@@ -123,6 +125,12 @@ async fn settle_all(
 }
 
 async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<Finished>) {
+    let (over, batch): (Vec<_>, Vec<_>) =
+        batch.into_iter().partition(|finished| finished.over.is_some());
+    forget(worker, listener, over).await;
+    if batch.is_empty() {
+        return;
+    }
     let settled = batch.iter().map(|finished| finished.settled.clone()).collect();
     match worker.settle(settled).await {
         Ok(outcomes) => {
@@ -146,6 +154,24 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
                 }
             }
         }
+    }
+}
+
+/// Takes deliveries off the worker's hands that transactions of their own have settled.
+async fn forget(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<Finished>) {
+    if batch.is_empty() {
+        return;
+    }
+    let rows = batch.iter().map(|finished| (finished.settled.claim_no, finished.settled.row));
+    if let Err(error) = worker.forget(rows.collect()).await {
+        // A comparison of the claims finds the empty ones, or else a janitor.
+        tracing::debug!(worker.id = %worker.id(), %error, "Cannot forget claims yet.");
+    }
+    let outcomes: Vec<_> = batch.iter().filter_map(|finished| finished.over).collect();
+    count(&batch, &outcomes);
+    for (finished, outcome) in batch.into_iter().zip(outcomes) {
+        finished.tell(listener, Ok(outcome));
+        report(worker, finished, outcome);
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Drained {
 impl Drained {
     fn count(&mut self, settlement: &Settlement) {
         let (counter, reason) = match settlement {
-            Settlement::Ack => (&mut self.acked, None),
+            Settlement::Ack | Settlement::Repeated => (&mut self.acked, None),
             Settlement::Retry { error, .. } => (&mut self.retried, Some(error)),
             Settlement::DeadLetter { error, .. } => (&mut self.dead, Some(error)),
             Settlement::Discard { reason } => (&mut self.discarded, Some(reason)),
@@ -110,7 +110,7 @@ pub(crate) async fn drain(
         for delivery in deliveries {
             let (delivery, settlement) = handle(topic, delivery, &run).await;
             report.count(&settlement);
-            let settled = Settled::new(&delivery, settlement, topic.settings.on_done);
+            let settled = Settled::in_topic(&delivery, settlement, &topic.settings);
             match settled.settlement {
                 Settlement::Release => released.push(settled),
                 _ => settle(&worker, vec![settled]).await,

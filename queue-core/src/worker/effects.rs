@@ -126,7 +126,8 @@ impl Effects {
             }
         }
         // What is left over was never begun, or given up.
-        let ending = |ending: Option<Ending>| ending.unwrap_or(Ending::Undone(RunOutcome::Interrupted));
+        let ending =
+            |ending: Option<Ending>| ending.unwrap_or(Ending::Undone(RunOutcome::Interrupted));
         endings.into_iter().map(ending).collect()
     }
 
@@ -195,6 +196,6 @@ fn first_of_each(contexts: &[Context], topic: &TopicSettings) -> Vec<usize> {
 }
 
 fn acks(contexts: &[Context], topic: &TopicSettings) -> Vec<Settled> {
-    let ack = |context: &Context| Settled::new(&context.delivery, Settlement::Ack, topic);
+    let ack = |context: &Context| Settled::in_topic(&context.delivery, Settlement::Ack, topic);
     contexts.iter().map(ack).collect()
 }

@@ -7,10 +7,10 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, Priority, RowId, Settlement, WorkerId};
 use crate::store::claim::{self, Fence};
-use crate::store::{floor, ledger};
 use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
+use crate::store::{floor, ledger};
 use crate::topic::{OnDone, TopicId, TopicSettings};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
@@ -39,15 +39,22 @@ pub struct Settled {
 impl Settled {
     /// Settles `delivery`, a message of a topic with these settings.
     #[must_use]
-    pub fn new(delivery: &Delivery, settlement: Settlement, topic: &TopicSettings) -> Self {
+    pub fn in_topic(delivery: &Delivery, settlement: Settlement, topic: &TopicSettings) -> Self {
+        let ledger_window = topic.ledger_window.filter(|_| delivery.biz_id.is_some());
+        Self { ledger_window, ..Self::new(delivery, settlement, topic.on_done) }
+    }
+
+    /// Settles `delivery` without a ledger.
+    #[must_use]
+    pub fn new(delivery: &Delivery, settlement: Settlement, on_done: OnDone) -> Self {
         Self {
             topic: delivery.topic_id,
             priority: delivery.priority,
             row: delivery.row,
             claim_no: delivery.claim_no,
             settlement,
-            on_done: topic.on_done,
-            ledger_window: topic.ledger_window.filter(|_| delivery.biz_id.is_some()),
+            on_done,
+            ledger_window: None,
         }
     }
 }
@@ -288,9 +295,7 @@ impl Group {
             Settlement::Discard { reason } => {
                 moves::to_archive(conn, claimed, Outcome::Discarded(reason), keep).await
             }
-            Settlement::Repeated => {
-                moves::to_archive(conn, claimed, Outcome::Repeated, keep).await
-            }
+            Settlement::Repeated => moves::to_archive(conn, claimed, Outcome::Repeated, keep).await,
             Settlement::Ack | Settlement::Release => {
                 moves::to_archive(conn, claimed, Outcome::Done, keep).await
             }

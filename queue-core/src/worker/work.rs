@@ -22,7 +22,7 @@ use super::{Life, WorkerOptions, actor};
 use crate::connection::Session;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, Delivery, RowId, Settlement, WorkerId};
-use crate::topic::{TopicId, TopicSettings};
+use crate::topic::{OnDone, TopicId};
 
 pub(super) enum Command {
     Claim { topic: TopicId, limit: u32, reply: oneshot::Sender<Result<Handover>> },
@@ -121,9 +121,8 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        // What the topic keeps concerns nobody: nothing of these is over.
-        let topic = TopicSettings::default();
-        let release = |delivery: &Delivery| Settled::new(delivery, Settlement::Release, &topic);
+        let release =
+            |delivery: &Delivery| Settled::new(delivery, Settlement::Release, OnDone::Delete);
         let batch: Vec<_> = self.claimed.deliveries.iter().map(release).collect();
         if let (false, Some(commands)) = (batch.is_empty(), self.commands.upgrade()) {
             let (reply, _nobody) = oneshot::channel();

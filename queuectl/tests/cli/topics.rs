@@ -28,11 +28,14 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "90s",
         "--keep-done",
         "1h",
+        "--ledger-window",
+        "7d",
     ]);
     let expected = json!({
         "id": told["id"], "name": "told", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": { "base": "10s", "cap": "5m" }, "max_run_time": "1m 30s",
-        "on_done": { "keep": "1h" }, "enqueue_paused": false, "claim_paused": false,
+        "on_done": { "keep": "1h" }, "ledger_window": "7days",
+        "enqueue_paused": false, "claim_paused": false,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);
@@ -55,12 +58,12 @@ async fn what_is_not_named_stays_as_it_was_set() {
     let queuectl = Queuectl::on(&database);
     queuectl.say(&["topic", "create", "mail", "--max-attempts", "2", "--max-run-time", "5m"]);
     let shown = queuectl.say(&["topic", "set", "mail", "--max-run-time", "none"]);
-    assert!(shown.contains("max run time  none"), "{shown}");
+    assert!(shown.contains("max run time   none"), "{shown}");
     let topic = queuectl.json(&["topic", "set", "mail", "--keep-done", "3s"]);
     assert_eq!(topic["max_attempts"], 2);
     assert_eq!(topic["max_run_time"], json!(null));
     assert_eq!(topic["on_done"], json!({ "keep": "3s" }));
-    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done     3s"));
+    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done      3s"));
 }
 
 #[tokio::test]

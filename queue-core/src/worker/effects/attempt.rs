@@ -87,7 +87,9 @@ impl Effects {
         if !matches!(outcome, RunOutcome::Returned(Ok(()))) {
             // A query that the handler has dropped half-way may have left its reply on the
             // connection, so this one is not used again; but its locks should go now.
-            drop(roll_back(self.deadline, conn).await);
+            if depth(conn) == Some(1) {
+                drop(roll_back(self.deadline, conn).await);
+            }
             return match conflict(&outcome) {
                 Some(error) => Attempt::Again(error),
                 None => Attempt::Failed(outcome),
@@ -100,7 +102,10 @@ impl Effects {
             }
             Settle::Ended => Attempt::Failed(RunOutcome::Returned(Err(ended()))),
             Settle::No(error) => {
-                drop(roll_back(self.deadline, conn).await);
+                // One that has not answered may answer yet: only closing helps.
+                if error.fault() != Fault::Gone {
+                    drop(roll_back(self.deadline, conn).await);
+                }
                 refused(error)
             }
             Settle::InDoubt(error) => {
