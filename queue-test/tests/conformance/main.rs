@@ -18,6 +18,7 @@ mod claim;
 mod connect;
 mod dead;
 mod doctor;
+mod effects;
 mod enqueue;
 mod faults;
 mod histories;
