@@ -25,6 +25,7 @@ mod histories;
 mod hosts;
 mod inspect;
 mod lanes;
+mod ledger;
 mod locks;
 mod marks;
 mod middleman;
