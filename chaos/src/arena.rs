@@ -45,7 +45,8 @@ pub(crate) const BURST: &str = "burst";
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
 
-/// Where transactional handlers write their effects. A message may be there twice, so that it shows.
+/// Where transactional handlers write their effects. A message may be there twice, so that it is
+/// seen.
 const EFFECT_TABLE: &str = "CREATE TABLE chaos_effect ( \
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      msg_id BINARY(16) NOT NULL) ENGINE = InnoDB";

@@ -15,12 +15,24 @@ use std::time::Duration;
 
 use clap::Parser;
 use consumer::{Consumer, ConsumerOptions, TopicOptions};
-use diesel::sql_types::Binary;
+use diesel::ExpressionMethods;
 use diesel_async::RunQueryDsl;
 use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
 use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::{config, logging, process, signals};
+use schema::effect;
+
+/// The caller's own table.
+#[allow(missing_docs, reason = "the macro makes more than can be documented")]
+mod schema {
+    diesel::table! {
+        effect (n) {
+            n -> Integer,
+            msg_id -> Binary,
+        }
+    }
+}
 
 #[derive(Parser)]
 struct Arguments {
@@ -94,10 +106,8 @@ impl TxHandler for Recorder {
         _: serde_json::Value,
         tx: &mut AsyncMysqlConnection,
     ) -> Result<(), HandlerError> {
-        diesel::sql_query("INSERT INTO effect (msg_id) VALUES (?)")
-            .bind::<Binary, _>(context.delivery.msg_id.as_bytes().to_vec())
-            .execute(tx)
-            .await?;
+        let msg_id = effect::msg_id.eq(context.delivery.msg_id.as_bytes());
+        diesel::insert_into(effect::table).values(msg_id).execute(tx).await?;
         self.work(context).await
     }
 }

@@ -15,8 +15,8 @@ use super::{Context, HandlerError};
 /// `&mut AsyncMysqlConnection`, and [`enqueue`](crate::enqueue()) for follow-ups. A
 /// `tx.transaction(…)` within is a savepoint. It sees the database as READ COMMITTED shows it.
 ///
-/// * **Never end it yourself.** A `COMMIT` or `ROLLBACK` as SQL, or a statement that commits
-///   implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns, and the
+/// * **Never end it yourself.** A `BEGIN`, `COMMIT` or `ROLLBACK` as SQL, or another statement that
+///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns, and the
 ///   message is dead-lettered with that reason: what it did cannot be taken back.
 /// * **It may run more than once in a delivery.** After a deadlock, a lock wait or a commit that is
 ///   known not to have happened all is rolled back and the handler runs again, at most five times.

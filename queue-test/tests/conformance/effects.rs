@@ -128,6 +128,7 @@ async fn send_with_biz_ids(scene: &mut Scene, biz_ids: &[&str]) {
     enqueue_all(&mut scene.conn, &scene.topic.name, &messages).await.unwrap();
 }
 
+#[expect(clippy::disallowed_methods, reason = "handlers call functions that nest their own")]
 #[tokio::test]
 async fn effects_follow_ups_ledger_and_ack_commit_together() {
     for on_done in [OnDone::Delete, OnDone::Keep(HOUR)] {

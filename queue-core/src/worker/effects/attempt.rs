@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use diesel_async::{AnsiTransactionManager, AsyncConnection, AsyncMysqlConnection};
+use diesel_async::{AnsiTransactionManager, AsyncMysqlConnection};
 use diesel_async::{SimpleAsyncConnection, TransactionManager};
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -232,10 +232,7 @@ pub(super) async fn roll_back(deadline: Duration, conn: &mut AsyncMysqlConnectio
 
 /// How many transactions diesel knows to be open, one within the other.
 fn depth(conn: &mut AsyncMysqlConnection) -> Option<u32> {
-    let status =
-        <AsyncMysqlConnection as AsyncConnection>::TransactionManager::transaction_manager_status_mut(
-            conn,
-        );
+    let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
     status.transaction_depth().ok().flatten().map(u32::from)
 }
 
@@ -269,9 +266,9 @@ fn conflict(outcome: &RunOutcome) -> Option<Error> {
 
 fn ended() -> HandlerError {
     HandlerError::dead(
-        "the handler ended its transaction: by COMMIT or ROLLBACK, by a statement that commits \
-         (CREATE TABLE and the like), or it went on after a deadlock; see what it has done before \
-         you redrive this message",
+        "the handler ended its transaction: by COMMIT or ROLLBACK, by a statement that commits (one \
+         that makes or changes a table, say), or it went on after a deadlock; see what it has done \
+         before you redrive this message",
     )
 }
 
