@@ -129,7 +129,7 @@ fn interrupted(ending: Ending) -> Ending {
 fn timed_out(ending: Ending, limit: Duration) -> Ending {
     match ending {
         Ending::Undone(_) => Ending::Undone(RunOutcome::TimedOut(limit)),
-        over @ Ending::Over(_) => over,
+        over @ (Ending::Committed | Ending::InDoubt) => over,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::options::ConsumerOptions;
 use crate::poll::Poll;
-use crate::settler::{Finished, Settler};
+use crate::settler::{Finished, OwnRun, Settler};
 use crate::sweep;
 
 /// How long a call on the pool may take.
@@ -265,7 +265,7 @@ impl Received {
             msg_id: self.delivery.msg_id,
             delivery_no: self.delivery.delivery_no,
             settled: Settled::in_topic(&self.delivery, settlement, &self.topic.settings),
-            over: None,
+            run: OwnRun::Nothing,
             holding,
             told,
         });

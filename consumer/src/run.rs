@@ -14,7 +14,7 @@ use crate::crew::{Crew, Holding};
 use crate::executor::{Execution, execute};
 use crate::ledger::Ledger;
 use crate::registration::{Registration, Run, TxRun};
-use crate::settler::Finished;
+use crate::settler::{Finished, OwnRun};
 
 /// The wait before deliveries are given back because the ledger cannot be read: they are claimed
 /// again at once.
@@ -76,14 +76,16 @@ impl Post {
         let took = started.elapsed();
         for (waiting, ending) in batch.into_iter().zip(endings) {
             self.meter.ran(ending.word(), took);
-            match ending {
-                Ending::Undone(outcome) => self.finish(topic, waiting, outcome),
-                Ending::Over(outcome) => {
-                    let settled =
-                        Settled::in_topic(&waiting.delivery, Settlement::Ack, &topic.settings);
-                    self.hand_over(topic, waiting, settled, Some(outcome));
+            let (settlement, run) = match ending {
+                Ending::Undone(outcome) => {
+                    self.finish(topic, waiting, outcome);
+                    continue;
                 }
-            }
+                Ending::Committed => (Settlement::Ack, OwnRun::Committed),
+                Ending::InDoubt => (Settlement::Release, OwnRun::InDoubt),
+            };
+            let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
+            self.hand_over(topic, waiting, settled, run);
         }
         took
     }
@@ -132,22 +134,16 @@ impl Post {
         let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
         log(topic, &waiting.delivery, word, &settlement);
         let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
-        self.hand_over(topic, waiting, settled, None);
+        self.hand_over(topic, waiting, settled, OwnRun::Nothing);
     }
 
-    fn hand_over(
-        &self,
-        topic: &Topic,
-        waiting: Waiting,
-        settled: Settled,
-        over: Option<queue_core::worker::SettleOutcome>,
-    ) {
+    fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {
         self.crew.settler.settle(Finished {
             topic: topic.name.clone(),
             msg_id: waiting.delivery.msg_id,
             delivery_no: waiting.delivery.delivery_no,
             settled,
-            over,
+            run,
             holding: waiting.holding,
             told: None,
         });

@@ -31,7 +31,7 @@ use self::quiet::Quiet;
 use self::work::{Command, Handover};
 use crate::chance;
 use crate::error::{Error, Result};
-use crate::message::{ClaimNo, RowId, WorkerId};
+use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
 use crate::store::floor::Pulse;
 use crate::topic::TopicId;
 
@@ -156,11 +156,22 @@ impl Worker {
     /// # Errors
     /// [`Error::WorkerDead`] when the claims have been taken back.
     pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
-        self.ask(|reply| Command::Settle { batch, reply }).await?
+        self.ask(|reply| Command::Settle { batch, in_doubt: false, reply }).await?
     }
 
-    /// Takes note that these rows are not the claims' own any more, though no settle of this worker
-    /// has ended them: [`Effects`] have.
+    /// Gives deliveries back whose ack may have been committed elsewhere, by [`Effects`], and had no
+    /// answer: a row that is gone is [unknown](SettleOutcome::Unknown), not fenced.
+    ///
+    /// # Errors
+    /// As [`Worker::settle`].
+    pub async fn release_in_doubt(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+        let release = |one| Settled { settlement: Settlement::Release, ..one };
+        let batch = batch.into_iter().map(release).collect();
+        self.ask(|reply| Command::Settle { batch, in_doubt: true, reply }).await?
+    }
+
+    /// Takes note that [`Effects`] have acked these rows. It must be certain: a claim that is
+    /// forgotten while it has rows is found by nobody.
     ///
     /// # Errors
     /// [`Error::WorkerDead`]; a database failure, after which the worker's next comparison with the

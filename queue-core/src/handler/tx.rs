@@ -16,8 +16,8 @@ use super::{Context, HandlerError};
 /// `tx.transaction(…)` within is a savepoint. It sees the database as READ COMMITTED shows it.
 ///
 /// * **Never end it yourself.** A `BEGIN`, `COMMIT` or `ROLLBACK` as SQL, or another statement that
-///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns, and the
-///   message is dead-lettered with that reason: what it did cannot be taken back.
+///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns,
+///   and the message is dead-lettered with that reason: what it did cannot be taken back.
 /// * **It may run more than once in a delivery.** After a deadlock, a lock wait or a commit that is
 ///   known not to have happened all is rolled back and the handler runs again, at most five times.
 ///   Effects elsewhere (mails, other servers) are not rolled back: enqueue a message for them.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::attempt::Attempt;
 use super::Worker;
-use super::settling::{SettleOutcome, Settled};
+use super::settling::Settled;
 use crate::chance;
 use crate::connection::{Pool, ServerUrl};
 use crate::error::Result;
@@ -50,8 +50,11 @@ pub trait Perform: Send + Sync {
 pub enum Ending {
     /// Nothing of it is in the database: it is still to be settled, as its outcome says.
     Undone(RunOutcome),
-    /// Its row is not the claim's own any more: there is nothing left to settle.
-    Over(SettleOutcome),
+    /// It is acked, and its effects are there: the worker is to [forget](Worker::forget) it.
+    Committed,
+    /// A commit had no answer. It has most likely happened; the work session is to
+    /// [find out](Worker::release_in_doubt).
+    InDoubt,
 }
 
 impl Ending {
@@ -60,9 +63,8 @@ impl Ending {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Undone(outcome) => outcome.word(),
-            Self::Over(SettleOutcome::Fenced) => "fenced",
-            Self::Over(SettleOutcome::Unknown) => "unknown",
-            Self::Over(SettleOutcome::Settled | SettleOutcome::Deferred) => "ok",
+            Self::Committed => "ok",
+            Self::InDoubt => "unknown",
         }
     }
 }
@@ -144,16 +146,16 @@ impl Effects {
             None
         };
         match attempt {
-            Attempt::Committed => all(|| Ending::Over(SettleOutcome::Settled)),
-            Attempt::Unknown => all(|| Ending::Over(SettleOutcome::Unknown)),
+            Attempt::Committed => all(|| Ending::Committed),
+            Attempt::InDoubt => all(|| Ending::InDoubt),
             Attempt::GivenUp => None,
             Attempt::Unable => {
                 give_up.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
                 None
             }
             Attempt::Without(found) => {
-                for (nth, ending) in found {
-                    endings[part.places[nth]] = Some(ending);
+                for (nth, outcome) in found {
+                    endings[part.places[nth]] = Some(Ending::Undone(outcome));
                 }
                 let rest = part.places.into_iter().filter(|at| endings[*at].is_none()).collect();
                 Some(vec![Part { places: rest, tries: part.tries - 1 }])

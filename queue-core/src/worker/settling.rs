@@ -44,6 +44,12 @@ impl Settled {
         Self { ledger_window, ..Self::new(delivery, settlement, topic.on_done) }
     }
 
+    /// Gives `delivery` back untouched.
+    #[must_use]
+    pub fn release(delivery: &Delivery) -> Self {
+        Self::new(delivery, Settlement::Release, OnDone::Delete)
+    }
+
     /// Settles `delivery` without a ledger.
     #[must_use]
     pub fn new(delivery: &Delivery, settlement: Settlement, on_done: OnDone) -> Self {

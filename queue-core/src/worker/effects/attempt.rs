@@ -8,13 +8,13 @@ use diesel_async::{SimpleAsyncConnection, TransactionManager};
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{Effects, Ending, Perform, acks};
+use super::{Effects, Perform, acks};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::handler::{Context, HandlerError, RunOutcome};
 use crate::store::ledger;
 use crate::topic::TopicSettings;
-use crate::worker::settling::{Batch, Care, SettleOutcome};
+use crate::worker::settling::{Batch, Care};
 
 const OPERATION: &str = "run in a transaction";
 
@@ -28,10 +28,10 @@ const STILL_OPEN: &str = "RELEASE SAVEPOINT queue_run";
 /// What an attempt came to.
 pub(super) enum Attempt {
     Committed,
-    /// A commit had no answer, and its rows are gone.
-    Unknown,
+    /// A commit had no answer, and its rows are gone, or nobody could look.
+    InDoubt,
     /// These of its deliveries are not to be handled; nothing else was done.
-    Without(Vec<(usize, Ending)>),
+    Without(Vec<(usize, RunOutcome)>),
     /// All is rolled back, and it was nobody's fault.
     Again(Error),
     /// All is rolled back: the handler failed.
@@ -131,9 +131,10 @@ impl Effects {
         for (nth, context) in contexts.iter().enumerate() {
             let (delivery, mut live) = (&context.delivery, entries.iter().filter(|e| !e.expired));
             if !own.contains(&(delivery.claim_no, delivery.row)) {
-                without.push((nth, Ending::Over(SettleOutcome::Fenced)));
+                // The work session finds that it is fenced when it gives it back.
+                without.push((nth, RunOutcome::Interrupted));
             } else if live.any(|entry| Some(&entry.biz_id) == delivery.biz_id.as_ref()) {
-                without.push((nth, Ending::Undone(RunOutcome::Repeated)));
+                without.push((nth, RunOutcome::Repeated));
             }
         }
         let expired = entries.into_iter().filter(|entry| entry.expired);
@@ -193,7 +194,7 @@ impl Effects {
 /// What a look before the handler found.
 struct Looked {
     /// Deliveries that are not to be handled, and why.
-    without: Vec<(usize, Ending)>,
+    without: Vec<(usize, RunOutcome)>,
     /// Biz ids that the ledger still has beyond their time.
     expired: Vec<Vec<u8>>,
 }

@@ -6,13 +6,13 @@ use diesel_async::{AnsiTransactionManager, AsyncMysqlConnection};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, in_time, roll_back};
-use super::{Effects, Ending, acks};
+use super::{Effects, acks};
 use crate::chance;
 use crate::error::{Error, Result};
 use crate::handler::Context;
 use crate::message::{ClaimNo, RowId};
 use crate::topic::TopicSettings;
-use crate::worker::settling::{Batch, SettleOutcome};
+use crate::worker::settling::Batch;
 
 const OPERATION: &str = "look for a lost commit";
 
@@ -37,21 +37,14 @@ impl Effects {
         let mut backoff = BACKOFF;
         loop {
             match self.own(contexts, topic).await {
-                Ok(own) if own.is_empty() => return Attempt::Unknown,
-                Ok(own) if own.len() == contexts.len() => return Attempt::Again(error),
-                Ok(own) => {
-                    let is_gone = |context: &Context| {
-                        !own.contains(&(context.delivery.claim_no, context.delivery.row))
-                    };
-                    let gone = contexts.iter().enumerate().filter(|(_, context)| is_gone(context));
-                    let fenced = |(nth, _)| (nth, Ending::Over(SettleOutcome::Fenced));
-                    return Attempt::Without(gone.map(fenced).collect());
-                }
+                // All or none of them: those that are gone beside others were taken, which shows
+                // when the next attempt looks.
+                Ok(own) if !own.is_empty() => return Attempt::Again(error),
+                Ok(_) => return Attempt::InDoubt,
                 Err(error) => {
                     tracing::debug!(worker.id = %self.worker, %error, "Cannot look yet.");
-                    // Left to the work session, whose release waits for the same locks.
                     if give_up.is_cancelled() {
-                        return Attempt::GivenUp;
+                        return Attempt::InDoubt;
                     }
                     let wait = backoff.mul_f64(chance::between(0.5..=1.5));
                     tokio::time::sleep(wait).await;

@@ -30,10 +30,15 @@ struct Part {
 impl Work {
     /// Settles a batch. While the server is away it is tried again; what the server refuses is set
     /// aside, so that one message holds up no other.
-    pub(super) async fn settle(&mut self, settled: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+    /// `in_doubt`: a commit of these had no answer already.
+    pub(super) async fn settle(
+        &mut self,
+        settled: Vec<Settled>,
+        in_doubt: bool,
+    ) -> Result<Vec<SettleOutcome>> {
         let keys: Vec<Key> = settled.iter().map(key).collect();
         let mut outcomes = HashMap::with_capacity(keys.len());
-        let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt: false }]);
+        let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt }]);
         let (mut backoff, mut failing_since) = (BACKOFF, None);
         while let Some(mut part) = parts.pop_front() {
             let error = match self.try_settle(&part).await {
@@ -81,7 +86,7 @@ impl Work {
     pub(super) async fn settle_deferred(&mut self) -> Result<()> {
         let deferred = std::mem::take(&mut self.deferred);
         if !deferred.is_empty() {
-            self.settle(deferred).await?;
+            self.settle(deferred, false).await?;
         }
         Ok(())
     }
