@@ -23,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::cursor::Claimed;
-pub use self::effects::{Effects, Ending, Perform};
+#[cfg(feature = "simulation")]
+pub use self::effects::Links;
+pub use self::effects::{Effects, Ending, Ground, Held, Perform};
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 

@@ -1,5 +1,6 @@
 //! A history from its seed to its verdict.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::chaos::{kill, storm};
+use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
@@ -215,11 +217,13 @@ async fn recover(
 
 fn judge(stage: &Rc<Stage>) {
     let places = stage.places();
+    let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();
     for id in recorder.ids() {
         let mut found = places.iter().filter(|(other, _)| *other == id).map(|(_, place)| *place);
         let place = found.next().unwrap_or(Place::Nowhere);
         recorder.judge(id, place, PATIENCE);
+        recorder.judge_effect(id, place, effects.contains(&id));
         if found.next().is_some() {
             recorder.fail(format!("message {id} is in two places"));
         }

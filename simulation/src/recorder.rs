@@ -29,6 +29,8 @@ struct Run {
     asked: Option<Settlement>,
     outcome: Option<SettleOutcome>,
     over: bool,
+    /// Acked together with an effect.
+    in_transaction: bool,
     /// At some moment its consumer may have held nothing else.
     alone: bool,
 }
@@ -152,6 +154,7 @@ impl Recorder {
             asked: None,
             outcome: None,
             over: false,
+            in_transaction: false,
             alone: false,
         });
         self.repeated += usize::from(repeated);
@@ -211,6 +214,29 @@ impl Recorder {
                 self.violated(id, "it was settled twice".to_owned());
             }
         }
+    }
+
+    /// A transactional handler has found that the message has an effect already.
+    pub(crate) fn has_effect_already(&mut self, delivery: &Delivery) {
+        let what = "it is handled again after its effect was committed".to_owned();
+        self.violated(delivery.msg_id, what);
+    }
+
+    /// Compares where a message is at the end with whether it has an effect.
+    pub(crate) fn judge_effect(&mut self, id: MsgId, place: Place, effect: bool) {
+        let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;
+        let committed = self.stories[&id].runs.iter().any(told);
+        if effect && matches!(place, Place::Waiting | Place::Dead { .. }) {
+            self.violated(id, "its effect was committed without the ack".to_owned());
+        } else if committed && !effect {
+            self.violated(id, "its ack was committed without the effect".to_owned());
+        }
+    }
+
+    /// The delivery was acked by a transaction with its effect.
+    pub(crate) fn committed(&mut self, delivery: &Delivery) {
+        self.run(delivery).in_transaction = true;
+        self.outcome(delivery, SettleOutcome::Settled);
     }
 
     /// The handler stopped without settling.

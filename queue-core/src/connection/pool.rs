@@ -171,7 +171,7 @@ impl Manager for Opener {
 }
 
 /// A pooled connection that goes back to the pool only when trusted again; otherwise it is closed.
-pub(crate) struct CheckedOut(Option<Object<Opener>>);
+pub struct CheckedOut(Option<Object<Opener>>);
 
 impl CheckedOut {
     pub(crate) fn conn(&mut self) -> &mut AsyncMysqlConnection {

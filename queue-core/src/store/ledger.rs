@@ -132,3 +132,25 @@ pub async fn drop_expired(
     .bytes(biz_id);
     execute(conn, "settle: drop an expired biz id", statement).await
 }
+
+/// PRIMARY: enters a message by its id, for ten years: what handlers of a simulation leave behind.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+#[cfg(feature = "simulation")]
+pub async fn enter_alone(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    msg_id: crate::MsgId,
+) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until) \
+         VALUES (?, 0, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? SECOND)",
+    )
+    .number(topic.0)
+    .bytes(msg_id.as_bytes())
+    .bytes(msg_id.as_bytes())
+    .number(LONGEST.as_secs());
+    execute(conn, "enter into the ledger", statement).await?;
+    Ok(())
+}

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod doubt;
+mod ground;
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -14,6 +15,9 @@ use diesel_async::AsyncMysqlConnection;
 use tokio_util::sync::CancellationToken;
 
 use self::attempt::Attempt;
+#[cfg(feature = "simulation")]
+pub use self::ground::Links;
+pub use self::ground::{Ground, Held};
 use super::Worker;
 use super::settling::Settled;
 use crate::chance;
@@ -36,13 +40,9 @@ const BACKOFF: Duration = Duration::from_millis(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The user's part of a transactional run.
-pub trait Perform: Send + Sync {
+pub trait Perform<C = AsyncMysqlConnection>: Send + Sync {
     /// Runs the handler on the deliveries, in the open transaction.
-    fn perform(
-        &self,
-        contexts: &[Context],
-        tx: &mut AsyncMysqlConnection,
-    ) -> impl Future<Output = RunOutcome> + Send;
+    fn perform(&self, contexts: &[Context], tx: &mut C) -> impl Future<Output = RunOutcome> + Send;
 }
 
 /// How a delivery came out of its run.
@@ -71,9 +71,9 @@ impl Ending {
 
 /// Runs handlers in transactions that also ack.
 #[derive(Debug, Clone)]
-pub struct Effects {
+pub struct Effects<G = Pool> {
     worker: WorkerId,
-    pool: Pool,
+    ground: G,
     /// How long each step but the handler's may take.
     deadline: Duration,
 }
@@ -100,8 +100,16 @@ impl Effects {
     pub fn new(url: ServerUrl, worker: &Worker, size: usize) -> Result<Self> {
         let (lease, deadline) = (worker.lease(), worker.lease() / 2);
         // One more, to find out what became of a commit.
-        let pool = Pool::leased(url, size.saturating_add(1), deadline, lease)?;
-        Ok(Self { worker: worker.id(), pool, deadline })
+        let ground = Pool::leased(url, size.saturating_add(1), deadline, lease)?;
+        Ok(Self { worker: worker.id(), ground, deadline })
+    }
+}
+
+impl<G: Ground> Effects<G> {
+    /// Runs for the claims of `worker` on other ground.
+    #[cfg(feature = "simulation")]
+    pub fn on(ground: G, worker: &Worker) -> Self {
+        Self { worker: worker.id(), ground, deadline: worker.lease() / 2 }
     }
 
     /// Runs the handler on the deliveries in one transaction, and acks them in it; how each ended.
@@ -110,7 +118,7 @@ impl Effects {
         &self,
         contexts: &[Context],
         topic: &TopicSettings,
-        handler: &impl Perform,
+        handler: &impl Perform<<G::Held as Held>::Conn>,
         give_up: &CancellationToken,
     ) -> Vec<Ending> {
         let mut endings: Vec<Option<Ending>> = contexts.iter().map(|_| None).collect();

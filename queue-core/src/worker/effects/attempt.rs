@@ -3,27 +3,20 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use diesel_async::{AnsiTransactionManager, AsyncMysqlConnection};
-use diesel_async::{SimpleAsyncConnection, TransactionManager};
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
+use super::ground::{Ground, Held};
 use super::{Effects, Perform, acks};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::handler::{Context, HandlerError, RunOutcome};
 use crate::store::ledger;
+use crate::store::moves::equal;
 use crate::topic::TopicSettings;
 use crate::worker::settling::{Batch, Care};
 
 const OPERATION: &str = "run in a transaction";
-
-/// With autocommit off, what a handler writes after a deadlock that it ignored is rolled back too.
-/// The savepoint goes when the transaction ends, whoever ends it.
-const BEGIN: &str = "SET autocommit = 0; BEGIN; SAVEPOINT queue_run";
-
-/// Fails if the transaction is not the one that was begun.
-const STILL_OPEN: &str = "RELEASE SAVEPOINT queue_run";
 
 /// What an attempt came to.
 pub(super) enum Attempt {
@@ -53,32 +46,31 @@ enum Settle {
     Ended,
 }
 
-impl Effects {
+impl<G: Ground> Effects<G> {
     pub(super) async fn attempt(
         &self,
         contexts: &[Context],
         topic: &TopicSettings,
-        handler: &impl Perform,
+        handler: &impl Perform<<G::Held as Held>::Conn>,
         give_up: &CancellationToken,
     ) -> Attempt {
         // Owned here: wherever this returns without trusting it, it is closed, and the server
         // rolls back.
-        let mut checked_out = match self.pool.check_out().await {
-            Ok(checked_out) => checked_out,
+        let mut held = match self.ground.check_out().await {
+            Ok(held) => held,
             Err(error) => return unable(&error),
         };
-        let conn = checked_out.conn();
-        let expired = match in_time(self.deadline, self.begin(conn, contexts, topic)).await {
+        let expired = match in_time(self.deadline, self.begin(&mut held, contexts, topic)).await {
             Ok(Looked { without, expired }) if without.is_empty() => expired,
             Ok(Looked { without, .. }) => {
-                if roll_back(self.deadline, conn).await.is_ok() {
-                    checked_out.trust();
+                if roll_back(self.deadline, &mut held).await.is_ok() {
+                    held.trust();
                 }
                 return Attempt::Without(without);
             }
             Err(error) => return unable(&error),
         };
-        let performed = AssertUnwindSafe(handler.perform(contexts, conn)).catch_unwind();
+        let performed = AssertUnwindSafe(handler.perform(contexts, held.conn())).catch_unwind();
         let outcome = match give_up.run_until_cancelled(performed).await {
             None => return Attempt::GivenUp,
             Some(Err(panic)) => return Attempt::Failed(RunOutcome::Panicked(text_of(&*panic))),
@@ -87,29 +79,27 @@ impl Effects {
         if !matches!(outcome, RunOutcome::Returned(Ok(()))) {
             // A query that the handler has dropped half-way may have left its reply on the
             // connection, so this one is not used again; but its locks should go now.
-            if depth(conn) == Some(1) {
-                drop(roll_back(self.deadline, conn).await);
-            }
+            drop(roll_back(self.deadline, &mut held).await);
             return match conflict(&outcome) {
                 Some(error) => Attempt::Again(error),
                 None => Attempt::Failed(outcome),
             };
         }
-        match self.settle(conn, contexts, topic, &expired).await {
+        match self.settle(&mut held, contexts, topic, &expired).await {
             Settle::Committed => {
-                checked_out.trust();
+                held.trust();
                 Attempt::Committed
             }
             Settle::Ended => Attempt::Failed(RunOutcome::Returned(Err(ended()))),
             Settle::No(error) => {
                 // One that has not answered may answer yet: only closing helps.
                 if error.fault() != Fault::Gone {
-                    drop(roll_back(self.deadline, conn).await);
+                    drop(roll_back(self.deadline, &mut held).await);
                 }
                 refused(error)
             }
             Settle::InDoubt(error) => {
-                drop(checked_out);
+                drop(held);
                 self.resolve(contexts, topic, error, give_up).await
             }
         }
@@ -119,14 +109,13 @@ impl Effects {
     /// under the fence decides.
     async fn begin(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        held: &mut G::Held,
         contexts: &[Context],
         topic: &TopicSettings,
     ) -> Result<Looked> {
-        let named = |error: diesel::result::Error| Error::database(OPERATION, &error);
-        AnsiTransactionManager::begin_transaction_sql(conn, BEGIN).await.map_err(named)?;
-        let own = Batch::new(self.worker, acks(contexts, topic)).read_own(conn).await?;
-        let entries = look(conn, contexts, topic).await?;
+        held.begin().await?;
+        let own = Batch::new(self.worker, acks(contexts, topic)).read_own(held.conn()).await?;
+        let entries = look(held.conn(), contexts, topic).await?;
         let mut without = Vec::new();
         for (nth, context) in contexts.iter().enumerate() {
             let (delivery, mut live) = (&context.delivery, entries.iter().filter(|e| !e.expired));
@@ -144,50 +133,45 @@ impl Effects {
     /// The ledger, the rows, the commit.
     async fn settle(
         &self,
-        conn: &mut AsyncMysqlConnection,
+        held: &mut G::Held,
         contexts: &[Context],
         topic: &TopicSettings,
         expired: &[Vec<u8>],
     ) -> Settle {
-        if depth(conn) != Some(1) {
-            return Settle::Ended;
-        }
-        let batch = Batch::new(self.worker, acks(contexts, topic));
-        let settling = async {
-            if let Err(error) = SimpleAsyncConnection::batch_execute(conn, STILL_OPEN).await {
-                let error = Error::database(OPERATION, &error);
-                return Ok(if error.to_string().contains("does not exist") {
-                    Some(Settle::Ended)
-                } else {
-                    Some(Settle::No(error))
-                });
-            }
-            if let Some(topic) = contexts.first().map(|context| context.delivery.topic_id) {
-                for biz_id in expired {
-                    ledger::drop_expired(conn, topic, biz_id).await?;
-                }
-            }
-            let unsettled = batch.run(conn, self.worker, &[], Care::Once).await?;
-            let missing = unsettled.missing.len() + unsettled.blocked.len();
-            crate::store::moves::equal(OPERATION, contexts.len(), contexts.len() - missing)?;
-            Ok(None)
-        };
-        match in_time(self.deadline, settling).await {
-            Ok(None) => {}
-            Ok(Some(settle)) => return settle,
+        match in_time(self.deadline, held.is_open()).await {
+            Ok(true) => {}
+            Ok(false) => return Settle::Ended,
             Err(error) => return Settle::No(error),
         }
-        let commit = async {
-            let committed = AnsiTransactionManager::commit_transaction(conn).await;
-            committed.map_err(|error| Error::database(OPERATION, &error))
-        };
-        match in_time(self.deadline, commit).await {
+        let settling = self.settle_last(held.conn(), contexts, topic, expired);
+        if let Err(error) = in_time(self.deadline, settling).await {
+            return Settle::No(error);
+        }
+        match in_time(self.deadline, held.commit()).await {
             Ok(()) => Settle::Committed,
             Err(error) if matches!(error.fault(), Fault::Gone | Fault::Interrupted) => {
                 Settle::InDoubt(error)
             }
             Err(error) => Settle::No(error),
         }
+    }
+
+    async fn settle_last(
+        &self,
+        conn: &mut impl Connection,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        expired: &[Vec<u8>],
+    ) -> Result<()> {
+        if let Some(topic) = contexts.first().map(|context| context.delivery.topic_id) {
+            for biz_id in expired {
+                ledger::drop_expired(conn, topic, biz_id).await?;
+            }
+        }
+        let batch = Batch::new(self.worker, acks(contexts, topic));
+        let unsettled = batch.run(conn, self.worker, &[], Care::Once).await?;
+        let missing = unsettled.missing.len() + unsettled.blocked.len();
+        equal(OPERATION, contexts.len(), contexts.len() - missing)
     }
 }
 
@@ -223,18 +207,8 @@ pub(super) async fn in_time<T>(
     timed.unwrap_or(Err(Error::Deadline { operation: OPERATION, deadline }))
 }
 
-pub(super) async fn roll_back(deadline: Duration, conn: &mut AsyncMysqlConnection) -> Result<()> {
-    let rolling_back = async {
-        let rolled_back = AnsiTransactionManager::rollback_transaction(conn).await;
-        rolled_back.map_err(|error| Error::database(OPERATION, &error))
-    };
-    in_time(deadline, rolling_back).await
-}
-
-/// How many transactions diesel knows to be open, one within the other.
-fn depth(conn: &mut AsyncMysqlConnection) -> Option<u32> {
-    let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
-    status.transaction_depth().ok().flatten().map(u32::from)
+pub(super) async fn roll_back(deadline: Duration, held: &mut impl Held) -> Result<()> {
+    in_time(deadline, held.roll_back()).await
 }
 
 fn unable(error: &Error) -> Attempt {

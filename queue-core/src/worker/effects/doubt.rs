@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use diesel_async::{AnsiTransactionManager, AsyncMysqlConnection};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, in_time, roll_back};
+use super::ground::{Ground, Held};
 use super::{Effects, acks};
 use crate::chance;
 use crate::error::{Error, Result};
@@ -14,12 +14,10 @@ use crate::message::{ClaimNo, RowId};
 use crate::topic::TopicSettings;
 use crate::worker::settling::Batch;
 
-const OPERATION: &str = "look for a lost commit";
-
 /// The first wait before it is tried again; it doubles up to a second.
 const BACKOFF: Duration = Duration::from_millis(20);
 
-impl Effects {
+impl<G: Ground> Effects<G> {
     /// Finds out whether the transaction was committed, by locking its rows on another connection.
     ///
     /// The old transaction had deleted them, so its session holds their locks as long as it may
@@ -61,21 +59,15 @@ impl Effects {
         topic: &TopicSettings,
     ) -> Result<Vec<(ClaimNo, RowId)>> {
         let batch = Batch::new(self.worker, acks(contexts, topic));
-        let mut checked_out = self.pool.check_out().await?;
-        let conn = checked_out.conn();
+        let mut held = self.ground.check_out().await?;
         let own = in_time(self.deadline, async {
-            begin(conn).await?;
-            batch.wait_for_own(conn).await
+            held.begin().await?;
+            batch.wait_for_own(held.conn()).await
         })
         .await?;
-        if roll_back(self.deadline, conn).await.is_ok() {
-            checked_out.trust();
+        if roll_back(self.deadline, &mut held).await.is_ok() {
+            held.trust();
         }
         Ok(own)
     }
-}
-
-async fn begin(conn: &mut AsyncMysqlConnection) -> Result<()> {
-    let begun = AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN").await;
-    begun.map_err(|error| Error::database(OPERATION, &error))
 }
