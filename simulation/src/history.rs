@@ -41,6 +41,8 @@ pub struct Played {
     pub fenced: usize,
     /// Runs that a fault repeated.
     pub repeated: usize,
+    /// Deliveries that were acked together with an effect.
+    pub effects: usize,
     /// Everything that happened, if asked for.
     pub log: Vec<String>,
 }
@@ -80,6 +82,7 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
             deliveries: recorder.deliveries,
             fenced: recorder.fenced,
             repeated: recorder.repeated,
+            effects: recorder.effects,
             log: server.log.take().unwrap_or_default(),
         }
     })

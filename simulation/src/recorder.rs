@@ -64,10 +64,14 @@ pub(crate) struct Recorder {
     rule: Option<Rule>,
     /// Runs may outlast their claim, so that a consumer runs more than it holds.
     overdue: bool,
+    /// When each process went on after it was frozen last.
+    woken: BTreeMap<String, Instant>,
     /// Runs in all.
     pub(crate) deliveries: usize,
     pub(crate) fenced: usize,
     pub(crate) repeated: usize,
+    /// Acks committed together with an effect.
+    pub(crate) effects: usize,
 }
 
 /// Where a message is at the end.
@@ -91,9 +95,11 @@ impl Recorder {
             wrong: None,
             rule,
             overdue,
+            woken: BTreeMap::new(),
             deliveries: 0,
             fenced: 0,
             repeated: 0,
+            effects: 0,
         }
     }
 
@@ -131,11 +137,17 @@ impl Recorder {
             "{consumer} handles delivery {no} (row {}, claim {})",
             delivery.row, delivery.claim_no
         );
+        let woken = self.woken.get(consumer) == Some(&Instant::now());
         let story = self.tell(id, event);
+        let at = story.runs.partition_point(|run| run.no < no);
+        // What it had claimed before it froze it begins when it wakes, and is fenced.
+        let stale = woken && at < story.runs.len() && story.runs[at].no != no;
         let last = story.runs.last();
         let mut wrong = None;
         if story.sent == Sent::NotStored {
             wrong = Some("it was never committed".to_owned());
+        } else if stale {
+            // Nothing else is to be said of it.
         } else if last.is_some_and(|last| last.no >= no) {
             wrong = Some(format!("delivery {no} follows a later one"));
         } else if let Some(run) = story
@@ -148,20 +160,28 @@ impl Recorder {
             wrong = Some("it runs a second time without a reason".to_owned());
         }
         let repeated = last.is_some_and(|last| !last.is_given_back());
-        story.runs.push(Run {
-            consumer: consumer.to_owned(),
-            no,
-            asked: None,
-            outcome: None,
-            over: false,
-            in_transaction: false,
-            alone: false,
-        });
+        story.runs.insert(
+            at,
+            Run {
+                consumer: consumer.to_owned(),
+                no,
+                asked: None,
+                outcome: None,
+                over: false,
+                in_transaction: false,
+                alone: false,
+            },
+        );
         self.repeated += usize::from(repeated);
         self.find_alone(consumer);
         if let Some(wrong) = wrong {
             self.violated(id, wrong);
         }
+    }
+
+    /// The process was frozen, and goes on.
+    pub(crate) fn woke(&mut self, consumer: &str) {
+        self.woken.insert(consumer.to_owned(), Instant::now());
     }
 
     fn running(&mut self, consumer: &str) -> impl Iterator<Item = &mut Run> {
@@ -235,6 +255,7 @@ impl Recorder {
 
     /// The delivery was acked by a transaction with its effect.
     pub(crate) fn committed(&mut self, delivery: &Delivery) {
+        self.effects += 1;
         self.run(delivery).in_transaction = true;
         self.outcome(delivery, SettleOutcome::Settled);
     }
