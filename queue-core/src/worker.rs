@@ -161,8 +161,8 @@ impl Worker {
         self.ask(|reply| Command::Settle { batch, in_doubt: false, reply }).await?
     }
 
-    /// Gives deliveries back whose ack may have been committed elsewhere, by [`Effects`], and had no
-    /// answer: a row that is gone is [unknown](SettleOutcome::Unknown), not fenced.
+    /// Gives deliveries back whose ack by [`Effects`] had no answer and may have been committed: a
+    /// row that is gone is [unknown](SettleOutcome::Unknown), not fenced.
     ///
     /// # Errors
     /// As [`Worker::settle`].

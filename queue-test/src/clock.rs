@@ -15,6 +15,7 @@ pub(crate) async fn advance(
     for update in [
         "UPDATE queue_scheduled SET due_at = due_at - INTERVAL ? MICROSECOND",
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+        "UPDATE queue_ledger SET keep_until = keep_until - INTERVAL ? MICROSECOND",
     ] {
         let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);
         update.execute(conn).await?;

@@ -8,7 +8,7 @@ use queue_core::handler::{Context, Handler, HandlerError, RawHandler, RunOutcome
 use queue_core::message::Settlement;
 use queue_core::store::claim::walk;
 use queue_core::store::row_set::RowSet;
-use queue_core::store::{floor, scheduled};
+use queue_core::store::{floor, ledger, scheduled};
 use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Drained {
     /// Handled.
     pub acked: usize,
+    /// Acked without being handled: another message with the biz id had been, within the topic's
+    /// ledger window.
+    pub repeated: usize,
     /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub retried: usize,
@@ -44,7 +47,8 @@ pub struct Drained {
 impl Drained {
     fn count(&mut self, settlement: &Settlement) {
         let (counter, reason) = match settlement {
-            Settlement::Ack | Settlement::Repeated => (&mut self.acked, None),
+            Settlement::Ack => (&mut self.acked, None),
+            Settlement::Repeated => (&mut self.repeated, None),
             Settlement::Retry { error, .. } => (&mut self.retried, Some(error)),
             Settlement::DeadLetter { error, .. } => (&mut self.dead, Some(error)),
             Settlement::Discard { reason } => (&mut self.discarded, Some(reason)),
@@ -108,7 +112,8 @@ pub(crate) async fn drain(
             tokio::time::sleep(PAUSE).await;
         }
         for delivery in deliveries {
-            let (delivery, settlement) = handle(topic, delivery, &run).await;
+            let repeated = is_repeated(conn, topic, &delivery).await;
+            let (delivery, settlement) = handle(topic, delivery, repeated, &run).await;
             report.count(&settlement);
             let settled = Settled::in_topic(&delivery, settlement, &topic.settings);
             match settled.settlement {
@@ -131,7 +136,21 @@ async fn claim(worker: &Worker, topic: &Topic) -> Vec<Delivery> {
     claimed.deliveries
 }
 
-async fn handle(topic: &Topic, delivery: Delivery, run: &impl Run) -> (Arc<Delivery>, Settlement) {
+/// Whether the ledger has the message's biz id.
+async fn is_repeated(conn: &mut AsyncMysqlConnection, topic: &Topic, delivery: &Delivery) -> bool {
+    let Some(biz_id) = topic.settings.ledger_window.and(delivery.biz_id.as_deref()) else {
+        return false;
+    };
+    let found = ledger::look(conn, topic.id, &[biz_id]).await.expect("the ledger can be read");
+    found.iter().any(|entry| !entry.expired)
+}
+
+async fn handle(
+    topic: &Topic,
+    delivery: Delivery,
+    repeated: bool,
+    run: &impl Run,
+) -> (Arc<Delivery>, Settlement) {
     let delivery = Arc::new(delivery);
     let context = Context {
         topic: topic.name.clone(),
@@ -139,7 +158,7 @@ async fn handle(topic: &Topic, delivery: Delivery, run: &impl Run) -> (Arc<Deliv
         cancelled: CancellationToken::new(),
         deadline: None,
     };
-    let outcome = run(&context).await;
+    let outcome = if repeated { RunOutcome::Repeated } else { run(&context).await };
     let settlement = settlement_for(outcome, &delivery, &topic.settings);
     (delivery, settlement)
 }

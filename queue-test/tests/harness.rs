@@ -185,6 +185,22 @@ async fn the_clock_ages_finished_messages_that_are_kept() {
     assert_eq!(count(&mut conn, due).await, 1);
 }
 
+#[tokio::test]
+async fn a_biz_id_that_was_drained_is_repeated_until_its_window_is_over() {
+    let queue = TestQueue::new().await;
+    let hour = Duration::from_secs(3600);
+    let settings = TopicSettings { ledger_window: Some(hour), ..TopicSettings::default() };
+    queue.topic_with("bytes", &settings).await;
+    for (acked, repeated) in [(1, 0), (0, 1), (1, 0)] {
+        if acked == 1 {
+            queue.advance(hour + Duration::from_secs(1)).await;
+        }
+        queue.enqueue("bytes", &NewMessage::new([0, 255]).with_biz_id("order 17")).await;
+        let drained = queue.drain_raw("bytes", &Bytes).await;
+        assert_eq!((drained.acked, drained.repeated), (acked, repeated));
+    }
+}
+
 struct Bytes;
 
 impl RawHandler for Bytes {
