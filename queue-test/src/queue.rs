@@ -139,8 +139,8 @@ impl TestQueue {
         drain::drain(self.url(), &mut conn, &topic, run).await
     }
 
-    /// Lets time pass: what waits for its time (retries, finished messages that are kept, biz ids in the ledger) waits
-    /// `by` less.
+    /// Lets time pass: what waits for its time (retries, finished messages that are kept, biz ids
+    /// in the ledger) waits `by` less.
     ///
     /// # Panics
     /// If the server fails.
