@@ -49,12 +49,13 @@ impl Post {
         batch: Vec<Waiting>,
         stop: CancellationToken,
     ) -> Duration {
+        let begun = Instant::now();
         let batch = self.sift(topic, batch, &stop).await;
         let limit = [self.registration.options.timeout, topic.settings.max_run_time];
         let limit = limit.into_iter().flatten().min();
         let (token, started) = (CancellationToken::new(), Instant::now());
         if batch.is_empty() {
-            return started.elapsed();
+            return begun.elapsed();
         }
         let context = |waiting: &Waiting| Context {
             topic: topic.name.clone(),
@@ -87,7 +88,7 @@ impl Post {
             let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
             self.hand_over(topic, waiting, settled, run);
         }
-        took
+        begun.elapsed()
     }
 
     /// Takes out what another message with its biz id has made superfluous. Nothing runs unless
