@@ -3,7 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::connection::{Pool, ServerUrl};
-use queue_core::handler::{BatchHandler, BatchTxHandler, Handler, RawHandler, TxHandler};
+use queue_core::handler::{
+    BatchHandler, BatchTxHandler, Handler, RawHandler, RawTxHandler, TxHandler,
+};
 use queue_core::telemetry::TopicMeter;
 use queue_core::worker::{Effects, Phase, Worker, WorkerOptions};
 use queue_core::{Topic, TopicName, store, wake};
@@ -21,7 +23,7 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::listener::SettledListener;
 use crate::options::{ConsumerOptions, TopicOptions};
-use crate::registration::{BatchTx, Batched, Raw, Registration, Tx, Typed, Work};
+use crate::registration::{BatchTx, Batched, Raw, RawTx, Registration, Tx, Typed, Work};
 use crate::run::{Performer, Post};
 use crate::settler::Settler;
 use crate::sweep;
@@ -346,6 +348,16 @@ impl ConsumerBuilder {
         handler: impl TxHandler,
     ) -> Self {
         self.register(topic, options, 1, Work::Transactional(Arc::new(Tx(handler))))
+    }
+
+    /// Handles the messages of `topic` as bytes, each in a transaction that is also its ack.
+    pub fn raw_tx_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        handler: impl RawTxHandler,
+    ) -> Self {
+        self.register(topic, options, 1, Work::Transactional(Arc::new(RawTx(handler))))
     }
 
     /// Handles up to `size` messages of `topic` in one transaction that is also their ack.

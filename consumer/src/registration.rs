@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use queue_core::AsyncMysqlConnection;
 use queue_core::TopicName;
 use queue_core::handler::{
-    BatchHandler, BatchTxHandler, Context, Handler, RawHandler, RunOutcome, TxHandler,
+    BatchHandler, BatchTxHandler, Context, Handler, RawHandler, RawTxHandler, RunOutcome, TxHandler,
 };
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Effects, Ending, Perform};
@@ -132,6 +132,19 @@ impl<H: TxHandler> Perform for Tx<H> {
                 Err(error) => return undecodable(&error),
             };
             if let Err(error) = self.0.handle(context, payload, tx).await {
+                return RunOutcome::Returned(Err(error));
+            }
+        }
+        RunOutcome::Returned(Ok(()))
+    }
+}
+
+pub(crate) struct RawTx<H>(pub(crate) H);
+
+impl<H: RawTxHandler> Perform for RawTx<H> {
+    async fn perform(&self, contexts: &[Context], tx: &mut AsyncMysqlConnection) -> RunOutcome {
+        for context in contexts {
+            if let Err(error) = self.0.handle(context, tx).await {
                 return RunOutcome::Returned(Err(error));
             }
         }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::message::{DeadCause, Delivery, Settlement};
 use crate::topic::{TopicName, TopicSettings};
 
-pub use self::tx::{BatchTxHandler, TxHandler};
+pub use self::tx::{BatchTxHandler, RawTxHandler, TxHandler};
 
 /// The error of a handler's own code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

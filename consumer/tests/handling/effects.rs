@@ -7,7 +7,7 @@ use consumer::TopicOptions;
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::handler::{BatchTxHandler, Context, Decide, HandlerError, TxHandler};
+use queue_core::handler::{BatchTxHandler, Context, Decide, HandlerError, RawTxHandler, TxHandler};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, store};
 use queue_test::TestDatabase;
@@ -94,6 +94,35 @@ async fn what_a_handler_wrote_is_there_exactly_if_its_message_is_acked() {
     assert_eq!(depth.dead, 3, "dead, commit, and the one that is no JSON");
     let claims = number(&database, "SELECT COUNT(*) FROM queue_claim").await;
     assert_eq!(claims, 0, "no claim is left behind");
+}
+
+/// Books the bytes.
+struct Bytes;
+
+impl RawTxHandler for Bytes {
+    async fn handle(
+        &self,
+        context: &Context,
+        tx: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        book(tx, std::str::from_utf8(&context.delivery.body)?).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raw_transactional_handler_gets_the_bytes() {
+    let (database, topic) = stage(&TopicSettings { max_attempts: 1, ..quick() }).await;
+    let messages = [NewMessage::new("no JSON"), NewMessage::new([0, 255])];
+    send(&database, &topic, &messages).await;
+    let name = topic.name.clone();
+    let running = Running::start(&database, |consumer| {
+        consumer.raw_tx_handler(name, TopicOptions::default(), Bytes)
+    });
+    drained(&database, &topic).await;
+    running.stop().await;
+    assert_eq!(number(&database, "SELECT COUNT(*) FROM booked WHERE what = 'no JSON'").await, 1);
+    let mut conn = database.connect().await;
+    assert_eq!(store::inspect::depth(&mut conn, topic.id).await.expect("a depth").dead, 1);
 }
 
 struct Batches(Arc<Mutex<Vec<usize>>>);

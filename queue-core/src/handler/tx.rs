@@ -37,6 +37,17 @@ pub trait TxHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
+/// Handles the messages of one topic as bytes, each in a transaction; see [`TxHandler`].
+pub trait RawTxHandler: Send + Sync + 'static {
+    /// Handles one message. `Ok` commits and acks it; the error rolls back and decides otherwise
+    /// (`?` means retry).
+    fn handle(
+        &self,
+        context: &Context,
+        tx: &mut AsyncMysqlConnection,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
 /// Handles up to a batch of messages in one transaction; see [`TxHandler`].
 ///
 /// All of them commit together. If the handler fails, each message is handled by itself in a batch
