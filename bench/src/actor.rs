@@ -78,7 +78,7 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
     });
     match task {
         Task::Drain(task) => match task.by {
-            Claimer::Consumer | Claimer::UpdateThenSelect => {
+            Claimer::Consumer | Claimer::Transactional | Claimer::UpdateThenSelect => {
                 consume::drain(&task, url, &tally, shutdown).await?;
             }
             Claimer::Bare | Claimer::SelectDelete | Claimer::RangeRead => {

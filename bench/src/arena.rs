@@ -98,6 +98,7 @@ impl Arena {
             "queue_floor",
             "queue_scheduled",
             "queue_archive",
+            "queue_ledger",
             "bench_bare",
             "bench_003",
             "bench_004",

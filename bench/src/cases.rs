@@ -85,6 +85,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Full,
     },
     Case {
+        name: "effects",
+        about: "A transaction for each message, beside acks that share one",
+        members: drain::effects,
+        from: Extent::Full,
+    },
+    Case {
         name: "seeds",
         about: "16 consumers, beside the tables that everybody writes first",
         members: drain::seeds,

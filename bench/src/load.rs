@@ -140,6 +140,8 @@ pub(crate) struct Drain {
 pub(crate) enum Claimer {
     /// Our consumer with a handler that does nothing.
     Consumer,
+    /// The same, with a transactional handler: each message is acked by a transaction of its own.
+    Transactional,
     /// The same, claiming by update-then-select.
     UpdateThenSelect,
     /// The statements of our claim and settle in a loop, without anything around them.

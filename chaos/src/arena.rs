@@ -33,6 +33,8 @@ use crate::task::Task;
 pub(crate) const WORK: &str = "work";
 /// Filled in transactions that think and roll back.
 pub(crate) const LEDGER: &str = "ledger";
+/// Handled in transactions that write an effect for each message.
+pub(crate) const EFFECTS: &str = "effects";
 /// Handled by programs that the real `consumer exec` runs.
 pub(crate) const PROGRAM: &str = "program";
 /// Handled by a web service that the real `consumer webhook` calls.
@@ -41,7 +43,13 @@ pub(crate) const HOOK: &str = "hook";
 pub(crate) const BURST: &str = "burst";
 
 /// Every topic of a run.
-pub(crate) const TOPICS: [&str; 5] = [WORK, LEDGER, PROGRAM, HOOK, BURST];
+pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
+
+/// Where transactional handlers write their effects. A message may be there twice, so that it is
+/// seen.
+const EFFECT_TABLE: &str = "CREATE TABLE chaos_effect ( \
+     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     msg_id BINARY(16) NOT NULL) ENGINE = InnoDB";
 
 /// The account of every process of the fleet: no more than an application has.
 const ACCOUNT: &str = "chaos_app";
@@ -106,6 +114,7 @@ impl Arena {
             let settings = TopicSettings::default();
             store::topic::create(&mut conn, &TopicName::new(topic)?, &settings).await?;
         }
+        conn.batch_execute(EFFECT_TABLE).await?;
         let account = format!(
             "CREATE USER {ACCOUNT}@'%' IDENTIFIED BY 'app'; \
              GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON {}.* TO {ACCOUNT}@'%'; \

@@ -26,6 +26,8 @@ pub(crate) struct Leftovers {
     pub(crate) unsettled: HashMap<Tag, u64>,
     /// Dead letters, and what each had asked for.
     pub(crate) dead: HashMap<Tag, Ending>,
+    /// Effects that transactional handlers have committed: these rows are no table of the queue's.
+    pub(crate) effects: HashMap<Tag, u64>,
 }
 
 /// How a promise was broken.
@@ -39,6 +41,8 @@ pub(crate) enum Breach {
     WrongAck,
     /// I3: two handlers had the same delivery.
     SharedDelivery,
+    /// I4: an effect was committed twice, or without the ack.
+    Effects,
     /// I6: delivered again before anything was broken.
     DuplicateInQuiet,
     /// I7: dead-lettered although it had done nothing wrong.
@@ -100,7 +104,8 @@ impl Findings {
 
 /// Reads every record in `folder` and checks.
 pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Findings> {
-    let history = History::read(folder)?;
+    let mut history = History::read(folder)?;
+    history.take_effects(&leftovers.effects);
     let quiet_end = history.phase("faults");
     let mut findings = Findings {
         rescue: rescue::times(&history),
@@ -155,6 +160,7 @@ fn breaches(
         (Breach::Phantom, exists && message.outcome() == Enqueued::NotStored),
         (Breach::WrongAck, message.has_wrong_ack() || message.is_done_and(dead.is_some())),
         (Breach::SharedDelivery, message.shares_a_delivery()),
+        (Breach::Effects, message.has_wrong_effects(unsettled || dead.is_some())),
         (Breach::DuplicateInQuiet, message.unasked().any(in_quiet)),
         (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
         (Breach::Stuck, unsettled),

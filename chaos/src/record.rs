@@ -76,6 +76,8 @@ pub(crate) enum Event {
     Start { tag: Tag, delivery_no: u32 },
     /// A handler ends.
     End { tag: Tag, delivery_no: u32, ended: Ended },
+    /// A transactional handler has written its effect, which counts if it is committed.
+    Effect { tag: Tag, delivery_no: u32 },
     /// A consumer was told what became of a delivery. `ack`: it was to be acked.
     Settled { tag: Tag, delivery_no: u32, ack: bool, answer: Answer },
     /// The harness: a fault begins.
@@ -136,6 +138,7 @@ impl Event {
             Self::End { tag, delivery_no, ended } => {
                 format!("{at} end {tag} {delivery_no} {}\n", ended.word())
             }
+            Self::Effect { tag, delivery_no } => format!("{at} effect {tag} {delivery_no}\n"),
             Self::Settled { tag, delivery_no, ack, answer } => {
                 let verb = if *ack { "ack" } else { "other" };
                 format!("{at} settled {tag} {delivery_no} {verb} {}\n", answer.word())
@@ -165,6 +168,7 @@ impl Event {
                 delivery_no: next()?.parse()?,
                 ended: Ended::from_word(next()?)?,
             },
+            "effect" => Self::Effect { tag: next()?.parse()?, delivery_no: next()?.parse()? },
             "settled" => Self::Settled {
                 tag: next()?.parse()?,
                 delivery_no: next()?.parse()?,
@@ -221,6 +225,7 @@ mod tests {
             Event::Enqueue { first: tag, n: 20, outcome: Enqueued::InDoubt },
             Event::Start { tag, delivery_no: 1 },
             Event::End { tag, delivery_no: 1, ended: Ended::Interrupted },
+            Event::Effect { tag, delivery_no: 1 },
             Event::Settled { tag, delivery_no: 1, ack: true, answer: Answer::Fenced },
             Event::Strike { fault: "kill-consumer".to_owned() },
             Event::Heal { fault: "kill-consumer".to_owned() },

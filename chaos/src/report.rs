@@ -107,6 +107,7 @@ fn table(findings: &Findings) -> Table {
         (Breach::Phantom, "delivered but never committed (I2)"),
         (Breach::WrongAck, "wrong acks (I3)"),
         (Breach::SharedDelivery, "two owners of one delivery (I3)"),
+        (Breach::Effects, "effects twice, or without the ack (I4)"),
         (Breach::DuplicateInQuiet, "delivered again in the quiet phase (I6)"),
         (Breach::DeadInnocent, "innocents dead-lettered (I7)"),
         (Breach::Stuck, "stuck after the faults ended (I8)"),
@@ -158,6 +159,7 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "duplicates": findings.duplicates,
         "duplicates_in_quiet": findings.count(Breach::DuplicateInQuiet),
         "wrong_acks": findings.count(Breach::WrongAck) + findings.count(Breach::SharedDelivery),
+        "wrong_effects": findings.count(Breach::Effects),
         "fenced": findings.fenced,
         "dead_innocents": findings.count(Breach::DeadInnocent),
         "rescue_ms": {

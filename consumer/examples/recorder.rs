@@ -3,7 +3,8 @@
 //! `QUEUE_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
 //!
 //! With `--crash-on BODY` it takes the whole process down when it meets that body, as a handler
-//! with a bug in native code would.
+//! with a bug in native code would. With `--effects` it handles JSON in transactions, each of which
+//! also inserts the message's id into the table `effect`.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,10 +15,24 @@ use std::time::Duration;
 
 use clap::Parser;
 use consumer::{Consumer, ConsumerOptions, TopicOptions};
-use queue_core::TopicName;
-use queue_core::handler::{Context, HandlerError, RawHandler};
+use diesel::ExpressionMethods;
+use diesel_async::RunQueryDsl;
+use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
+use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::{config, logging, process, signals};
+use schema::effect;
+
+/// The caller's own table.
+#[allow(missing_docs, reason = "the macro makes more than can be documented")]
+mod schema {
+    diesel::table! {
+        effect (n) {
+            n -> Integer,
+            msg_id -> Binary,
+        }
+    }
+}
 
 #[derive(Parser)]
 struct Arguments {
@@ -34,6 +49,9 @@ struct Arguments {
     /// Abort the process on a message with this body.
     #[arg(long)]
     crash_on: Option<String>,
+    /// Insert into the table `effect` in the transaction that acks.
+    #[arg(long)]
+    effects: bool,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -55,8 +73,8 @@ impl Recorder {
     }
 }
 
-impl RawHandler for Recorder {
-    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+impl Recorder {
+    async fn work(&self, context: &Context) -> Result<(), HandlerError> {
         self.note("start", context)?;
         if self.crash_on.as_ref() == Some(&context.delivery.body) {
             std::process::abort();
@@ -73,6 +91,27 @@ impl RawHandler for Recorder {
     }
 }
 
+impl RawHandler for Recorder {
+    async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
+        self.work(context).await
+    }
+}
+
+impl TxHandler for Recorder {
+    type Payload = serde_json::Value;
+
+    async fn handle(
+        &self,
+        context: &Context,
+        _: serde_json::Value,
+        tx: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        let msg_id = effect::msg_id.eq(context.delivery.msg_id.as_bytes());
+        diesel::insert_into(effect::table).values(msg_id).execute(tx).await?;
+        self.work(context).await
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     process::run(|| async {
@@ -86,10 +125,13 @@ fn main() -> ExitCode {
             crash_on: arguments.crash_on.map(String::into_bytes),
         };
         let topic = TopicOptions { concurrency: arguments.concurrency, ..Default::default() };
-        let consumer = Consumer::builder(arguments.server.url()?)
-            .options(options)
-            .raw_handler(arguments.topic, topic, recorder)
-            .build()?;
+        let builder = Consumer::builder(arguments.server.url()?).options(options);
+        let builder = if arguments.effects {
+            builder.tx_handler(arguments.topic, topic, recorder)
+        } else {
+            builder.raw_handler(arguments.topic, topic, recorder)
+        };
+        let consumer = builder.build()?;
         consumer.run(signals::shutdown_on_signals()?).await?;
         Ok(ExitCode::SUCCESS)
     })

@@ -1,11 +1,12 @@
+mod builder;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::connection::{Pool, ServerUrl};
-use queue_core::handler::{BatchHandler, Handler, RawHandler};
 use queue_core::telemetry::TopicMeter;
-use queue_core::worker::{Phase, Worker, WorkerOptions};
+use queue_core::worker::{Effects, Phase, Worker, WorkerOptions};
 use queue_core::{Topic, TopicName, store, wake};
 use queue_service::endpoint::Health;
 use queue_service::identity;
@@ -15,15 +16,18 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::builder::ConsumerBuilder;
 use crate::bell::Bell;
 use crate::crew::{Crew, Interruption};
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::listener::SettledListener;
-use crate::options::{ConsumerOptions, TopicOptions};
-use crate::registration::{Batched, Raw, Registration, Run, Typed};
+use crate::options::ConsumerOptions;
+use crate::registration::{Registration, Work};
+use crate::run::{Performer, Post};
 use crate::settler::Settler;
 use crate::sweep;
-use crate::topic_loop::{Post, TopicLoop};
+use crate::topic_loop::TopicLoop;
 
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -41,12 +45,6 @@ pub struct Consumer {
     registrations: Vec<Registration>,
     health: Health,
     listener: Option<SettledListener>,
-}
-
-/// Puts a [`Consumer`] together.
-#[must_use]
-pub struct ConsumerBuilder {
-    consumer: Consumer,
 }
 
 impl Consumer {
@@ -72,6 +70,7 @@ impl Consumer {
     /// tried again.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
         let pool = Pool::new(self.url.clone(), 2, CALL_DEADLINE)?;
+        let ledger = Ledger::new(self.url.clone())?;
         let topics = self.find_topics(&pool).await?;
         let bell = Bell::new(&self.url, &self.options);
         topics.iter().for_each(|(topic, _)| bell.listen(&topic.borrow()));
@@ -84,7 +83,7 @@ impl Consumer {
             .collect();
         loop {
             tracing::info!(worker.id = %worker.id(), "Consuming.");
-            let died = self.run_worker(&worker, &topics, &bell, &shutdown).await;
+            let died = self.run_worker(&worker, &topics, &ledger, &bell, &shutdown).await?;
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
@@ -136,12 +135,14 @@ impl Consumer {
         &self,
         worker: &Worker,
         topics: &HashMap<TopicName, watch::Receiver<Topic>>,
+        ledger: &Ledger,
         bell: &Bell,
         shutdown: &Shutdown,
-    ) -> bool {
+    ) -> Result<bool, Error> {
         let crew = Crew {
             worker: worker.clone(),
             settler: Settler::start(worker.clone(), self.listener.clone()),
+            ledger: ledger.clone(),
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),
         };
@@ -153,6 +154,7 @@ impl Consumer {
             let health = self.health.clone();
             let post = Post {
                 crew: crew.clone(),
+                performer: self.performer(registration, worker)?,
                 registration: registration.clone(),
                 meter: TopicMeter::new(registration.topic.as_str()),
             };
@@ -183,14 +185,25 @@ impl Consumer {
         crew.settler.finish().await;
         let stopped = worker.stop().await;
         ended.cancel();
-        match stopped {
+        Ok(match stopped {
             Ok(()) => false,
             Err(queue_core::Error::WorkerDead { .. }) => true,
             Err(error) => {
                 tracing::warn!(worker.id = %worker.id(), %error, "Worker did not stop in order.");
                 !shutdown.drain.is_cancelled()
             }
-        }
+        })
+    }
+
+    fn performer(&self, registration: &Registration, worker: &Worker) -> Result<Performer, Error> {
+        Ok(match &registration.work {
+            Work::Plain(run) => Performer::Plain(Arc::clone(run)),
+            Work::Transactional(run) => {
+                let at_once = registration.options.concurrency;
+                let effects = Effects::new(self.url.clone(), worker, at_once)?;
+                Performer::Transactional(Arc::clone(run), effects)
+            }
+        })
     }
 
     /// Registers anew after a death, until it succeeds or the consumer stops.
@@ -272,87 +285,5 @@ async fn refresh(pool: Pool, topics: Vec<watch::Sender<Topic>>, bell: Bell) {
                 Err(error) => tracing::debug!(topic.name = %name, %error, "Cannot read the topic."),
             }
         }
-    }
-}
-
-impl ConsumerBuilder {
-    /// How the consumer works.
-    pub fn options(mut self, options: ConsumerOptions) -> Self {
-        self.consumer.options = options;
-        self
-    }
-
-    /// Where the consumer tells how it fares.
-    pub fn health(mut self, health: Health) -> Self {
-        self.consumer.health = health;
-        self
-    }
-
-    /// Who is told what became of each delivery.
-    pub fn on_settled(mut self, listener: SettledListener) -> Self {
-        self.consumer.listener = Some(listener);
-        self
-    }
-
-    /// Handles the messages of `topic`, whose bodies are JSON.
-    pub fn handler(self, topic: TopicName, options: TopicOptions, handler: impl Handler) -> Self {
-        self.register(topic, options, 1, Arc::new(Typed(handler)))
-    }
-
-    /// Handles the messages of `topic` as bytes.
-    pub fn raw_handler(
-        self,
-        topic: TopicName,
-        options: TopicOptions,
-        handler: impl RawHandler,
-    ) -> Self {
-        self.register(topic, options, 1, Arc::new(Raw(handler)))
-    }
-
-    /// Handles up to `size` messages of `topic` at once.
-    pub fn batch_handler(
-        self,
-        topic: TopicName,
-        options: TopicOptions,
-        size: usize,
-        handler: impl BatchHandler,
-    ) -> Self {
-        self.register(topic, options, size, Arc::new(Batched(handler)))
-    }
-
-    fn register(
-        mut self,
-        topic: TopicName,
-        options: TopicOptions,
-        run_size: usize,
-        run: Arc<dyn Run>,
-    ) -> Self {
-        self.consumer.registrations.push(Registration { topic, options, run_size, run });
-        self
-    }
-
-    /// The consumer.
-    ///
-    /// # Errors
-    /// [`Error::TwoHandlers`], [`Error::NoHandler`], [`Error::Setting`].
-    pub fn build(self) -> Result<Consumer, Error> {
-        let registrations = &self.consumer.registrations;
-        if registrations.is_empty() {
-            return Err(Error::NoHandler);
-        }
-        for (index, one) in registrations.iter().enumerate() {
-            if registrations[..index].iter().any(|other| other.topic == one.topic) {
-                return Err(Error::TwoHandlers { topic: one.topic.clone() });
-            }
-            if one.options.concurrency == 0 || one.options.max_batch == 0 || one.run_size == 0 {
-                return Err(Error::Setting {
-                    name: "concurrency, max_batch or batch size",
-                    value: "0".to_owned(),
-                    fix: "use 1 or more",
-                });
-            }
-        }
-        self.consumer.options.check()?;
-        Ok(self.consumer)
     }
 }

@@ -10,6 +10,7 @@ use queue_core::worker::Worker;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::Ledger;
 use crate::settler::Settler;
 
 /// Shared by the topic loops of one worker.
@@ -17,6 +18,7 @@ use crate::settler::Settler;
 pub(crate) struct Crew {
     pub(crate) worker: Worker,
     pub(crate) settler: Settler,
+    pub(crate) ledger: Ledger,
     /// Held for reading by every claim until it is settled, for writing by a suspect: so a suspect
     /// is all that its worker holds, and a crash tells on it alone.
     pub(crate) gate: Arc<RwLock<()>>,

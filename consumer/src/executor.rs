@@ -3,41 +3,73 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use queue_core::handler::{Context, RunOutcome};
+use queue_core::topic::TopicSettings;
+use queue_core::worker::{Effects, Ending};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::registration::Run;
+use crate::registration::{Run, TxRun};
 
 /// How long a handler that was told to stop has to do so before it is dropped. Longer than the
 /// two seconds an exec handler's program gets.
 const CANCEL_GRACE: Duration = Duration::from_secs(4);
 
+/// How long a transactional run has to end after its handler was dropped: a commit under way is
+/// seen through. What is still not over then the fence sorts out.
+const COMMIT_GRACE: Duration = Duration::from_secs(15);
+
+/// A run that has not begun.
+pub(crate) struct Execution {
+    run: BoxFuture<'static, Vec<Ending>>,
+    deliveries: usize,
+    /// Drops the handler of a transactional run; another kind of run is dropped as a whole.
+    give_up: Option<CancellationToken>,
+}
+
+impl Execution {
+    pub(crate) fn plain(run: Arc<dyn Run>, contexts: Vec<Context>) -> Self {
+        let deliveries = contexts.len();
+        let undone = |outcomes: Vec<_>| outcomes.into_iter().map(Ending::Undone).collect();
+        Self { run: run.run(contexts).map(undone).boxed(), deliveries, give_up: None }
+    }
+
+    pub(crate) fn transactional(
+        run: Arc<dyn TxRun>,
+        contexts: Vec<Context>,
+        topic: TopicSettings,
+        effects: Effects,
+    ) -> Self {
+        let (deliveries, give_up) = (contexts.len(), CancellationToken::new());
+        let run = run.run(contexts, topic, effects, give_up.clone());
+        Self { run, deliveries, give_up: Some(give_up) }
+    }
+}
+
 /// Runs the handler in a task of its own, so that a panic is caught. `token` is the one in the
 /// contexts; `stop` interrupts from outside.
 pub(crate) async fn execute(
-    run: Arc<dyn Run>,
-    contexts: Vec<Context>,
+    execution: Execution,
     limit: Option<Duration>,
     token: CancellationToken,
     stop: CancellationToken,
-) -> Vec<RunOutcome> {
-    let n = contexts.len();
-    let mut task = tokio::spawn(run.run(contexts));
+) -> Vec<Ending> {
+    let Execution { run, deliveries: n, give_up } = execution;
+    let mut task = tokio::spawn(run);
     tokio::select! {
         biased;
         done = &mut task => returned(done, n),
         () = stop.cancelled() => {
             token.cancel();
-            let done = leave(task).await;
-            done.map_or_else(|| each(n, || RunOutcome::Interrupted), |done| {
-                returned(done, n).into_iter().map(interrupted).collect()
-            })
+            let endings = leave(task, give_up, n).await;
+            endings.into_iter().map(interrupted).collect()
         }
         limit = expired(limit) => {
             token.cancel();
-            drop(leave(task).await);
-            each(n, || RunOutcome::TimedOut(limit))
+            let endings = leave(task, give_up, n).await;
+            endings.into_iter().map(|ending| timed_out(ending, limit)).collect()
         }
     }
 }
@@ -52,20 +84,31 @@ async fn expired(limit: Option<Duration>) -> Duration {
     }
 }
 
-type Joined = Result<Vec<RunOutcome>, JoinError>;
+type Joined = Result<Vec<Ending>, JoinError>;
 
 /// Waits for a handler that was told to stop; after the grace it is dropped.
-async fn leave(mut task: JoinHandle<Vec<RunOutcome>>) -> Option<Joined> {
-    let done = tokio::time::timeout(CANCEL_GRACE, &mut task).await.ok();
-    if done.is_none() {
-        task.abort();
+async fn leave(
+    mut task: JoinHandle<Vec<Ending>>,
+    give_up: Option<CancellationToken>,
+    n: usize,
+) -> Vec<Ending> {
+    let mut done = tokio::time::timeout(CANCEL_GRACE, &mut task).await.ok();
+    if let (None, Some(give_up)) = (&done, give_up) {
+        give_up.cancel();
+        done = tokio::time::timeout(COMMIT_GRACE, &mut task).await.ok();
     }
-    done
+    done.map_or_else(
+        || {
+            task.abort();
+            each(n, || RunOutcome::Interrupted)
+        },
+        |done| returned(done, n),
+    )
 }
 
-fn returned(done: Joined, n: usize) -> Vec<RunOutcome> {
+fn returned(done: Joined, n: usize) -> Vec<Ending> {
     match done {
-        Ok(outcomes) => outcomes,
+        Ok(endings) => endings,
         Err(error) => {
             let text = panic_text(error);
             each(n, || RunOutcome::Panicked(text.clone()))
@@ -75,15 +118,23 @@ fn returned(done: Joined, n: usize) -> Vec<RunOutcome> {
 
 /// A handler that finished in spite of the interruption has finished; one that failed was kept
 /// from finishing, which is not the message's fault.
-fn interrupted(outcome: RunOutcome) -> RunOutcome {
-    match outcome {
-        RunOutcome::Returned(Err(_)) => RunOutcome::Interrupted,
+fn interrupted(ending: Ending) -> Ending {
+    match ending {
+        Ending::Undone(RunOutcome::Returned(Err(_))) => Ending::Undone(RunOutcome::Interrupted),
         other => other,
     }
 }
 
-fn each(n: usize, outcome: impl Fn() -> RunOutcome) -> Vec<RunOutcome> {
-    (0..n).map(|_| outcome()).collect()
+/// A run that took too long has failed, but what it has committed is committed.
+fn timed_out(ending: Ending, limit: Duration) -> Ending {
+    match ending {
+        Ending::Undone(_) => Ending::Undone(RunOutcome::TimedOut(limit)),
+        over @ (Ending::Committed | Ending::InDoubt) => over,
+    }
+}
+
+fn each(n: usize, outcome: impl Fn() -> RunOutcome) -> Vec<Ending> {
+    (0..n).map(|_| Ending::Undone(outcome())).collect()
 }
 
 fn panic_text(error: JoinError) -> String {

@@ -20,13 +20,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::bell::Bell;
 use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::options::ConsumerOptions;
 use crate::poll::Poll;
-use crate::settler::{Finished, Settler};
+use crate::settler::{Finished, OwnRun, Settler};
 use crate::sweep;
 
 /// How long a call on the pool may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The wait before a delivery is given back because the ledger cannot be read.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Claims messages of one topic and hands them out one by one.
 pub struct Receiver {
@@ -105,7 +109,10 @@ impl Receiver {
                 (self.crew, self.sweeping) = register(&self.url, &self.options, &self.bell).await?;
             }
             if let Some(received) = self.waiting.pop_front() {
-                return Ok(received);
+                match self.sift(received).await {
+                    Some(received) => return Ok(received),
+                    None => continue,
+                }
             }
             let due = tokio::time::Instant::from_std(self.poll.due());
             tokio::select! {
@@ -132,6 +139,27 @@ impl Receiver {
         self.crew.worker.begin_stop();
         self.crew.settler.finish().await;
         Ok(self.crew.worker.stop().await?)
+    }
+
+    /// Takes out what another message with its biz id has made superfluous; what cannot be looked
+    /// up is released.
+    async fn sift(&self, mut received: Received) -> Option<Received> {
+        let keys: Vec<&[u8]> = Ledger::key(&self.topic, &received.delivery).into_iter().collect();
+        match self.crew.ledger.handled(&self.topic, &keys).await {
+            Ok(handled) if handled.is_empty() => Some(received),
+            Ok(_) => {
+                received.hand_over(Settlement::Repeated, None);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(
+                    topic.name = %self.topic.name, %error,
+                    "A delivery is given back: the ledger cannot be read."
+                );
+                tokio::time::sleep(PAUSE).await;
+                None
+            }
+        }
     }
 
     async fn claim(&mut self) {
@@ -194,6 +222,7 @@ async fn register(
     sweep::start(url, options, &worker, stop.clone());
     let crew = Crew {
         settler: Settler::start(worker.clone(), None),
+        ledger: Ledger::new(url.clone())?,
         worker,
         gate: Arc::new(RwLock::new(())),
         interruption: Interruption::default(),
@@ -259,7 +288,8 @@ impl Received {
             topic: self.topic.name.clone(),
             msg_id: self.delivery.msg_id,
             delivery_no: self.delivery.delivery_no,
-            settled: Settled::new(&self.delivery, settlement, self.topic.settings.on_done),
+            settled: Settled::in_topic(&self.delivery, settlement, &self.topic.settings),
+            run: OwnRun::Nothing,
             holding,
             told,
         });

@@ -2,14 +2,38 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use queue_core::AsyncMysqlConnection;
 use queue_core::TopicName;
-use queue_core::handler::{BatchHandler, Context, Handler, RawHandler, RunOutcome};
+use queue_core::handler::{
+    BatchHandler, BatchTxHandler, Context, Handler, RawHandler, RawTxHandler, RunOutcome, TxHandler,
+};
+use queue_core::topic::TopicSettings;
+use queue_core::worker::{Effects, Ending, Perform};
+use tokio_util::sync::CancellationToken;
 
 use crate::options::TopicOptions;
 
 /// A handler of any kind, as the consumer holds it: contexts in, as many outcomes out.
 pub(crate) trait Run: Send + Sync + 'static {
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>>;
+}
+
+/// A transactional handler of any kind, as the consumer holds it: it settles what it commits.
+pub(crate) trait TxRun: Send + Sync + 'static {
+    fn run(
+        self: Arc<Self>,
+        contexts: Vec<Context>,
+        topic: TopicSettings,
+        effects: Effects,
+        give_up: CancellationToken,
+    ) -> BoxFuture<'static, Vec<Ending>>;
+}
+
+/// What handles a topic's messages.
+#[derive(Clone)]
+pub(crate) enum Work {
+    Plain(Arc<dyn Run>),
+    Transactional(Arc<dyn TxRun>),
 }
 
 /// A topic and what handles it.
@@ -19,7 +43,7 @@ pub(crate) struct Registration {
     pub(crate) options: TopicOptions,
     /// How many messages a run takes.
     pub(crate) run_size: usize,
-    pub(crate) run: Arc<dyn Run>,
+    pub(crate) work: Work,
 }
 
 pub(crate) struct Typed<H>(pub(crate) H);
@@ -83,6 +107,63 @@ impl<H: BatchHandler> Run for Batched<H> {
                 .collect()
         }
         .boxed()
+    }
+}
+
+impl<P: Perform + 'static> TxRun for P {
+    fn run(
+        self: Arc<Self>,
+        contexts: Vec<Context>,
+        topic: TopicSettings,
+        effects: Effects,
+        give_up: CancellationToken,
+    ) -> BoxFuture<'static, Vec<Ending>> {
+        async move { effects.run(&contexts, &topic, &*self, &give_up).await }.boxed()
+    }
+}
+
+pub(crate) struct Tx<H>(pub(crate) H);
+
+impl<H: TxHandler> Perform for Tx<H> {
+    async fn perform(&self, contexts: &[Context], tx: &mut AsyncMysqlConnection) -> RunOutcome {
+        for context in contexts {
+            let payload = match context.delivery.json::<H::Payload>() {
+                Ok(payload) => payload,
+                Err(error) => return undecodable(&error),
+            };
+            if let Err(error) = self.0.handle(context, payload, tx).await {
+                return RunOutcome::Returned(Err(error));
+            }
+        }
+        RunOutcome::Returned(Ok(()))
+    }
+}
+
+pub(crate) struct RawTx<H>(pub(crate) H);
+
+impl<H: RawTxHandler> Perform for RawTx<H> {
+    async fn perform(&self, contexts: &[Context], tx: &mut AsyncMysqlConnection) -> RunOutcome {
+        for context in contexts {
+            if let Err(error) = self.0.handle(context, tx).await {
+                return RunOutcome::Returned(Err(error));
+            }
+        }
+        RunOutcome::Returned(Ok(()))
+    }
+}
+
+pub(crate) struct BatchTx<H>(pub(crate) H);
+
+impl<H: BatchTxHandler> Perform for BatchTx<H> {
+    async fn perform(&self, contexts: &[Context], tx: &mut AsyncMysqlConnection) -> RunOutcome {
+        let mut batch = Vec::with_capacity(contexts.len());
+        for context in contexts {
+            match context.delivery.json::<H::Payload>() {
+                Ok(payload) => batch.push((context.clone(), payload)),
+                Err(error) => return undecodable(&error),
+            }
+        }
+        RunOutcome::Returned(self.0.handle(batch, tx).await)
     }
 }
 

@@ -23,9 +23,22 @@ pub(crate) struct Finished {
     pub(crate) msg_id: MsgId,
     pub(crate) delivery_no: DeliveryNo,
     pub(crate) settled: Settled,
+    /// What a transaction of its own run has made of it.
+    pub(crate) run: OwnRun,
     pub(crate) holding: Holding,
     /// Whoever waits for the settlement.
     pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
+}
+
+/// What the transaction of a run has made of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnRun {
+    /// Nothing, or there was none: it is still to be settled.
+    Nothing,
+    /// It is acked.
+    Committed,
+    /// Its commit had no answer.
+    InDoubt,
 }
 
 impl Finished {
@@ -123,8 +136,35 @@ async fn settle_all(
 }
 
 async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<Finished>) {
-    let settled = batch.iter().map(|finished| finished.settled.clone()).collect();
-    match worker.settle(settled).await {
+    let (committed, rest) = part(batch, OwnRun::Committed);
+    let (in_doubt, rest) = part(rest, OwnRun::InDoubt);
+    if !committed.is_empty() {
+        forget(worker, listener, committed).await;
+    }
+    if !in_doubt.is_empty() {
+        let rows = in_doubt.iter().map(|finished| finished.settled.clone()).collect();
+        let outcomes = worker.release_in_doubt(rows).await;
+        conclude(worker, listener, in_doubt, outcomes);
+    }
+    if !rest.is_empty() {
+        let settled = rest.iter().map(|finished| finished.settled.clone()).collect();
+        let outcomes = worker.settle(settled).await;
+        conclude(worker, listener, rest, outcomes);
+    }
+}
+
+/// Those of which their run has made this, and the others.
+fn part(batch: Vec<Finished>, run: OwnRun) -> (Vec<Finished>, Vec<Finished>) {
+    batch.into_iter().partition(|finished| finished.run == run)
+}
+
+fn conclude(
+    worker: &Worker,
+    listener: Option<&SettledListener>,
+    batch: Vec<Finished>,
+    outcomes: Result<Vec<SettleOutcome>, Error>,
+) {
+    match outcomes {
         Ok(outcomes) => {
             count(&batch, &outcomes);
             for (finished, outcome) in batch.into_iter().zip(outcomes) {
@@ -147,6 +187,17 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
             }
         }
     }
+}
+
+/// Takes deliveries off the worker's hands that transactions of their own have acked.
+async fn forget(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<Finished>) {
+    let rows = batch.iter().map(|finished| (finished.settled.claim_no, finished.settled.row));
+    if let Err(error) = worker.forget(rows.collect()).await {
+        // A comparison of the claims finds the empty ones, or else a janitor.
+        tracing::debug!(worker.id = %worker.id(), %error, "Cannot forget claims yet.");
+    }
+    let outcomes = vec![SettleOutcome::Settled; batch.len()];
+    conclude(worker, listener, batch, Ok(outcomes));
 }
 
 /// Counts what was settled, a batch at a time: most of it has the same topic and verb.

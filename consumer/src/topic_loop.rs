@@ -6,22 +6,19 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::handler::{Context, RunOutcome, settlement_for};
-use queue_core::message::Settlement;
-use queue_core::telemetry::{self, TopicMeter};
+use queue_core::handler::RunOutcome;
+use queue_core::telemetry;
 use queue_core::wake::Wakes;
-use queue_core::worker::{Claimed, Life, Phase, Settled};
-use queue_core::{Delivery, Result, Topic};
+use queue_core::worker::{Claimed, Life, Phase};
+use queue_core::{Result, Topic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
-use crate::crew::{Crew, HeldCount, Holding, Pass};
-use crate::executor::execute;
+use crate::crew::{HeldCount, Holding, Pass};
 use crate::poll::Poll;
-use crate::registration::Registration;
-use crate::settler::Finished;
+use crate::run::{Post, Waiting};
 
 /// What is claimed beyond the free handlers is about this much work, so that fast handlers never
 /// wait for a claim and slow work is left to others.
@@ -36,13 +33,6 @@ const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
 /// The pause after a suspect did not get the worker for itself.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What every run of a topic's handler needs, shared.
-pub(crate) struct Post {
-    pub(crate) crew: Crew,
-    pub(crate) registration: Registration,
-    pub(crate) meter: TopicMeter,
-}
-
 pub(crate) struct TopicLoop {
     pub(crate) post: Arc<Post>,
     pub(crate) topic: watch::Receiver<Topic>,
@@ -54,12 +44,6 @@ pub(crate) struct TopicLoop {
     pub(crate) drain: CancellationToken,
     /// Called with how the last claim went, for the process's health.
     pub(crate) ticked: Arc<dyn Fn(Result<(), String>) + Send + Sync>,
-}
-
-/// A claimed delivery on its way to a handler.
-struct Waiting {
-    delivery: Arc<Delivery>,
-    holding: Holding,
 }
 
 /// What came of asking for more.
@@ -199,7 +183,7 @@ impl TopicLoop {
                     let waiting = Waiting { delivery: Arc::new(delivery), holding };
                     if waiting.delivery.is_expired() {
                         let topic = self.topic.borrow().clone();
-                        finish(&self.post.crew, &topic, waiting, RunOutcome::Expired);
+                        self.post.finish(&topic, waiting, RunOutcome::Expired);
                     } else {
                         state.waiting.push_back(waiting);
                     }
@@ -228,34 +212,11 @@ impl TopicLoop {
         }
     }
 
-    /// Runs the handler on a batch and hands each delivery to the settler; how long it took.
     fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Duration> + use<> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
-        let token = CancellationToken::new();
         let stop = post.crew.interruption.token();
-        async move {
-            let limit = [post.registration.options.timeout, topic.settings.max_run_time];
-            let limit = limit.into_iter().flatten().min();
-            let started = Instant::now();
-            let contexts = batch
-                .iter()
-                .map(|waiting| Context {
-                    topic: topic.name.clone(),
-                    delivery: Arc::clone(&waiting.delivery),
-                    cancelled: token.clone(),
-                    deadline: limit.map(|limit| started + limit),
-                })
-                .collect();
-            let run = Arc::clone(&post.registration.run);
-            let outcomes = execute(run, contexts, limit, token, stop).await;
-            let took = started.elapsed();
-            for (waiting, outcome) in batch.into_iter().zip(outcomes) {
-                post.meter.ran(outcome.word(), took);
-                finish(&post.crew, &topic, waiting, outcome);
-            }
-            took
-        }
+        async move { post.run(&topic, batch, stop).await }
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -273,7 +234,7 @@ impl TopicLoop {
         }
         let topic = self.topic.borrow().clone();
         for waiting in std::mem::take(&mut state.waiting) {
-            finish(&self.post.crew, &topic, waiting, RunOutcome::Interrupted);
+            self.post.finish(&topic, waiting, RunOutcome::Interrupted);
         }
         while state.runs.join_next().await.is_some() {}
         self.post.meter.in_flight(0, state.held.get());
@@ -286,45 +247,6 @@ impl State {
         let Some(took) = took else { return };
         let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
         self.run_time = Some(mean);
-    }
-}
-
-fn finish(crew: &Crew, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
-    let word = outcome.word();
-    let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
-    log(topic, &waiting.delivery, word, &settlement);
-    crew.settler.settle(Finished {
-        topic: topic.name.clone(),
-        msg_id: waiting.delivery.msg_id,
-        delivery_no: waiting.delivery.delivery_no,
-        settled: Settled::new(&waiting.delivery, settlement, topic.settings.on_done),
-        holding: waiting.holding,
-        told: None,
-    });
-}
-
-/// A failure is logged once, here, with what becomes of the message.
-fn log(topic: &Topic, delivery: &Delivery, outcome: &str, settlement: &Settlement) {
-    let (topic, id, no) = (topic.name.as_str(), delivery.msg_id, delivery.delivery_no);
-    match settlement {
-        Settlement::Ack | Settlement::Release | Settlement::Snooze { .. } => {}
-        Settlement::RetryAt { at, error } => tracing::warn!(
-            topic.name = topic, message.id = %id, delivery.no = %no, outcome, retry_at = %at,
-            error, "Message failed and will be tried again."
-        ),
-        Settlement::Retry { delay, error } => tracing::warn!(
-            topic.name = topic, message.id = %id, delivery.no = %no, outcome,
-            delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), error,
-            "Message failed and will be tried again."
-        ),
-        Settlement::DeadLetter { cause, error } => tracing::error!(
-            topic.name = topic, message.id = %id, delivery.no = %no, outcome, %cause, error,
-            "Message is dead-lettered."
-        ),
-        Settlement::Discard { reason } => tracing::info!(
-            topic.name = topic, message.id = %id, delivery.no = %no, reason,
-            "Message is discarded."
-        ),
     }
 }
 

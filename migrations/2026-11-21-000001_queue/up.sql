@@ -14,6 +14,7 @@ CREATE TABLE queue_topic (
   max_run_time_ms  BIGINT UNSIGNED NULL,
   keep_done_ms     BIGINT UNSIGNED NULL,
   dead_letter_topic_id INT UNSIGNED NULL,
+  ledger_window_ms BIGINT UNSIGNED NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -193,6 +194,17 @@ CREATE TABLE queue_schedule (
   KEY queue_schedule_next (next_at),
   KEY queue_schedule_topic (topic_id),
   CONSTRAINT queue_schedule_priority CHECK (priority <= 9)
+) ENGINE = InnoDB;
+
+-- The biz ids that were handled within their topic's ledger window. group_id is 0 for a queue.
+CREATE TABLE queue_ledger (
+  topic_id   INT UNSIGNED   NOT NULL,
+  group_id   INT UNSIGNED   NOT NULL DEFAULT 0,
+  biz_id     VARBINARY(255) NOT NULL,
+  msg_id     BINARY(16)     NOT NULL,
+  keep_until DATETIME(6)    NOT NULL,
+  PRIMARY KEY (topic_id, group_id, biz_id),
+  KEY queue_ledger_keep_until (keep_until)
 ) ENGINE = InnoDB;
 
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.

@@ -20,7 +20,7 @@ pub use self::connect::{SessionKind, Wanted, connect, connect_to_any};
 pub(crate) use self::connect::{connect_follower, connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
-pub use self::pool::Pool;
+pub use self::pool::{CheckedOut, Pool};
 pub use self::session::Session;
 pub use self::transaction::{again_on_conflict, transaction};
 pub use self::url::{ServerUrl, Tls};

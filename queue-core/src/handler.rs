@@ -1,8 +1,11 @@
 //! What users write: handlers, and the error values by which they decide what becomes of a message.
 
 mod decision;
+mod tx;
 
+pub(crate) use self::decision::chain;
 pub use self::decision::settlement_for;
+pub use self::tx::{BatchTxHandler, RawTxHandler, TxHandler};
 
 use std::future::Future;
 use std::sync::Arc;
@@ -158,6 +161,8 @@ pub enum RunOutcome {
     TimedOut(Duration),
     /// The body could not be decoded.
     Undecodable(String),
+    /// The handler was not run: another message with this biz id had been handled.
+    Repeated,
     /// The consumer stopped before the handler was through, or before it began.
     Interrupted,
     /// The message's time had run out before the handler began.
@@ -174,6 +179,7 @@ impl RunOutcome {
             Self::Panicked(_) => "panic",
             Self::TimedOut(_) => "timeout",
             Self::Undecodable(_) => "undecodable",
+            Self::Repeated => "repeated",
             Self::Interrupted => "interrupted",
             Self::Expired => "expired",
         }

@@ -19,6 +19,7 @@ table! {
         max_run_time_ms -> Nullable<Unsigned<BigInt>>,
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
         dead_letter_topic_id -> Nullable<Unsigned<Integer>>,
+        ledger_window_ms -> Nullable<Unsigned<BigInt>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -179,6 +180,16 @@ table! {
 }
 
 table! {
+    queue_ledger (topic_id, group_id, biz_id) {
+        topic_id -> Unsigned<Integer>,
+        group_id -> Unsigned<Integer>,
+        biz_id -> Varbinary,
+        msg_id -> Binary,
+        keep_until -> Datetime,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -199,5 +210,6 @@ allow_tables_to_appear_in_same_query!(
     queue_scheduled,
     queue_dead,
     queue_archive,
+    queue_ledger,
     queue_duty,
 );

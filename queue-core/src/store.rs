@@ -13,6 +13,7 @@ pub mod enqueue;
 pub mod floor;
 pub mod inspect;
 pub mod lane;
+pub mod ledger;
 pub mod migration;
 mod moment;
 pub mod moves;

@@ -6,6 +6,7 @@
 
 pub(crate) mod actor;
 mod cursor;
+mod effects;
 mod held;
 mod life;
 mod options;
@@ -22,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::cursor::Claimed;
+#[cfg(feature = "simulation")]
+pub use self::effects::Links;
+pub use self::effects::{Effects, Ending, Ground, Held, Perform};
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
@@ -29,7 +33,7 @@ use self::quiet::Quiet;
 use self::work::{Command, Handover};
 use crate::chance;
 use crate::error::{Error, Result};
-use crate::message::WorkerId;
+use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
 use crate::store::floor::Pulse;
 use crate::topic::TopicId;
 
@@ -154,7 +158,28 @@ impl Worker {
     /// # Errors
     /// [`Error::WorkerDead`] when the claims have been taken back.
     pub async fn settle(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
-        self.ask(|reply| Command::Settle { batch, reply }).await?
+        self.ask(|reply| Command::Settle { batch, in_doubt: false, reply }).await?
+    }
+
+    /// Gives deliveries back whose ack by [`Effects`] had no answer and may have been committed: a
+    /// row that is gone is [unknown](SettleOutcome::Unknown), not fenced.
+    ///
+    /// # Errors
+    /// As [`Worker::settle`].
+    pub async fn release_in_doubt(&self, batch: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+        let release = |one| Settled { settlement: Settlement::Release, ..one };
+        let batch = batch.into_iter().map(release).collect();
+        self.ask(|reply| Command::Settle { batch, in_doubt: true, reply }).await?
+    }
+
+    /// Takes note that [`Effects`] have acked these rows. It must be certain: a claim that is
+    /// forgotten while it has rows is found by nobody.
+    ///
+    /// # Errors
+    /// [`Error::WorkerDead`]; a database failure, after which the worker's next comparison with the
+    /// database does it.
+    pub async fn forget(&self, gone: Vec<(ClaimNo, RowId)>) -> Result<()> {
+        self.ask(|reply| Command::Forget { gone, reply }).await?
     }
 
     /// From now on no settle waits for a server that is away: what cannot be settled is left to

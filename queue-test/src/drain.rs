@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use queue_core::connection::{ServerUrl, transaction};
-use queue_core::handler::{Context, Handler, HandlerError, RawHandler, RunOutcome, settlement_for};
+use queue_core::handler::{
+    Context, Handler, HandlerError, RawHandler, RunOutcome, TxHandler, settlement_for,
+};
 use queue_core::message::Settlement;
 use queue_core::store::claim::walk;
 use queue_core::store::floor;
+use queue_core::store::ledger;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
-use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +32,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Drained {
     /// Handled.
     pub acked: usize,
+    /// Acked without being handled: another message with the biz id had been, within the topic's
+    /// ledger window.
+    pub repeated: usize,
     /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub retried: usize,
@@ -49,6 +55,7 @@ impl Drained {
     fn count(&mut self, settlement: &Settlement) {
         let (counter, reason) = match settlement {
             Settlement::Ack => (&mut self.acked, None),
+            Settlement::Repeated => (&mut self.repeated, None),
             Settlement::Retry { error, .. } | Settlement::RetryAt { error, .. } => {
                 (&mut self.retried, Some(error))
             }
@@ -63,21 +70,59 @@ impl Drained {
 }
 
 /// One run of a handler.
-pub(crate) trait Run: AsyncFn(&Context) -> RunOutcome {}
-
-impl<F: AsyncFn(&Context) -> RunOutcome> Run for F {}
+pub(crate) trait Run {
+    async fn run(&self, worker: &Worker, topic: &Topic, context: &Context) -> Ending;
+}
 
 /// Decodes the body and runs the handler on it.
-pub(crate) async fn run<H: Handler>(handler: &H, context: &Context) -> RunOutcome {
-    match context.delivery.json() {
-        Ok(payload) => guarded(handler.handle(context, payload)).await,
-        Err(error) => RunOutcome::Undecodable(error.to_string()),
+pub(crate) struct Typed<'h, H>(pub(crate) &'h H);
+
+impl<H: Handler> Run for Typed<'_, H> {
+    async fn run(&self, _: &Worker, _: &Topic, context: &Context) -> Ending {
+        Ending::Undone(match context.delivery.json() {
+            Ok(payload) => guarded(self.0.handle(context, payload)).await,
+            Err(error) => RunOutcome::Undecodable(error.to_string()),
+        })
     }
 }
 
 /// Runs the handler on the bytes.
-pub(crate) async fn run_raw<H: RawHandler>(handler: &H, context: &Context) -> RunOutcome {
-    guarded(handler.handle(context)).await
+pub(crate) struct Raw<'h, H>(pub(crate) &'h H);
+
+impl<H: RawHandler> Run for Raw<'_, H> {
+    async fn run(&self, _: &Worker, _: &Topic, context: &Context) -> Ending {
+        Ending::Undone(guarded(self.0.handle(context)).await)
+    }
+}
+
+/// Runs a handler in the transaction that acks.
+pub(crate) struct InTransaction<'h, H> {
+    pub(crate) handler: &'h H,
+    pub(crate) url: &'h ServerUrl,
+}
+
+impl<H: TxHandler> Perform for InTransaction<'_, H> {
+    async fn perform(&self, contexts: &[Context], tx: &mut AsyncMysqlConnection) -> RunOutcome {
+        for context in contexts {
+            let handled = match context.delivery.json() {
+                Ok(payload) => self.handler.handle(context, payload, tx).await,
+                Err(error) => return RunOutcome::Undecodable(error.to_string()),
+            };
+            if handled.is_err() {
+                return RunOutcome::Returned(handled);
+            }
+        }
+        RunOutcome::Returned(Ok(()))
+    }
+}
+
+impl<H: TxHandler> Run for InTransaction<'_, H> {
+    async fn run(&self, worker: &Worker, topic: &Topic, context: &Context) -> Ending {
+        let effects = Effects::new(self.url.clone(), worker, 1).expect("a pool can be made");
+        let (contexts, never) = ([context.clone()], CancellationToken::new());
+        let mut endings = effects.run(&contexts, &topic.settings, self, &never).await;
+        endings.remove(0)
+    }
 }
 
 async fn guarded(run: impl Future<Output = Result<(), HandlerError>>) -> RunOutcome {
@@ -115,9 +160,27 @@ pub(crate) async fn drain(
             tokio::time::sleep(PAUSE).await;
         }
         for delivery in deliveries {
-            let (delivery, settlement) = handle(topic, delivery, &run).await;
+            let delivery = Arc::new(delivery);
+            let ending = if delivery.is_expired() {
+                Ending::Undone(RunOutcome::Expired)
+            } else if is_repeated(conn, topic, &delivery).await {
+                Ending::Undone(RunOutcome::Repeated)
+            } else {
+                run.run(&worker, topic, &context(topic, &delivery)).await
+            };
+            let outcome = match ending {
+                Ending::Undone(outcome) => outcome,
+                Ending::Committed => {
+                    report.count(&Settlement::Ack);
+                    let row = vec![(delivery.claim_no, delivery.row)];
+                    worker.forget(row).await.expect("a claim can be forgotten");
+                    continue;
+                }
+                Ending::InDoubt => panic!("the server did not answer a commit"),
+            };
+            let settlement = settlement_for(outcome, &delivery, &topic.settings);
             report.count(&settlement);
-            let settled = Settled::new(&delivery, settlement, topic.settings.on_done);
+            let settled = Settled::in_topic(&delivery, settlement, &topic.settings);
             match settled.settlement {
                 Settlement::Release | Settlement::Snooze { .. } => put_off.push(settled),
                 _ => settle(&worker, vec![settled]).await,
@@ -138,17 +201,22 @@ async fn claim(worker: &Worker, topic: &Topic) -> Vec<Delivery> {
     claimed.deliveries
 }
 
-async fn handle(topic: &Topic, delivery: Delivery, run: &impl Run) -> (Arc<Delivery>, Settlement) {
-    let delivery = Arc::new(delivery);
-    let context = Context {
+/// Whether the ledger has the message's biz id.
+async fn is_repeated(conn: &mut AsyncMysqlConnection, topic: &Topic, delivery: &Delivery) -> bool {
+    let Some(biz_id) = topic.settings.ledger_window.and(delivery.biz_id.as_deref()) else {
+        return false;
+    };
+    let found = ledger::look(conn, topic.id, &[biz_id]).await.expect("the ledger can be read");
+    found.iter().any(|entry| !entry.expired)
+}
+
+fn context(topic: &Topic, delivery: &Arc<Delivery>) -> Context {
+    Context {
         topic: topic.name.clone(),
-        delivery: Arc::clone(&delivery),
+        delivery: Arc::clone(delivery),
         cancelled: CancellationToken::new(),
         deadline: None,
-    };
-    let outcome = if delivery.is_expired() { RunOutcome::Expired } else { run(&context).await };
-    let settlement = settlement_for(outcome, &delivery, &topic.settings);
-    (delivery, settlement)
+    }
 }
 
 async fn settle(worker: &Worker, batch: Vec<Settled>) {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::connection::ServerUrl;
-use queue_core::handler::{Handler, RawHandler};
+use queue_core::handler::{Handler, RawHandler, TxHandler};
 use queue_core::store::inspect::{self, Depth, Peeked};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, store};
@@ -122,7 +122,7 @@ impl TestQueue {
     /// # Panics
     /// If there is no such topic, its claims are paused, or the server fails.
     pub async fn drain<H: Handler>(&self, topic: &str, handler: &H) -> Drained {
-        self.drain_by(topic, async |context| drain::run(handler, context).await).await
+        self.drain_by(topic, drain::Typed(handler)).await
     }
 
     /// As [`drain`](Self::drain), through a handler that takes bytes.
@@ -130,7 +130,17 @@ impl TestQueue {
     /// # Panics
     /// As [`drain`](Self::drain).
     pub async fn drain_raw<H: RawHandler>(&self, topic: &str, handler: &H) -> Drained {
-        self.drain_by(topic, async |context| drain::run_raw(handler, context).await).await
+        self.drain_by(topic, drain::Raw(handler)).await
+    }
+
+    /// As [`drain`](Self::drain), through a handler that gets the transaction in which its message
+    /// is acked.
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain).
+    pub async fn drain_tx<H: TxHandler>(&self, topic: &str, handler: &H) -> Drained {
+        let url = self.url().clone();
+        self.drain_by(topic, drain::InTransaction { handler, url: &url }).await
     }
 
     async fn drain_by(&self, topic: &str, run: impl drain::Run) -> Drained {
@@ -140,7 +150,7 @@ impl TestQueue {
     }
 
     /// Lets time pass: what waits for its time (delayed messages, retries, schedules, finished
-    /// messages that are kept) waits `by` less.
+    /// messages that are kept, biz ids in the ledger) waits `by` less.
     ///
     /// # Panics
     /// If the server fails.

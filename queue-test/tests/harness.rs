@@ -9,10 +9,10 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::handler::{Context, Handler, HandlerError, RawHandler};
+use queue_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
 use queue_core::store::inspect::Peeked;
 use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::{AsyncMysqlConnection, Fault, NewMessage, Priority};
+use queue_core::{AsyncMysqlConnection, Fault, NewMessage, Priority, TopicName, enqueue};
 use queue_test::{TestDatabase, TestQueue};
 
 #[derive(QueryableByName)]
@@ -203,6 +203,55 @@ async fn the_clock_ages_finished_messages_that_are_kept() {
     assert_eq!(count(&mut conn, due).await, 0);
     queue.advance(hour).await;
     assert_eq!(count(&mut conn, due).await, 1);
+}
+
+#[tokio::test]
+async fn a_biz_id_that_was_drained_is_repeated_until_its_window_is_over() {
+    let queue = TestQueue::new().await;
+    let hour = Duration::from_secs(3600);
+    let settings = TopicSettings { ledger_window: Some(hour), ..TopicSettings::default() };
+    queue.topic_with("bytes", &settings).await;
+    for (acked, repeated) in [(1, 0), (0, 1), (1, 0)] {
+        if acked == 1 {
+            queue.advance(hour + Duration::from_secs(1)).await;
+        }
+        queue.enqueue("bytes", &NewMessage::new([0, 255]).with_biz_id("order 17")).await;
+        let drained = queue.drain_raw("bytes", &Bytes).await;
+        assert_eq!((drained.acked, drained.repeated), (acked, repeated));
+    }
+}
+
+/// Enqueues what it got once more, and then fails on the word "bad".
+struct Forwards;
+
+impl TxHandler for Forwards {
+    type Payload = String;
+
+    async fn handle(
+        &self,
+        context: &Context,
+        word: String,
+        tx: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        let next = TopicName::new("next")?;
+        enqueue(tx, &next, &NewMessage::new(context.delivery.body.clone())).await?;
+        if word == "bad" { Err(HandlerError::dead("bad")) } else { Ok(()) }
+    }
+}
+
+#[tokio::test]
+async fn a_transactional_handler_is_drained_with_its_effects() {
+    let queue = TestQueue::new().await;
+    queue.topic("words").await;
+    queue.topic("next").await;
+    for word in ["good", "bad", "better"] {
+        queue.enqueue("words", &NewMessage::json(&word).expect("JSON")).await;
+    }
+    queue.enqueue("words", &NewMessage::new("no JSON")).await;
+    let drained = queue.drain_tx("words", &Forwards).await;
+    assert_eq!((drained.acked, drained.dead), (2, 2), "{drained:?}");
+    queue.assert_enqueued("next", 2).await;
+    queue.assert_enqueued("words", 0).await;
 }
 
 struct Bytes;

@@ -3,12 +3,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use queue_core::handler::settlement_for;
 use queue_core::message::{DeadCause, Settlement};
-use queue_core::worker::{Life, Phase, Settled, Worker, WorkerOptions};
+use queue_core::topic::TopicSettings;
+use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Error};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::time::sleep;
 
+use crate::effects;
 use crate::stage::Stage;
 
 /// Runs a consumer until it is killed: registered, and registered anew after each death.
@@ -167,7 +170,64 @@ impl Crew {
         }
     }
 
+    /// Handles deliveries in a transaction that acks them.
+    async fn run_in_transaction(&self, deliveries: Vec<Delivery>) {
+        let ask = |delivery, settlement| self.stage.recorder.borrow_mut().ask(delivery, settlement);
+        deliveries.iter().for_each(|delivery| ask(delivery, &Settlement::Ack));
+        let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries).await;
+        let (mut committed, mut in_doubt) = (Vec::new(), Vec::new());
+        let (mut undone, mut settlements) = (Vec::new(), Vec::new());
+        for (delivery, ending) in deliveries.into_iter().zip(endings) {
+            if effects::found_one(&ending) {
+                self.stage.recorder.borrow_mut().has_effect_already(&delivery);
+            }
+            match ending {
+                Ending::Committed => committed.push(delivery),
+                Ending::InDoubt => in_doubt.push(delivery),
+                Ending::Undone(outcome) => {
+                    let topic = TopicSettings::default();
+                    settlements.push(settlement_for(outcome, &delivery, &topic));
+                    undone.push(delivery);
+                }
+            }
+        }
+        for delivery in &committed {
+            self.stage.recorder.borrow_mut().committed(delivery);
+        }
+        let rows = committed.iter().map(|delivery| (delivery.claim_no, delivery.row)).collect();
+        if let Err(error) = self.worker.forget(rows).await {
+            self.stage.server.note(&format!("{} cannot forget: {error}", self.name));
+        }
+        self.find_out(in_doubt).await;
+        if !undone.is_empty() {
+            self.settle_as(undone, settlements).await;
+        }
+    }
+
+    /// Releases what may have been acked, and hears whether it was.
+    async fn find_out(&self, in_doubt: Vec<Delivery>) {
+        if in_doubt.is_empty() {
+            return;
+        }
+        let rows = in_doubt.iter().map(Settled::release).collect();
+        let outcomes = self.worker.release_in_doubt(rows).await;
+        let mut recorder = self.stage.recorder.borrow_mut();
+        let Ok(outcomes) = outcomes else {
+            in_doubt.iter().for_each(|delivery| recorder.abandon(delivery));
+            return;
+        };
+        for (delivery, outcome) in in_doubt.iter().zip(outcomes) {
+            if outcome == SettleOutcome::Settled {
+                recorder.ask(delivery, &Settlement::Release);
+            }
+            recorder.outcome(delivery, outcome);
+        }
+    }
+
     async fn settle(&self, deliveries: Vec<Delivery>) {
+        if self.stage.below(4) == 0 {
+            return self.run_in_transaction(deliveries).await;
+        }
         let one = (self.stage.below(2) == 0).then(|| self.settlement());
         let each = |_| one.clone().unwrap_or_else(|| self.settlement());
         let settlements = deliveries.iter().map(each).collect();

@@ -1,5 +1,6 @@
 //! A history from its seed to its verdict.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::chaos::{kill, storm};
+use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
@@ -39,6 +41,8 @@ pub struct Played {
     pub fenced: usize,
     /// Runs that a fault repeated.
     pub repeated: usize,
+    /// Deliveries that were acked together with an effect.
+    pub effects: usize,
     /// Everything that happened, if asked for.
     pub log: Vec<String>,
 }
@@ -78,6 +82,7 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
             deliveries: recorder.deliveries,
             fenced: recorder.fenced,
             repeated: recorder.repeated,
+            effects: recorder.effects,
             log: server.log.take().unwrap_or_default(),
         }
     })
@@ -223,11 +228,13 @@ async fn recover(
 
 fn judge(stage: &Rc<Stage>) {
     let places = stage.places();
+    let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();
     for id in recorder.ids() {
         let mut found = places.iter().filter(|(other, _)| *other == id).map(|(_, place)| *place);
         let place = found.next().unwrap_or(Place::Nowhere);
         recorder.judge(id, place, PATIENCE);
+        recorder.judge_effect(id, place, effects.contains(&id));
         if found.next().is_some() {
             recorder.fail(format!("message {id} is in two places"));
         }

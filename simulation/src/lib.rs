@@ -15,6 +15,7 @@
 mod alone;
 mod chaos;
 mod consumer;
+mod effects;
 mod history;
 mod model;
 mod naive;

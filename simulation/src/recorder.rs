@@ -29,6 +29,8 @@ struct Run {
     asked: Option<Settlement>,
     outcome: Option<SettleOutcome>,
     over: bool,
+    /// Acked together with an effect.
+    in_transaction: bool,
     /// At some moment its consumer may have held nothing else.
     alone: bool,
 }
@@ -63,10 +65,14 @@ pub(crate) struct Recorder {
     rule: Option<Rule>,
     /// Runs may outlast their claim, so that a consumer runs more than it holds.
     overdue: bool,
+    /// When each process went on after it was frozen last.
+    woken: BTreeMap<String, Instant>,
     /// Runs in all.
     pub(crate) deliveries: usize,
     pub(crate) fenced: usize,
     pub(crate) repeated: usize,
+    /// Acks committed together with an effect.
+    pub(crate) effects: usize,
 }
 
 /// Where a message is at the end.
@@ -90,9 +96,11 @@ impl Recorder {
             wrong: None,
             rule,
             overdue,
+            woken: BTreeMap::new(),
             deliveries: 0,
             fenced: 0,
             repeated: 0,
+            effects: 0,
         }
     }
 
@@ -130,11 +138,17 @@ impl Recorder {
             "{consumer} handles delivery {no} (row {}, claim {})",
             delivery.row, delivery.claim_no
         );
+        let woken = self.woken.get(consumer) == Some(&Instant::now());
         let story = self.tell(id, event);
+        let at = story.runs.partition_point(|run| run.no < no);
+        // What it had claimed before it froze it begins when it wakes, and is fenced.
+        let stale = woken && at < story.runs.len() && story.runs[at].no != no;
         let last = story.runs.last();
         let mut wrong = None;
         if story.sent == Sent::NotStored {
             wrong = Some("it was never committed".to_owned());
+        } else if stale {
+            // Nothing else is to be said of it.
         } else if last.is_some_and(|last| last.no >= no) {
             wrong = Some(format!("delivery {no} follows a later one"));
         } else if let Some(run) = story
@@ -147,19 +161,28 @@ impl Recorder {
             wrong = Some("it runs a second time without a reason".to_owned());
         }
         let repeated = last.is_some_and(|last| !last.is_given_back());
-        story.runs.push(Run {
-            consumer: consumer.to_owned(),
-            no,
-            asked: None,
-            outcome: None,
-            over: false,
-            alone: false,
-        });
+        story.runs.insert(
+            at,
+            Run {
+                consumer: consumer.to_owned(),
+                no,
+                asked: None,
+                outcome: None,
+                over: false,
+                in_transaction: false,
+                alone: false,
+            },
+        );
         self.repeated += usize::from(repeated);
         self.find_alone(consumer);
         if let Some(wrong) = wrong {
             self.violated(id, wrong);
         }
+    }
+
+    /// The process was frozen, and goes on.
+    pub(crate) fn woke(&mut self, consumer: &str) {
+        self.woken.insert(consumer.to_owned(), Instant::now());
     }
 
     fn running(&mut self, consumer: &str) -> impl Iterator<Item = &mut Run> {
@@ -212,6 +235,30 @@ impl Recorder {
                 self.violated(id, "it was settled twice".to_owned());
             }
         }
+    }
+
+    /// A transactional handler has found that the message has an effect already.
+    pub(crate) fn has_effect_already(&mut self, delivery: &Delivery) {
+        let what = "it is handled again after its effect was committed".to_owned();
+        self.violated(delivery.msg_id, what);
+    }
+
+    /// Compares where a message is at the end with whether it has an effect.
+    pub(crate) fn judge_effect(&mut self, id: MsgId, place: Place, effect: bool) {
+        let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;
+        let committed = self.stories[&id].runs.iter().any(told);
+        if effect && matches!(place, Place::Waiting | Place::Dead { .. }) {
+            self.violated(id, "its effect was committed without the ack".to_owned());
+        } else if committed && !effect {
+            self.violated(id, "its ack was committed without the effect".to_owned());
+        }
+    }
+
+    /// The delivery was acked by a transaction with its effect.
+    pub(crate) fn committed(&mut self, delivery: &Delivery) {
+        self.effects += 1;
+        self.run(delivery).in_transaction = true;
+        self.outcome(delivery, SettleOutcome::Settled);
     }
 
     /// The handler stopped without settling.

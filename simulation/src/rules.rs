@@ -39,6 +39,8 @@ pub enum Rule {
     ClaimsLock,
     /// The INSERT of a batch is refused where its lane does not stand right before it.
     LanesAreFenced,
+    /// What became of a lost commit is looked for under the locks of its rows.
+    DoubtWaitsForLocks,
 }
 
 impl Rule {
@@ -82,6 +84,9 @@ impl Rule {
                 "IF(topic_id = 0 AND msg_id = ? AND claim_no = ?",
                 "IF(topic_id = 0 AND msg_id = ? AND (TRUE OR claim_no = ?)",
             ),
+            Self::DoubtWaitsForLocks if text.starts_with("SELECT id FROM queue_message") => {
+                text.strip_suffix(" FOR UPDATE")?.to_owned()
+            }
             Self::RangesOfDoneRows if text.starts_with("DELETE m") => widened(text)?,
             _ => return None,
         };

@@ -83,6 +83,9 @@ impl Troupe {
             && process.is_frozen() != frozen
         {
             self.stage.server.note(&format!("{name} is frozen: {frozen}"));
+            if !frozen {
+                self.stage.recorder.borrow_mut().woke(name);
+            }
             process.freeze(frozen);
         }
     }

@@ -43,7 +43,7 @@ fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
     })
 }
 
-/// I1, I2, I3, I6, I8 and I11 hold in every history.
+/// I1, I2, I3, I4, I6, I8 and I11 hold in every history.
 #[test]
 fn no_history_breaks_a_promise() {
     if let Some(seed) = variable("SIM_SEED") {
@@ -82,6 +82,7 @@ fn histories_have_faults_that_are_felt() {
     assert!(sum(|played| played.deliveries) > 1000);
     assert!(sum(|played| played.repeated) > 20);
     assert!(sum(|played| played.fenced) > 5);
+    assert!(sum(|played| played.effects) > 100);
 }
 
 /// Found by seed 8: a reconnect that took long counted as silence after it, so that the handlers

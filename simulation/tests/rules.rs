@@ -99,3 +99,8 @@ fn claims_that_do_not_lock_are_found() {
 fn a_lane_that_takes_late_statements_is_found() {
     is_found(Rule::LanesAreFenced, Weather::Wild);
 }
+
+#[test]
+fn looking_for_a_lost_commit_without_its_locks_is_found() {
+    is_found(Rule::DoubtWaitsForLocks, Weather::Wild);
+}

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use consumer::{Consumer, ConsumerOptions, DoorbellMode, SettledListener, TopicOptions};
-use queue_core::TopicName;
 use queue_core::connection::ServerUrl;
-use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::handler::{Context, HandlerError, RawHandler, RawTxHandler};
 use queue_core::worker::{ClaimStrategy, SettleOutcome};
+use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::signals::Shutdown;
 
 use super::{DrainTask, PickupTask, Tally};
@@ -17,6 +17,17 @@ struct Nothing(Arc<Tally>);
 
 impl RawHandler for Nothing {
     async fn handle(&self, _context: &Context) -> Result<(), HandlerError> {
+        self.0.begin();
+        Ok(())
+    }
+}
+
+impl RawTxHandler for Nothing {
+    async fn handle(
+        &self,
+        _context: &Context,
+        _tx: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
         self.0.begin();
         Ok(())
     }
@@ -52,18 +63,19 @@ pub(super) async fn drain(
         max_batch: u32::try_from(task.batch)?,
         ..TopicOptions::default()
     };
-    Consumer::builder(url)
-        .options(options)
-        .on_settled(SettledListener::new(move |delivery| {
+    let builder =
+        Consumer::builder(url).options(options).on_settled(SettledListener::new(move |delivery| {
             if matches!(delivery.outcome, Ok(SettleOutcome::Settled)) {
                 settled.settle(1);
             }
-        }))
-        .raw_handler(TopicName::new(&task.topic)?, topic_options, Nothing(Arc::clone(tally)))
-        .build()?
-        .run(shutdown)
-        .await?;
-    Ok(())
+        }));
+    let (topic, handler) = (TopicName::new(&task.topic)?, Nothing(Arc::clone(tally)));
+    let builder = if task.by == Claimer::Transactional {
+        builder.raw_tx_handler(topic, topic_options, handler)
+    } else {
+        builder.raw_handler(topic, topic_options, handler)
+    };
+    Ok(builder.build()?.run(shutdown).await?)
 }
 
 pub(super) async fn pick_up(

@@ -89,6 +89,15 @@ pub(super) fn strategies(scale: &Scale) -> Vec<Member> {
     members.into_iter().flatten().collect()
 }
 
+pub(super) fn effects(scale: &Scale) -> Vec<Member> {
+    let drain = Drain { batch: 16, backlog: scale.backlog / 8, ..BASE };
+    let reference = "consumer, acks in micro-batches";
+    vec![
+        Member::new(reference, Load::Drain(drain)),
+        Member::new("transactional handlers", by(Claimer::Transactional, drain)).against(reference),
+    ]
+}
+
 pub(super) fn seeds(scale: &Scale) -> Vec<Member> {
     let drain = Drain { consumers: 16, backlog: scale.backlog, ..BASE };
     let naive = Drain { backlog: scale.backlog / 2, limit: Duration::from_secs(20), ..drain };

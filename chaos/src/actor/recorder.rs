@@ -1,20 +1,23 @@
 //! A consumer that writes down what it handles and what it was told of each settlement.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consumer::{Consumer, ConsumerOptions, SettledDelivery, SettledListener, TopicOptions};
-use queue_core::TopicName;
-use queue_core::handler::{Context, HandlerError, RawHandler};
+use diesel::sql_types::Binary;
+use diesel_async::RunQueryDsl;
+use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
 use queue_core::message::Settlement;
 use queue_core::worker::SettleOutcome;
+use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
 use queue_service::{config, logging, signals};
 
 use super::Identity;
-use crate::arena::BURST;
+use crate::arena::{BURST, EFFECTS};
 use crate::record::{Answer, Ended, Event, Record};
 use crate::tag::Tag;
 use crate::task::{Ending, Task};
@@ -50,10 +53,18 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
         }),
     );
     for topic in args.topics {
-        let concurrency =
-            if topic.as_str() == BURST { BURST_CONCURRENCY } else { args.concurrency };
+        let concurrency = match topic.as_str() {
+            BURST => BURST_CONCURRENCY,
+            EFFECTS => EFFECTS_CONCURRENCY,
+            _ => args.concurrency,
+        };
         let options = TopicOptions { concurrency, ..Default::default() };
-        builder = builder.raw_handler(topic, options, Recorder(Arc::clone(&record)));
+        let record = Arc::clone(&record);
+        builder = if topic.as_str() == EFFECTS {
+            builder.tx_handler(topic, options, Booker { record, begun: Mutex::default() })
+        } else {
+            builder.raw_handler(topic, options, Recorder(record))
+        };
     }
     builder.build()?.run(shutdown).await?;
     Ok(ExitCode::SUCCESS)
@@ -78,53 +89,107 @@ const BURST_CONCURRENCY: usize = 500;
 /// For how long a message is put off.
 const SNOOZE: Duration = Duration::from_millis(300);
 
+/// Each has a connection of its own.
+const EFFECTS_CONCURRENCY: usize = 4;
+
 struct Recorder(Arc<Record>);
 
 impl RawHandler for Recorder {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         let delivery = &context.delivery;
         let (tag, delivery_no) = (Tag::from(delivery.msg_id), delivery.delivery_no.0);
-        let end = |ended| self.0.note(&Event::End { tag, delivery_no, ended });
         self.0.note(&Event::Start { tag, delivery_no })?;
-        let task: Task = delivery.json()?;
-        // Charged with nothing so far: whatever happens once has not happened yet.
-        let first = delivery.failures == 0 && delivery_no == 1;
-        if task.ending == Ending::Poison {
-            std::process::abort();
+        let ending = work(&self.0, context, delivery.json()?).await?;
+        self.0.note(&Event::End { tag, delivery_no, ended: Ended::Done })?;
+        abort_if_asked(ending, context);
+        Ok(())
+    }
+}
+
+/// A transactional handler.
+struct Booker {
+    record: Arc<Record>,
+    /// What was begun: a run that is rolled back may be run again in the same delivery.
+    begun: Mutex<HashSet<(Tag, u32)>>,
+}
+
+impl Booker {
+    fn begins(&self, tag: Tag, delivery_no: u32) -> bool {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.insert((tag, delivery_no))
+    }
+}
+
+impl TxHandler for Booker {
+    type Payload = Task;
+
+    async fn handle(
+        &self,
+        context: &Context,
+        task: Task,
+        tx: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        let delivery = &context.delivery;
+        let (tag, delivery_no) = (Tag::from(delivery.msg_id), delivery.delivery_no.0);
+        if self.begins(tag, delivery_no) {
+            self.record.note(&Event::Start { tag, delivery_no })?;
         }
-        let mut work = Duration::from_millis(task.work_ms);
-        if task.ending == Ending::Hang {
-            std::thread::sleep(std::mem::take(&mut work));
+        diesel::sql_query("INSERT INTO chaos_effect (msg_id) VALUES (?)")
+            .bind::<Binary, _>(delivery.msg_id.as_bytes().to_vec())
+            .execute(tx)
+            .await?;
+        let ending = work(&self.record, context, task).await?;
+        self.record.note(&Event::Effect { tag, delivery_no })?;
+        abort_if_asked(ending, context);
+        Ok(())
+    }
+}
+
+/// Does what the task asks for, up to its good end.
+async fn work(record: &Record, context: &Context, task: Task) -> Result<Ending, HandlerError> {
+    let delivery = &context.delivery;
+    let (tag, delivery_no) = (Tag::from(delivery.msg_id), delivery.delivery_no.0);
+    let end = |ended| record.note(&Event::End { tag, delivery_no, ended });
+    if task.ending == Ending::Poison {
+        std::process::abort();
+    }
+    let mut work = Duration::from_millis(task.work_ms);
+    if task.ending == Ending::Hang {
+        std::thread::sleep(std::mem::take(&mut work));
+    }
+    let work = tokio::time::sleep(work);
+    if context.cancelled.run_until_cancelled(work).await.is_none() {
+        end(Ended::Interrupted)?;
+        return Err(HandlerError::Release);
+    }
+    match task.ending {
+        Ending::RetryOnce if is_first(context) => {
+            end(Ended::Retry)?;
+            Err(HandlerError::retry("it is asked to fail once"))
         }
-        let work = tokio::time::sleep(work);
-        if context.cancelled.run_until_cancelled(work).await.is_none() {
-            end(Ended::Interrupted)?;
-            return Err(HandlerError::Release);
+        Ending::SnoozeOnce if is_first(context) => {
+            end(Ended::Retry)?;
+            Err(HandlerError::Snooze(SNOOZE))
         }
-        match task.ending {
-            Ending::RetryOnce if first => {
-                end(Ended::Retry)?;
-                Err(HandlerError::retry("it is asked to fail once"))
-            }
-            Ending::SnoozeOnce if first => {
-                end(Ended::Retry)?;
-                Err(HandlerError::Snooze(SNOOZE))
-            }
-            Ending::ReleaseOnce if first => {
-                end(Ended::Release)?;
-                Err(HandlerError::Release)
-            }
-            Ending::PanicOnce if first => {
-                end(Ended::Retry)?;
-                panic!("it is asked to panic once")
-            }
-            ending => {
-                end(Ended::Done)?;
-                if ending == Ending::AbortOnce && first {
-                    std::process::abort();
-                }
-                Ok(())
-            }
+        Ending::ReleaseOnce if is_first(context) => {
+            end(Ended::Release)?;
+            Err(HandlerError::Release)
         }
+        Ending::PanicOnce if is_first(context) => {
+            end(Ended::Retry)?;
+            panic!("it is asked to panic once")
+        }
+        ending => Ok(ending),
+    }
+}
+
+/// Charged with nothing so far: whatever happens once has not happened yet.
+fn is_first(context: &Context) -> bool {
+    context.delivery.failures == 0 && context.delivery.delivery_no.0 == 1
+}
+
+fn abort_if_asked(ending: Ending, context: &Context) {
+    if ending == Ending::AbortOnce && is_first(context) {
+        std::process::abort();
     }
 }

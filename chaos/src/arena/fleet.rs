@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
-use super::{BURST, HOOK, Hook, LEDGER, PROGRAM, WORK};
+use super::{BURST, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, WORK};
 
 /// How often ended processes are looked for.
 const SUPERVISION: Duration = Duration::from_millis(50);
@@ -84,7 +84,7 @@ impl Fleet {
             self.add_janitor(&[]).await?;
         }
         for _ in 0..load.consumers {
-            self.add_recorder(&[WORK, LEDGER, BURST], load.concurrency).await?;
+            self.add_recorder(&[WORK, LEDGER, EFFECTS, BURST], load.concurrency).await?;
         }
         let witness = self.programs.join("chaos").display().to_string();
         let records = self.folder.join("records").display().to_string();
@@ -105,6 +105,7 @@ impl Fleet {
         let sender = |topic, rate| SenderLoad { topic, rate, work_ms: load.work_ms, quiet, seed };
         self.add_sender(sender(WORK, load.rate), &[]).await?;
         self.add_sender(sender(LEDGER, load.rate / 5.0), &["--think-ms", "200"]).await?;
+        self.add_sender(sender(EFFECTS, load.rate / 5.0), &["--batch", "4"]).await?;
         self.add_sender(sender(PROGRAM, 4.0), &["--batch", "2"]).await?;
         self.add_sender(sender(HOOK, 10.0), &["--batch", "4"]).await?;
         Ok(())

@@ -59,6 +59,12 @@ impl Arena {
             let task: Task = serde_json::from_slice(&row.body)?;
             leftovers.dead.insert(id.into(), task.ending);
         }
+        if self.queue == Queue::Product {
+            for row in self.rows("SELECT msg_id, msg_id AS body FROM chaos_effect").await? {
+                let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
+                *leftovers.effects.entry(id.into()).or_default() += 1;
+            }
+        }
         Ok(leftovers)
     }
 

@@ -46,6 +46,14 @@ impl History {
         Ok(history)
     }
 
+    /// Takes in which effects were committed.
+    pub(super) fn take_effects(&mut self, effects: &HashMap<Tag, u64>) {
+        for (tag, n) in effects {
+            let message = self.message(*tag);
+            (message.transactional, message.effects) = (true, *n);
+        }
+    }
+
     fn take(&mut self, at: Moment, actor: Actor, event: Event) {
         match event {
             Event::Invoke { first, n } => {
@@ -72,6 +80,7 @@ impl History {
             Event::End { tag, delivery_no, ended } => {
                 self.message(tag).ends.push((delivery_no, ended));
             }
+            Event::Effect { tag, .. } => self.message(tag).transactional = true,
             Event::Settled { tag, delivery_no, ack, answer } => {
                 let settled = Settled { at, actor, delivery_no, ack, answer };
                 self.message(tag).settled.push(settled);
@@ -160,9 +169,10 @@ fn is_about(event: &Event, wanted: Tag) -> bool {
         | Event::Purge { first, n } => {
             first.sender == wanted.sender && (first.seq..first.seq + n).contains(&wanted.seq)
         }
-        Event::Start { tag, .. } | Event::End { tag, .. } | Event::Settled { tag, .. } => {
-            *tag == wanted
-        }
+        Event::Start { tag, .. }
+        | Event::End { tag, .. }
+        | Event::Effect { tag, .. }
+        | Event::Settled { tag, .. } => *tag == wanted,
         Event::Strike { .. } | Event::Heal { .. } | Event::Hit { .. } | Event::Phase { .. } => {
             false
         }

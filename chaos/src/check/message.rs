@@ -36,6 +36,10 @@ pub(super) struct Message {
     pub(super) starts: Vec<Start>,
     pub(super) ends: Vec<(u32, Ended)>,
     pub(super) settled: Vec<Settled>,
+    /// Its handler has written an effect in a transaction.
+    pub(super) transactional: bool,
+    /// How many of these were committed.
+    pub(super) effects: u64,
 }
 
 impl Message {
@@ -50,7 +54,15 @@ impl Message {
 
     /// Whether its effect is complete.
     pub(super) fn is_done(&self) -> bool {
+        if self.transactional {
+            return self.effects > 0;
+        }
         self.ends.iter().any(|(_, ended)| *ended == Ended::Done)
+    }
+
+    /// An effect and the ack are one: it happens once, and the message does not go on existing.
+    pub(super) fn has_wrong_effects(&self, exists: bool) -> bool {
+        self.effects > 1 || (self.effects == 1 && exists)
     }
 
     /// Whether it was acked, and `also`.

@@ -52,6 +52,23 @@ fn a_run_that_kept_every_promise_is_sound() {
     assert_eq!((findings.enqueued, findings.handled, findings.duplicates), (1, 1, 0));
 }
 
+/// I4: what the handler has written counts if it was committed, and must go with the message.
+#[test]
+fn effects_happen_once_and_with_the_ack() {
+    let begun = ("2-recorder", "3000000 start 1:1 1\n3100000 effect 1:1 1\n");
+    let effects = |n| Leftovers { effects: HashMap::from([(tag(1), n)]), ..Leftovers::default() };
+    let breaches = |leftovers: &Leftovers| {
+        let findings = found(&[SENT, begun], leftovers);
+        findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
+    };
+    assert_eq!(breaches(&effects(1)), []);
+    assert_eq!(breaches(&effects(2)), [Breach::Effects]);
+    assert_eq!(breaches(&Leftovers::default()), [Breach::Lost], "written, and never committed");
+    let unsettled = HashMap::from([(tag(1), 1)]);
+    let acked_not = Leftovers { unsettled, ..effects(1) };
+    assert_eq!(breaches(&acked_not), [Breach::Effects, Breach::Stuck]);
+}
+
 #[test]
 fn an_acknowledged_message_that_nobody_handled_is_lost() {
     assert_eq!(broken(&[SENT]), [Breach::Lost]);

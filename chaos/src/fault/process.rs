@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rustix::process::Signal;
 
 use super::BEYOND_LEASE;
-use crate::arena::{Arena, LEDGER, Role, WORK};
+use crate::arena::{Arena, EFFECTS, LEDGER, Role, WORK};
 use crate::record::{Event, Hit};
 use crate::task::{Ending, Task};
 
@@ -64,7 +64,7 @@ pub(super) async fn freeze_janitor(arena: &Arena, rng: &mut SmallRng) -> anyhow:
 }
 
 pub(super) async fn abort_before_ack(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let topic = if rng.random() { WORK } else { LEDGER };
+    let topic = [WORK, LEDGER, EFFECTS][rng.random_range(0..3)];
     arena.send(topic, Task { work_ms: 20, ending: Ending::AbortOnce }).await?;
     Ok(())
 }

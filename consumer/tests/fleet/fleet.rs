@@ -42,11 +42,13 @@ pub(crate) struct Start<'a> {
     pub(crate) concurrency: usize,
     pub(crate) settings: &'a [(&'a str, &'a str)],
     pub(crate) crash_on: Option<&'a str>,
+    /// As a transactional handler, with the table `effect`.
+    pub(crate) effects: bool,
 }
 
 impl Default for Start<'_> {
     fn default() -> Self {
-        Self { work_ms: 0, concurrency: 16, settings: &[], crash_on: None }
+        Self { work_ms: 0, concurrency: 16, settings: &[], crash_on: None, effects: false }
     }
 }
 
@@ -84,6 +86,7 @@ impl Fleet {
             .args(["work", log.to_str().expect("a plain path")])
             .args(["--concurrency", &start.concurrency.to_string()])
             .args(["--work", &start.work_ms.to_string()])
+            .args(start.effects.then_some("--effects"))
             .args(start.crash_on.iter().flat_map(|body| ["--crash-on", body]))
             .env("QUEUE_URL", &self.url)
             .envs(start.settings.iter().copied())

@@ -6,6 +6,8 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+mod effects;
+mod ledger;
 mod polling;
 mod running;
 mod runs;

@@ -27,6 +27,8 @@ pub struct Prune;
 pub struct PruneReport {
     /// Archived messages removed.
     pub archive: usize,
+    /// Biz ids removed from the ledger.
+    pub ledger: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
@@ -57,6 +59,16 @@ impl Duty for Prune {
                 break;
             }
         }
+        for _ in 0..ROUNDS {
+            let pruned = sweep
+                .session
+                .transaction("prune the ledger", async |conn| prune::ledger(conn, BATCH).await)
+                .await?;
+            report.ledger += pruned;
+            if pruned < BATCH as usize {
+                break;
+            }
+        }
         report.lanes = sweep
             .session
             .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
@@ -68,6 +80,7 @@ impl Duty for Prune {
             })
             .await?;
         telemetry::pruned("archive", report.archive);
+        telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
         Ok(report)

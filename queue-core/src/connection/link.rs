@@ -23,7 +23,7 @@ pub enum Link {
 
 impl Link {
     /// Opens a connection to a server that will do; see [`connect()`](super::connect()).
-    pub(super) async fn open(
+    pub(crate) async fn open(
         url: &ServerUrl,
         kind: SessionKind,
         wanted: Wanted,

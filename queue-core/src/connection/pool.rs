@@ -39,12 +39,28 @@ impl Pool {
     /// # Errors
     /// [`Error::Connect`] if the pool cannot be built.
     pub fn new(url: ServerUrl, size: usize, deadline: Duration) -> Result<Self> {
-        let pool = Deadpool::builder(Opener(url.clone()))
+        Self::leased(url, size, deadline, IDLE * 2)
+    }
+
+    /// As [`new`](Self::new); the server drops its connections after `lease` of silence, also in
+    /// the middle of a transaction, and one that is idle for half of it is closed instead of used.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn leased(
+        url: ServerUrl,
+        size: usize,
+        deadline: Duration,
+        lease: Duration,
+    ) -> Result<Self> {
+        let opener = Opener { url: url.clone(), kind: SessionKind::Leased(lease) };
+        let idle = lease / 2;
+        let pool = Deadpool::builder(opener)
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_DEADLINE))
-            .pre_recycle(Hook::sync_fn(|_, used| {
-                if used.last_used() > IDLE { Err(HookError::message("idle")) } else { Ok(()) }
+            .pre_recycle(Hook::sync_fn(move |_, used| {
+                if used.last_used() > idle { Err(HookError::message("idle")) } else { Ok(()) }
             }))
             .build()
             .map_err(|error| Error::Connect {
@@ -70,8 +86,8 @@ impl Pool {
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncMysqlConnection) -> Result<T>,
     ) -> Result<T> {
-        let mut conn = Doubtful(Some(self.pool.get().await.map_err(|error| self.refused(error))?));
-        let Some(object) = conn.0.as_mut() else { unreachable!("just put there") };
+        let mut conn = self.check_out().await?;
+        let object = conn.object();
         match tokio::time::timeout(self.deadline, work(&mut object.conn)).await {
             Ok(result) => {
                 if !matches!(&result, Err(error) if error.fault().ends_connection()) {
@@ -105,6 +121,15 @@ impl Pool {
         }
     }
 
+    /// A connection for work of more than one call, each of which the caller bounds.
+    pub(crate) async fn check_out(&self) -> Result<CheckedOut> {
+        self.pool
+            .get()
+            .await
+            .map(|object| CheckedOut(Some(object)))
+            .map_err(|error| self.refused(error))
+    }
+
     fn refused(&self, error: PoolError<Error>) -> Error {
         let (reason, fault) = match error {
             PoolError::Backend(error) => return error,
@@ -118,7 +143,10 @@ impl Pool {
 }
 
 /// Opens the pool's connections.
-struct Opener(ServerUrl);
+struct Opener {
+    url: ServerUrl,
+    kind: SessionKind,
+}
 
 /// A pooled connection, and to which host it leads.
 struct Pooled {
@@ -131,8 +159,7 @@ impl Manager for Opener {
     type Error = Error;
 
     async fn create(&self) -> Result<Pooled> {
-        let kind = SessionKind::Leased(IDLE * 2);
-        let (conn, host) = connect_to(&self.0, kind, Wanted::Writer).await?;
+        let (conn, host) = connect_to(&self.url, self.kind, Wanted::Writer).await?;
         Ok(Pooled { conn, host })
     }
 
@@ -144,15 +171,24 @@ impl Manager for Opener {
 }
 
 /// A pooled connection that goes back to the pool only when trusted again; otherwise it is closed.
-struct Doubtful(Option<Object<Opener>>);
+pub struct CheckedOut(Option<Object<Opener>>);
 
-impl Doubtful {
-    fn trust(mut self) {
+impl CheckedOut {
+    pub(crate) fn conn(&mut self) -> &mut AsyncMysqlConnection {
+        &mut self.object().conn
+    }
+
+    fn object(&mut self) -> &mut Pooled {
+        let Some(object) = self.0.as_mut() else { unreachable!("there until it is trusted") };
+        object
+    }
+
+    pub(crate) fn trust(mut self) {
         drop(self.0.take());
     }
 }
 
-impl Drop for Doubtful {
+impl Drop for CheckedOut {
     fn drop(&mut self) {
         if let Some(object) = self.0.take() {
             drop(Object::take(object));

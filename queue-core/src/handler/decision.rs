@@ -53,6 +53,7 @@ pub fn settlement_for(
             HandlerError::Discard(reason) => Settlement::Discard { reason },
             HandlerError::Release => Settlement::Release,
         },
+        RunOutcome::Repeated => Settlement::Repeated,
         RunOutcome::Interrupted => Settlement::Release,
         RunOutcome::Expired => Settlement::Discard { reason: EXPIRED.to_owned() },
         RunOutcome::Panicked(message) => by_policy(format!("the handler panicked: {message}")),
@@ -89,7 +90,7 @@ fn own<T>(delivery: &Delivery, header: Result<Option<T>, Error>) -> Option<T> {
 }
 
 /// The error and its sources in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

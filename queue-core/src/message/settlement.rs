@@ -12,6 +12,9 @@ const REASON_LIMIT: usize = 8192;
 pub enum Settlement {
     /// Handled: the row goes (or moves to the archive where the topic keeps finished messages).
     Ack,
+    /// Acked without being handled, because another message with its biz id had been handled
+    /// within the topic's ledger window.
+    Repeated,
     /// Failed: comes back at the tail after `delay`, with one more failure counted.
     Retry {
         /// How long it waits.
@@ -54,6 +57,7 @@ impl Settlement {
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Ack => "ack",
+            Self::Repeated => "repeated",
             Self::Retry { .. } | Self::RetryAt { .. } => "retry",
             Self::Snooze { .. } => "snooze",
             Self::DeadLetter { .. } => "dead_letter",

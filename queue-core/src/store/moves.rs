@@ -23,13 +23,15 @@ pub(super) const WITH_FAILED_RUN: &str = "RIGHT(CONCAT(COALESCE(history, ''), \
      32768)";
 
 /// The longest wait or keeping, so that no sum leaves the calendar: ten years.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// What becomes of a finished message in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'r> {
     /// It was handled.
     Done,
+    /// Another message with its biz id had been handled.
+    Repeated,
     /// It was not worth handling, for this reason.
     Discarded(&'r str),
 }
@@ -143,6 +145,7 @@ pub async fn to_archive(
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),
+        Outcome::Repeated => ("repeated", None),
         Outcome::Discarded(reason) => ("discarded", Some(stored_reason(reason).to_vec())),
     };
     let insert = Statement::new(insert)

@@ -23,6 +23,18 @@ pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the archive", statement).await
 }
 
+/// KEY (`keep_until`): removes up to `limit` biz ids whose time is over from the ledger.
+///
+/// # Errors
+/// A database failure.
+pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE FROM queue_ledger WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
+    )
+    .number(limit);
+    execute(conn, "prune the ledger", statement).await
+}
+
 /// PRIMARY: removes up to `limit` lanes that no producer has used for `idle`. A producer that
 /// still comes back makes its row anew. They are looked for without locks, so that no lane in use
 /// is waited for.

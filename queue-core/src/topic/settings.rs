@@ -38,6 +38,10 @@ pub struct TopicSettings {
     /// The topic that this one's dead letters are enqueued in. Default none: they stay where
     /// `queuectl dead` finds them.
     pub dead_letter_topic: Option<TopicName>,
+    /// For how long the biz id of a handled message is remembered: another message with it is
+    /// acked without being handled. Default none: biz ids are carried and not looked at.
+    #[serde(with = "humantime_serde")]
+    pub ledger_window: Option<Duration>,
 }
 
 impl Default for TopicSettings {
@@ -50,6 +54,7 @@ impl Default for TopicSettings {
             max_run_time: None,
             on_done: OnDone::Delete,
             dead_letter_topic: None,
+            ledger_window: None,
         }
     }
 }

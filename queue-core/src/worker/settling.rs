@@ -7,11 +7,11 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, Moment, Priority, RowId, Settlement, WorkerId};
 use crate::store::claim::{self, Fence};
-use crate::store::floor;
 use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
-use crate::topic::{OnDone, TopicId};
+use crate::store::{floor, ledger};
+use crate::topic::{OnDone, TopicId, TopicSettings};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -31,10 +31,26 @@ pub struct Settled {
     pub settlement: Settlement,
     /// What the topic does with handled messages.
     pub on_done: OnDone,
+    /// For how long its biz id is remembered once it is acked; `None` if it has none, or the topic
+    /// keeps no ledger.
+    pub ledger_window: Option<Duration>,
 }
 
 impl Settled {
-    /// Settles `delivery`.
+    /// Settles `delivery`, a message of a topic with these settings.
+    #[must_use]
+    pub fn in_topic(delivery: &Delivery, settlement: Settlement, topic: &TopicSettings) -> Self {
+        let ledger_window = topic.ledger_window.filter(|_| delivery.biz_id.is_some());
+        Self { ledger_window, ..Self::new(delivery, settlement, topic.on_done) }
+    }
+
+    /// Gives `delivery` back untouched.
+    #[must_use]
+    pub fn release(delivery: &Delivery) -> Self {
+        Self::new(delivery, Settlement::Release, OnDone::Delete)
+    }
+
+    /// Settles `delivery` without a ledger.
     #[must_use]
     pub fn new(delivery: &Delivery, settlement: Settlement, on_done: OnDone) -> Self {
         Self {
@@ -44,6 +60,7 @@ impl Settled {
             claim_no: delivery.claim_no,
             settlement,
             on_done,
+            ledger_window: None,
         }
     }
 }
@@ -77,6 +94,7 @@ struct Group {
     claimed: ClaimedRows,
     settlement: Settlement,
     on_done: OnDone,
+    ledger_window: Option<Duration>,
 }
 
 /// Whether the quick way is taken: acks and releases without locking first.
@@ -86,6 +104,8 @@ pub(super) enum Care {
     Quick,
     /// Rows are locked by key and fence first, without waiting, and only those found are settled.
     LockFirst,
+    /// As quick, and a biz id that the ledger has already fails it.
+    Once,
 }
 
 /// A batch put in the order of the clustered key, so that two workers never lock crosswise.
@@ -110,8 +130,37 @@ impl Batch {
             },
             settlement: first.settlement,
             on_done: first.on_done,
+            ledger_window: first.ledger_window,
         };
         Self(groups.into_iter().map(group).collect())
+    }
+
+    /// Which of the rows are still the claims' own, by a plain read.
+    pub(super) async fn read_own(
+        &self,
+        conn: &mut impl Connection,
+    ) -> Result<Vec<(ClaimNo, RowId)>> {
+        let mut own = Vec::new();
+        for group in &self.0 {
+            let claim_no = group.claimed.fence.claim_no;
+            let rows = settle::read_own(conn, &group.claimed).await?;
+            own.extend(rows.iter().map(|row| (claim_no, row)));
+        }
+        Ok(own)
+    }
+
+    /// Locks those of the rows that are still the claims' own, waiting for whoever has locked one.
+    pub(super) async fn wait_for_own(
+        &self,
+        conn: &mut impl Connection,
+    ) -> Result<Vec<(ClaimNo, RowId)>> {
+        let mut own = Vec::new();
+        for group in &self.0 {
+            let claim_no = group.claimed.fence.claim_no;
+            let rows = settle::wait_for_own(conn, &group.claimed).await?;
+            own.extend(rows.iter().map(|row| (claim_no, row)));
+        }
+        Ok(own)
     }
 
     /// Settles the batch in the caller's transaction and forgets the claims it empties.
@@ -152,24 +201,28 @@ fn same_end(a: &Settled, b: &Settled) -> bool {
     (a.topic, a.priority, a.claim_no) == (b.topic, b.priority, b.claim_no)
         && a.settlement == b.settlement
         && a.on_done == b.on_done
+        && a.ledger_window == b.ledger_window
 }
 
 impl Group {
     /// Settles the group; the rows that were still the claim's own.
     async fn settle(&self, conn: &mut impl Connection, care: Care) -> Result<BTreeSet<RowId>> {
-        let deletes = self.settlement == Settlement::Ack && self.on_done == OnDone::Delete;
+        let acks = matches!(self.settlement, Settlement::Ack | Settlement::Repeated);
+        let deletes = acks && self.on_done == OnDone::Delete;
         let simple = deletes || self.settlement == Settlement::Release;
-        if simple && care == Care::Quick {
+        if simple && care != Care::LockFirst {
+            self.remember(conn, &self.claimed, care).await?;
             let n = self.settle_simply(conn, &self.claimed).await?;
             equal("settle", self.claimed.rows.len(), n)?;
             return Ok(self.claimed.rows.iter().collect());
         }
         let own = match care {
-            Care::Quick => settle::wait_for_own(conn, &self.claimed).await?,
+            Care::Quick | Care::Once => settle::wait_for_own(conn, &self.claimed).await?,
             Care::LockFirst => settle::lock_own(conn, &self.claimed).await?,
         };
         let claimed = self.claimed.with_rows(own);
         if !claimed.rows.is_empty() {
+            self.remember(conn, &claimed, care).await?;
             if simple {
                 let n = self.settle_simply(conn, &claimed).await?;
                 equal("settle", claimed.rows.len(), n)?;
@@ -178,6 +231,22 @@ impl Group {
             }
         }
         Ok(claimed.rows.iter().collect())
+    }
+
+    /// Enters the biz ids of rows that are about to be acked into the ledger.
+    async fn remember(
+        &self,
+        conn: &mut impl Connection,
+        claimed: &ClaimedRows,
+        care: Care,
+    ) -> Result<()> {
+        match self.ledger_window {
+            Some(window) if self.settlement == Settlement::Ack => match care {
+                Care::Once => ledger::enter_once(conn, claimed, window).await,
+                Care::Quick | Care::LockFirst => ledger::enter(conn, claimed, window).await,
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Tells rows that are locked from rows that are not the claim's own any more.
@@ -238,6 +307,7 @@ impl Group {
             Settlement::Discard { reason } => {
                 moves::to_archive(conn, claimed, Outcome::Discarded(reason), keep).await
             }
+            Settlement::Repeated => moves::to_archive(conn, claimed, Outcome::Repeated, keep).await,
             Settlement::Ack | Settlement::Release => {
                 moves::to_archive(conn, claimed, Outcome::Done, keep).await
             }

@@ -21,14 +21,31 @@ use super::settling::{SettleOutcome, Settled};
 use super::{Life, WorkerOptions, actor};
 use crate::connection::Session;
 use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, Settlement, WorkerId};
-use crate::topic::{OnDone, TopicId};
+use crate::message::{ClaimNo, RowId, WorkerId};
+use crate::topic::TopicId;
 
 pub(super) enum Command {
-    Claim { topic: TopicId, limit: u32, reply: oneshot::Sender<Result<Handover>> },
-    ClaimSuspect { topic: TopicId, reply: oneshot::Sender<Result<Handover>> },
-    Settle { batch: Vec<Settled>, reply: oneshot::Sender<Result<Vec<SettleOutcome>>> },
-    Stop { reply: oneshot::Sender<Result<()>> },
+    Claim {
+        topic: TopicId,
+        limit: u32,
+        reply: oneshot::Sender<Result<Handover>>,
+    },
+    ClaimSuspect {
+        topic: TopicId,
+        reply: oneshot::Sender<Result<Handover>>,
+    },
+    Settle {
+        batch: Vec<Settled>,
+        in_doubt: bool,
+        reply: oneshot::Sender<Result<Vec<SettleOutcome>>>,
+    },
+    Forget {
+        gone: Vec<(ClaimNo, RowId)>,
+        reply: oneshot::Sender<Result<()>>,
+    },
+    Stop {
+        reply: oneshot::Sender<Result<()>>,
+    },
 }
 
 /// What the work session is started with.
@@ -120,13 +137,11 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        let release =
-            |delivery: &Delivery| Settled::new(delivery, Settlement::Release, OnDone::Delete);
-        let batch: Vec<_> = self.claimed.deliveries.iter().map(release).collect();
+        let batch: Vec<_> = self.claimed.deliveries.iter().map(Settled::release).collect();
         if let (false, Some(commands)) = (batch.is_empty(), self.commands.upgrade()) {
             let (reply, _nobody) = oneshot::channel();
             // An actor that has ended has released everything, or cannot.
-            drop(commands.send(Command::Settle { batch, reply }));
+            drop(commands.send(Command::Settle { batch, in_doubt: false, reply }));
         }
     }
 }
@@ -190,9 +205,12 @@ impl Work {
                 let claimed = self.claim_suspect(topic).await;
                 drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
             }
-            Command::Settle { batch, reply } => {
-                let outcome = self.settle(batch).await;
+            Command::Settle { batch, in_doubt, reply } => {
+                let outcome = self.settle(batch, in_doubt).await;
                 drop(reply.send(outcome));
+            }
+            Command::Forget { gone, reply } => {
+                drop(reply.send(self.forget(&gone).await));
             }
             Command::Stop { reply } => {
                 let released = self.release_all().await;

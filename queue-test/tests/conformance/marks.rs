@@ -51,6 +51,7 @@ async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> queue_core::
         claim_no: claims[0].fence.claim_no,
         settlement: Settlement::Release,
         on_done: scene.topic.settings.on_done,
+        ledger_window: None,
     }
 }
 

@@ -15,7 +15,7 @@ use queue_core::store::moves::{self, Outcome};
 use queue_core::store::scheduled::{self, Reach};
 use queue_core::store::settle::{self, ClaimedRows};
 use queue_core::store::worker::{self, Incarnation, Registration, Role};
-use queue_core::store::{enqueue, floor};
+use queue_core::store::{enqueue, floor, ledger};
 use queue_core::topic::{TopicId, TopicName, TopicSettings};
 use queue_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Priority, store};
 use rand::rngs::StdRng;
@@ -75,7 +75,7 @@ fn step(rng: &mut StdRng) -> Step {
         7..10 => Step::Enqueue(rng.random_range(1..4), rng.random_range(4..6)),
         10..14 => Step::Claim(rng.random_range(1..5)),
         14..17 => Step::Settle {
-            kind: rng.random_range(0..8),
+            kind: rng.random_range(0..10),
             of,
             every: rng.random_range(1..3),
             as_own: rng.random_range(0..4) > 0,
@@ -212,6 +212,8 @@ async fn perform(
                     shown(moves::to_scheduled(conn, &claimed, when, None).await)
                 }
                 4 => shown(moves::to_dead(conn, &claimed, DeadCause::Handler, "e").await),
+                5 => shown(ledger::enter(conn, &claimed, keep).await),
+                8 => shown(ledger::enter_once(conn, &claimed, keep).await),
                 _ => shown(moves::to_archive(conn, &claimed, Outcome::Done, keep).await),
             }
         }
@@ -312,7 +314,7 @@ async fn take<C: Connection + 'static>(
     format!("{said}{}", if blocked { " after a wait" } else { "" })
 }
 
-const TABLES: [(&str, &[&str]); 6] = [
+const TABLES: [(&str, &[&str]); 7] = [
     (
         "queue_message",
         &[
@@ -329,6 +331,7 @@ const TABLES: [(&str, &[&str]); 6] = [
     ("queue_scheduled", &["priority", "body", "delivery_no", "failures", "crashes"]),
     ("queue_dead", &["priority", "body", "failures", "cause"]),
     ("queue_archive", &["priority", "body", "failures", "outcome"]),
+    ("queue_ledger", &["biz_id"]),
     ("queue_claim", &["worker_id", "claim_no", "n"]),
     ("queue_worker", &["id", "state", "beat_no"]),
 ];
@@ -421,6 +424,7 @@ fn messages(step: &Step, n: usize) -> Vec<NewMessage> {
         NewMessage::new(format!("{n}-{at}"))
             .with_msg_id(queue_core::MsgId(id))
             .with_priority(Priority::new(*priority).unwrap())
+            .with_biz_id(format!("b{}", (n as u64 + at) % 7))
     };
     (0..*many).map(message).collect()
 }

@@ -14,7 +14,7 @@ use queue_core::store::dead::{self, DeadFilter};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::{floor, lane, prune, rescue};
+use queue_core::store::{floor, lane, ledger, prune, rescue};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
 use queue_core::{AsyncMysqlConnection, Moment, NewMessage, cancel, enqueue, reschedule};
@@ -37,6 +37,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ),
     ("s", &["queue_scheduled_id", "queue_scheduled_msg"]),
     ("queue_archive", &["queue_archive_keep_until"]),
+    ("queue_ledger", &["PRIMARY", "queue_ledger_keep_until"]),
+    ("l", &["PRIMARY"]),
     ("queue_dead", &["PRIMARY", "queue_dead_topic"]),
     ("d", &["PRIMARY"]),
 ];
@@ -152,6 +154,12 @@ async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimSt
     let got = claim_n(&worker, topic, 5).await;
     let kept = got.iter().map(|d| Settled::new(d, Settlement::Ack, keep));
     settle(&worker, kept.collect()).await;
+    scene.sql("UPDATE queue_message SET biz_id = CONCAT('new', id) WHERE worker_id = 0 ORDER BY topic_id, priority, id LIMIT 2000").await;
+    let remembered =
+        TopicSettings { ledger_window: Some(Duration::from_secs(60)), ..Default::default() };
+    let got = claim_n(&worker, topic, 5).await;
+    let remember = |d| Settled::in_topic(d, Settlement::Ack, &remembered);
+    settle(&worker, got.iter().map(remember).collect()).await;
     scene
         .sql("UPDATE queue_message SET priority = 105 ORDER BY topic_id, priority, id LIMIT 3")
         .await;
@@ -196,6 +204,9 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     redrive(&mut conn, scene.topic.id).await;
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();
+    prune::ledger(&mut conn, 10).await.unwrap();
+    ledger::look(&mut conn, scene.topic.id, &[b"b1", b"b2", b"none"]).await.unwrap();
+    ledger::drop_expired(&mut conn, scene.topic.id, b"b1").await.unwrap();
     prune::lanes(&mut conn, Duration::from_secs(3600), 10).await.unwrap();
     let lane = lane::open(&mut conn, uuid::Uuid::new_v4()).await.unwrap();
     let messages = [NewMessage::new("m")];
@@ -251,7 +262,11 @@ async fn fill(scene: &mut Scene) {
         "INSERT INTO queue_claim SELECT 900000 + id % 50, id, topic_id, 5, id, id, 1, 1, \
          UTC_TIMESTAMP(6) FROM queue_message LIMIT 2000"
             .to_owned(),
-        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim, queue_dead"
+        "INSERT INTO queue_ledger SELECT topic_id, 0, CONCAT('b', id), msg_id, \
+         UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND FROM queue_message"
+            .to_owned(),
+        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim, queue_dead, \
+         queue_ledger"
             .to_owned(),
     ] {
         scene.sql(&insert).await;

@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Work;
+use crate::connection::Link;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, RowId};
+use crate::store::claim;
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
 
 /// The first wait before a settle without a connection is tried again; it doubles up to a second.
@@ -28,10 +30,15 @@ struct Part {
 impl Work {
     /// Settles a batch. While the server is away it is tried again; what the server refuses is set
     /// aside, so that one message holds up no other.
-    pub(super) async fn settle(&mut self, settled: Vec<Settled>) -> Result<Vec<SettleOutcome>> {
+    /// `in_doubt`: a commit of these had no answer already.
+    pub(super) async fn settle(
+        &mut self,
+        settled: Vec<Settled>,
+        in_doubt: bool,
+    ) -> Result<Vec<SettleOutcome>> {
         let keys: Vec<Key> = settled.iter().map(key).collect();
         let mut outcomes = HashMap::with_capacity(keys.len());
-        let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt: false }]);
+        let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt }]);
         let (mut backoff, mut failing_since) = (BACKOFF, None);
         while let Some(mut part) = parts.pop_front() {
             let error = match self.try_settle(&part).await {
@@ -79,9 +86,25 @@ impl Work {
     pub(super) async fn settle_deferred(&mut self) -> Result<()> {
         let deferred = std::mem::take(&mut self.deferred);
         if !deferred.is_empty() {
-            self.settle(deferred).await?;
+            self.settle(deferred, false).await?;
         }
         Ok(())
+    }
+
+    /// Takes note of deliveries whose rows are not the claims' own any more, and forgets the claims
+    /// that this empties. If that fails, the next comparison does it.
+    pub(super) async fn forget(&mut self, gone: &[Key]) -> Result<()> {
+        let id = self.id;
+        let mut emptied = self.held.emptied_by(gone);
+        // One that is not held is being released.
+        emptied.retain(|claim| self.held.has(*claim));
+        self.held.remove(gone);
+        if emptied.is_empty() {
+            return Ok(());
+        }
+        let session = self.session().await?;
+        let forget = async |conn: &mut Link| claim::forget(conn, id, &emptied).await;
+        session.transaction("forget the claims", forget).await.map(|_| ())
     }
 
     async fn try_settle(&mut self, part: &Part) -> Result<Unsettled> {

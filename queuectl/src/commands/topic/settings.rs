@@ -30,6 +30,10 @@ pub(crate) struct SettingsArgs {
     /// How long handled messages are kept, or none: they are deleted at once. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     keep_done: Option<MaybeTime>,
+    /// For how long the biz ids of handled messages are remembered, so that a message with one of
+    /// them is not handled again, or none. New topics: none.
+    #[arg(long, value_name = "TIME|none")]
+    ledger_window: Option<MaybeTime>,
     /// The topic that dead letters are enqueued in, or none: they stay where `queuectl dead` finds
     /// them. New topics: none.
     #[arg(long, value_name = "TOPIC|none")]
@@ -58,6 +62,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "max_run_time",
         "keep_done",
         "dead_letter_topic",
+        "ledger_window",
     ])
 }
 
@@ -76,6 +81,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTopic(topic)) = self.dead_letter_topic {
             settings.dead_letter_topic = topic;
+        }
+        if let Some(MaybeTime(time)) = self.ledger_window {
+            settings.ledger_window = time;
         }
         settings
     }

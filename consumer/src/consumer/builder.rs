@@ -1,0 +1,133 @@
+use std::sync::Arc;
+
+use queue_core::TopicName;
+use queue_core::handler::{
+    BatchHandler, BatchTxHandler, Handler, RawHandler, RawTxHandler, TxHandler,
+};
+use queue_service::endpoint::Health;
+
+use super::Consumer;
+use crate::error::Error;
+use crate::listener::SettledListener;
+use crate::options::{ConsumerOptions, TopicOptions};
+use crate::registration::{BatchTx, Batched, Raw, RawTx, Registration, Tx, Typed, Work};
+
+/// Puts a [`Consumer`] together.
+#[must_use]
+pub struct ConsumerBuilder {
+    pub(super) consumer: Consumer,
+}
+
+impl ConsumerBuilder {
+    /// How the consumer works.
+    pub fn options(mut self, options: ConsumerOptions) -> Self {
+        self.consumer.options = options;
+        self
+    }
+
+    /// Where the consumer tells how it fares.
+    pub fn health(mut self, health: Health) -> Self {
+        self.consumer.health = health;
+        self
+    }
+
+    /// Who is told what became of each delivery.
+    pub fn on_settled(mut self, listener: SettledListener) -> Self {
+        self.consumer.listener = Some(listener);
+        self
+    }
+
+    /// Handles the messages of `topic`, whose bodies are JSON.
+    pub fn handler(self, topic: TopicName, options: TopicOptions, handler: impl Handler) -> Self {
+        self.register(topic, options, 1, Work::Plain(Arc::new(Typed(handler))))
+    }
+
+    /// Handles the messages of `topic` as bytes.
+    pub fn raw_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        handler: impl RawHandler,
+    ) -> Self {
+        self.register(topic, options, 1, Work::Plain(Arc::new(Raw(handler))))
+    }
+
+    /// Handles up to `size` messages of `topic` at once.
+    pub fn batch_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        size: usize,
+        handler: impl BatchHandler,
+    ) -> Self {
+        self.register(topic, options, size, Work::Plain(Arc::new(Batched(handler))))
+    }
+
+    /// Handles the messages of `topic`, whose bodies are JSON, each in a transaction that is also
+    /// its ack. Each of the handlers at once has a connection of its own.
+    pub fn tx_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        handler: impl TxHandler,
+    ) -> Self {
+        self.register(topic, options, 1, Work::Transactional(Arc::new(Tx(handler))))
+    }
+
+    /// Handles the messages of `topic` as bytes, each in a transaction that is also its ack.
+    pub fn raw_tx_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        handler: impl RawTxHandler,
+    ) -> Self {
+        self.register(topic, options, 1, Work::Transactional(Arc::new(RawTx(handler))))
+    }
+
+    /// Handles up to `size` messages of `topic` in one transaction that is also their ack.
+    pub fn batch_tx_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        size: usize,
+        handler: impl BatchTxHandler,
+    ) -> Self {
+        self.register(topic, options, size, Work::Transactional(Arc::new(BatchTx(handler))))
+    }
+
+    fn register(
+        mut self,
+        topic: TopicName,
+        options: TopicOptions,
+        run_size: usize,
+        work: Work,
+    ) -> Self {
+        self.consumer.registrations.push(Registration { topic, options, run_size, work });
+        self
+    }
+
+    /// The consumer.
+    ///
+    /// # Errors
+    /// [`Error::TwoHandlers`], [`Error::NoHandler`], [`Error::Setting`].
+    pub fn build(self) -> Result<Consumer, Error> {
+        let registrations = &self.consumer.registrations;
+        if registrations.is_empty() {
+            return Err(Error::NoHandler);
+        }
+        for (index, one) in registrations.iter().enumerate() {
+            if registrations[..index].iter().any(|other| other.topic == one.topic) {
+                return Err(Error::TwoHandlers { topic: one.topic.clone() });
+            }
+            if one.options.concurrency == 0 || one.options.max_batch == 0 || one.run_size == 0 {
+                return Err(Error::Setting {
+                    name: "concurrency, max_batch or batch size",
+                    value: "0".to_owned(),
+                    fix: "use 1 or more",
+                });
+            }
+        }
+        self.consumer.options.check()?;
+        Ok(self.consumer)
+    }
+}

@@ -1,0 +1,43 @@
+//! The look into the ledger before a plain handler is entered.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use queue_core::connection::{Pool, ServerUrl};
+use queue_core::{Delivery, Error, Topic, store};
+
+/// How long a look may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Looks at once. One takes a fraction of a millisecond, so a few serve many handlers.
+const CONNECTIONS: usize = 4;
+
+/// Finds biz ids that were handled within the topic's window. Opens nothing until it is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Ledger(Pool);
+
+impl Ledger {
+    pub(crate) fn new(url: ServerUrl) -> Result<Self, Error> {
+        Pool::new(url, CONNECTIONS, DEADLINE).map(Self)
+    }
+
+    /// The biz id by which the ledger would know a delivery of the topic.
+    pub(crate) fn key<'d>(topic: &Topic, delivery: &'d Delivery) -> Option<&'d [u8]> {
+        topic.settings.ledger_window.and(delivery.biz_id.as_deref())
+    }
+
+    /// Which of the biz ids were handled.
+    pub(crate) async fn handled(
+        &self,
+        topic: &Topic,
+        biz_ids: &[&[u8]],
+    ) -> Result<HashSet<Vec<u8>>, Error> {
+        if biz_ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let look = async |conn: &mut _| store::ledger::look(conn, topic.id, biz_ids).await;
+        let entries = self.0.call("look into the ledger", look).await?;
+        let live = entries.into_iter().filter(|entry| !entry.expired);
+        Ok(live.map(|entry| entry.biz_id).collect())
+    }
+}

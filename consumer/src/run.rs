@@ -1,0 +1,181 @@
+//! A run: some deliveries, one call of a handler, and what becomes of each.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue_core::handler::{Context, RunOutcome, settlement_for};
+use queue_core::message::Settlement;
+use queue_core::telemetry::TopicMeter;
+use queue_core::worker::{Effects, Ending, Settled};
+use queue_core::{Delivery, Topic};
+use tokio_util::sync::CancellationToken;
+
+use crate::crew::{Crew, Holding};
+use crate::executor::{Execution, execute};
+use crate::ledger::Ledger;
+use crate::registration::{Registration, Run, TxRun};
+use crate::settler::{Finished, OwnRun};
+
+/// The wait before deliveries are given back because the ledger cannot be read: they are claimed
+/// again at once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What every run of a topic's handler needs, shared.
+pub(crate) struct Post {
+    pub(crate) crew: Crew,
+    pub(crate) registration: Registration,
+    pub(crate) performer: Performer,
+    pub(crate) meter: TopicMeter,
+}
+
+/// A handler, ready to run for a worker.
+pub(crate) enum Performer {
+    Plain(Arc<dyn Run>),
+    Transactional(Arc<dyn TxRun>, Effects),
+}
+
+/// A claimed delivery on its way to a handler.
+pub(crate) struct Waiting {
+    pub(crate) delivery: Arc<Delivery>,
+    pub(crate) holding: Holding,
+}
+
+impl Post {
+    /// Runs the handler on a batch and hands each delivery to the settler; how long it took.
+    /// `stop` interrupts from outside.
+    pub(crate) async fn run(
+        &self,
+        topic: &Topic,
+        batch: Vec<Waiting>,
+        stop: CancellationToken,
+    ) -> Duration {
+        let begun = Instant::now();
+        let batch = self.sift(topic, batch, &stop).await;
+        let limit = [self.registration.options.timeout, topic.settings.max_run_time];
+        let limit = limit.into_iter().flatten().min();
+        let (token, started) = (CancellationToken::new(), Instant::now());
+        if batch.is_empty() {
+            return begun.elapsed();
+        }
+        let context = |waiting: &Waiting| Context {
+            topic: topic.name.clone(),
+            delivery: Arc::clone(&waiting.delivery),
+            cancelled: token.clone(),
+            deadline: limit.map(|limit| started + limit),
+        };
+        let contexts = batch.iter().map(context).collect();
+        let execution = match &self.performer {
+            Performer::Plain(run) => Execution::plain(Arc::clone(run), contexts),
+            Performer::Transactional(run, effects) => Execution::transactional(
+                Arc::clone(run),
+                contexts,
+                topic.settings.clone(),
+                effects.clone(),
+            ),
+        };
+        let endings = execute(execution, limit, token.clone(), stop).await;
+        let took = started.elapsed();
+        for (waiting, ending) in batch.into_iter().zip(endings) {
+            self.meter.ran(ending.word(), took);
+            let (settlement, run) = match ending {
+                Ending::Undone(outcome) => {
+                    self.finish(topic, waiting, outcome);
+                    continue;
+                }
+                Ending::Committed => (Settlement::Ack, OwnRun::Committed),
+                Ending::InDoubt => (Settlement::Release, OwnRun::InDoubt),
+            };
+            let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
+            self.hand_over(topic, waiting, settled, run);
+        }
+        begun.elapsed()
+    }
+
+    /// Takes out what another message with its biz id has made superfluous. Nothing runs unless
+    /// that could be found out. A transactional run finds it out by itself.
+    async fn sift(
+        &self,
+        topic: &Topic,
+        batch: Vec<Waiting>,
+        stop: &CancellationToken,
+    ) -> Vec<Waiting> {
+        if matches!(self.performer, Performer::Transactional(..)) {
+            return batch;
+        }
+        let keys: Vec<&[u8]> =
+            batch.iter().filter_map(|waiting| Ledger::key(topic, &waiting.delivery)).collect();
+        let handled = match self.crew.ledger.handled(topic, &keys).await {
+            Ok(handled) => handled,
+            Err(error) => {
+                tracing::warn!(
+                    topic.name = %topic.name, %error,
+                    "Deliveries are given back: the ledger cannot be read."
+                );
+                stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+                let has_key = |waiting: &Waiting| Ledger::key(topic, &waiting.delivery).is_some();
+                let (unknown, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(has_key);
+                unknown.into_iter().for_each(|w| self.finish(topic, w, RunOutcome::Interrupted));
+                return rest;
+            }
+        };
+        let is_repeated = |waiting: &Waiting| {
+            Ledger::key(topic, &waiting.delivery).is_some_and(|key| handled.contains(key))
+        };
+        let (repeated, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_repeated);
+        for waiting in repeated {
+            self.meter.ran(RunOutcome::Repeated.word(), Duration::ZERO);
+            self.finish(topic, waiting, RunOutcome::Repeated);
+        }
+        rest
+    }
+
+    /// Hands a delivery to the settler, to be settled as its outcome says.
+    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
+        let word = outcome.word();
+        let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
+        log(topic, &waiting.delivery, word, &settlement);
+        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
+        self.hand_over(topic, waiting, settled, OwnRun::Nothing);
+    }
+
+    fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {
+        self.crew.settler.settle(Finished {
+            topic: topic.name.clone(),
+            msg_id: waiting.delivery.msg_id,
+            delivery_no: waiting.delivery.delivery_no,
+            settled,
+            run,
+            holding: waiting.holding,
+            told: None,
+        });
+    }
+}
+
+/// A failure is logged once, here, with what becomes of the message.
+fn log(topic: &Topic, delivery: &Delivery, outcome: &str, settlement: &Settlement) {
+    let (topic, id, no) = (topic.name.as_str(), delivery.msg_id, delivery.delivery_no);
+    match settlement {
+        Settlement::Ack | Settlement::Release | Settlement::Snooze { .. } => {}
+        Settlement::Repeated => tracing::debug!(
+            topic.name = topic, message.id = %id, delivery.no = %no,
+            "Message is not handled: another one with its biz id has been."
+        ),
+        Settlement::RetryAt { at, error } => tracing::warn!(
+            topic.name = topic, message.id = %id, delivery.no = %no, outcome, retry_at = %at,
+            error, "Message failed and will be tried again."
+        ),
+        Settlement::Retry { delay, error } => tracing::warn!(
+            topic.name = topic, message.id = %id, delivery.no = %no, outcome,
+            delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), error,
+            "Message failed and will be tried again."
+        ),
+        Settlement::DeadLetter { cause, error } => tracing::error!(
+            topic.name = topic, message.id = %id, delivery.no = %no, outcome, %cause, error,
+            "Message is dead-lettered."
+        ),
+        Settlement::Discard { reason } => tracing::info!(
+            topic.name = topic, message.id = %id, delivery.no = %no, reason,
+            "Message is discarded."
+        ),
+    }
+}

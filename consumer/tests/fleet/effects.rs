@@ -1,0 +1,69 @@
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::BigInt;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use queue_core::{AsyncMysqlConnection, NewMessage, enqueue_to};
+use rand::Rng;
+use rustix::process::Signal;
+
+use crate::fleet::{Fleet, Start};
+
+/// So many messages are sent whenever few are left.
+const MORE: usize = 1000;
+const KILLS: usize = 100;
+
+async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        n: i64,
+    }
+    let rows: Vec<Row> = diesel::sql_query(query).load(conn).await.expect("a number");
+    rows[0].n
+}
+
+/// Consumers are killed at any moment, in the middle of transactions, commits and claims: every
+/// message has exactly one effect.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_has_one_effect_though_consumers_are_killed_a_hundred_times() {
+    let mut fleet = Fleet::new().await;
+    let mut conn = fleet.database.connect().await;
+    let table = "CREATE TABLE effect (n INT AUTO_INCREMENT PRIMARY KEY, msg_id BINARY(16))";
+    conn.batch_execute(table).await.expect("a table");
+    // Many of the kills meet a message alone: that is no fault of the message.
+    let lenient = "UPDATE queue_topic SET max_crashes = 1000";
+    conn.batch_execute(lenient).await.expect("set");
+    let messages = |n: usize| (0..n).map(|i| NewMessage::json(&i).expect("JSON"));
+    let messages = |n| messages(n).collect::<Vec<_>>();
+    let mut sent = 0;
+    let start = Start { effects: true, work_ms: 2, concurrency: 4, ..Start::default() };
+    let mut members: Vec<usize> = (0..4).map(|_| fleet.start(&start)).collect();
+    for _ in 0..KILLS {
+        if number(&mut conn, LEFT).await < 200 {
+            enqueue_to(&mut conn, &fleet.topic, &messages(MORE)).await.expect("enqueued");
+            sent += MORE;
+        }
+        let (at, pause) = {
+            let mut rng = rand::rng();
+            (rng.random_range(0..members.len()), rng.random_range(0..60))
+        };
+        let victim = members[at];
+        fleet.until("at work", async || fleet.begun(victim) > 0).await;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        fleet.signal(victim, Signal::KILL);
+        fleet.ended(victim).await;
+        members[at] = fleet.start(&start);
+    }
+    fleet.drained().await;
+    let twice = "SELECT COUNT(*) AS n FROM (SELECT msg_id FROM effect GROUP BY msg_id \
+         HAVING COUNT(*) > 1) t";
+    assert_eq!(number(&mut conn, twice).await, 0, "an effect happened twice");
+    let effects = number(&mut conn, "SELECT COUNT(*) AS n FROM effect").await;
+    assert_eq!(usize::try_from(effects), Ok(sent), "an effect is missing");
+    let runs: usize = fleet.histories().values().map(|history| history.starts.len()).sum();
+    println!("{sent} messages, {runs} runs, {KILLS} kills");
+    assert!(runs > sent, "the kills hit nothing");
+}
+
+const LEFT: &str = "SELECT COUNT(*) AS n FROM queue_message WHERE topic_id > 0";

@@ -1,0 +1,65 @@
+//! Handlers whose effects are in the queue's own server: they commit with the ack, or not at all.
+
+use std::future::Future;
+
+use diesel_async::AsyncMysqlConnection;
+use serde::de::DeserializeOwned;
+
+use super::{Context, HandlerError};
+
+/// Handles the messages of one topic in a transaction: what it writes, what it enqueues and the
+/// ack commit together, so that the effects happen exactly once.
+///
+/// `tx` is open when the handler gets it and is committed when the handler returns `Ok`; anything
+/// else rolls it back. All of diesel-async runs on it, also functions of your own that take an
+/// `&mut AsyncMysqlConnection`, and [`enqueue`](crate::enqueue()) for follow-ups. A
+/// `tx.transaction(…)` within is a savepoint. It sees the database as READ COMMITTED shows it.
+///
+/// * **Never end it yourself.** A `BEGIN`, `COMMIT` or `ROLLBACK` as SQL, or another statement that
+///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns,
+///   and the message is dead-lettered with that reason: what it did cannot be taken back.
+/// * **It may run more than once in a delivery.** After a deadlock, a lock wait or a commit that is
+///   known not to have happened all is rolled back and the handler runs again, at most five times.
+///   Effects elsewhere (mails, other servers) are not rolled back: enqueue a message for them.
+/// * **Do not keep it waiting.** It holds row locks, so the server drops its connection after a
+///   lease (10 s) in which nothing is sent; the message then fails, and nothing is kept.
+pub trait TxHandler: Send + Sync + 'static {
+    /// What the body holds.
+    type Payload: DeserializeOwned + Send;
+
+    /// Handles one message. `Ok` commits and acks it; the error rolls back and decides otherwise
+    /// (`?` means retry).
+    fn handle(
+        &self,
+        context: &Context,
+        payload: Self::Payload,
+        tx: &mut AsyncMysqlConnection,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// Handles the messages of one topic as bytes, each in a transaction; see [`TxHandler`].
+pub trait RawTxHandler: Send + Sync + 'static {
+    /// Handles one message. `Ok` commits and acks it; the error rolls back and decides otherwise
+    /// (`?` means retry).
+    fn handle(
+        &self,
+        context: &Context,
+        tx: &mut AsyncMysqlConnection,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// Handles up to a batch of messages in one transaction; see [`TxHandler`].
+///
+/// All of them commit together. If the handler fails, each message is handled by itself in a batch
+/// of one, so that the error finds the message that has caused it.
+pub trait BatchTxHandler: Send + Sync + 'static {
+    /// What each body holds.
+    type Payload: DeserializeOwned + Send;
+
+    /// Handles the messages. `Ok` commits and acks all of them; the error rolls all of them back.
+    fn handle(
+        &self,
+        batch: Vec<(Context, Self::Payload)>,
+        tx: &mut AsyncMysqlConnection,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}

@@ -1,0 +1,156 @@
+//! The ledger: the biz ids that were handled within their topic's window.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{Binary, Integer};
+
+use super::moves::{LONGEST, equal};
+use super::row_set::placeholders;
+use super::settle::ClaimedRows;
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::topic::TopicId;
+
+/// The most biz ids of one list.
+const LIST_LIMIT: usize = 512;
+
+/// A biz id that the ledger has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The biz id.
+    pub biz_id: Vec<u8>,
+    /// Its time is over, and it has not been pruned yet: it counts as if it were gone.
+    pub expired: bool,
+}
+
+/// PRIMARY, forced, plain: which of the biz ids the ledger has.
+///
+/// # Errors
+/// A database failure.
+pub async fn look(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    biz_ids: &[&[u8]],
+) -> Result<Vec<Entry>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        biz_id: Vec<u8>,
+        #[diesel(sql_type = Integer)]
+        expired: i32,
+    }
+    let mut entries = Vec::new();
+    for some in biz_ids.chunks(LIST_LIMIT) {
+        // Padded with the last one, so that the texts have few shapes and stay prepared.
+        let n = some.len().next_power_of_two();
+        let padded = some.iter().chain(some.last().into_iter().cycle()).take(n);
+        let mut statement = Statement::new(format!(
+            "SELECT biz_id, keep_until < UTC_TIMESTAMP(6) AS expired \
+             FROM queue_ledger FORCE INDEX (PRIMARY) \
+             WHERE topic_id = ? AND group_id = 0 AND biz_id IN ({})",
+            placeholders(n)
+        ))
+        .number(topic.0);
+        for biz_id in padded {
+            statement = statement.bytes(*biz_id);
+        }
+        let rows: Vec<Row> = load(conn, "look into the ledger", statement).await?;
+        entries.extend(
+            rows.into_iter().map(|row| Entry { biz_id: row.biz_id, expired: row.expired != 0 }),
+        );
+    }
+    Ok(entries)
+}
+
+/// PRIMARY of the messages, forced: enters the biz ids of rows that are about to be acked under
+/// their fence. One that is there already is remembered from now on, for the whole window again.
+///
+/// Every row must have a biz id. A row that is not the claim's own enters nothing; the ack that
+/// follows in the same transaction counts.
+///
+/// # Errors
+/// A database failure.
+pub async fn enter(
+    conn: &mut impl Connection,
+    claimed: &ClaimedRows,
+    window: Duration,
+) -> Result<()> {
+    let operation = "settle: enter into the ledger";
+    for statement in claimed.statements(&insert(window)) {
+        let again = " ON DUPLICATE KEY UPDATE \
+             keep_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+        execute(conn, operation, statement.sql(again).number(micros(window))).await?;
+    }
+    Ok(())
+}
+
+/// As [`enter`], but each biz id must be new: of two transactions that enter the same one, the
+/// second waits for the first, and is refused.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; [`crate::Error::Counts`] if a row is not the
+/// claim's own any more; a database failure.
+pub async fn enter_once(
+    conn: &mut impl Connection,
+    claimed: &ClaimedRows,
+    window: Duration,
+) -> Result<()> {
+    let operation = "settle: enter into the ledger";
+    let entered = claimed.execute(conn, operation, insert(window)).await?;
+    equal(operation, claimed.rows.len(), entered)
+}
+
+fn insert(window: Duration) -> Statement<'static> {
+    Statement::new(
+        "INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until) \
+         SELECT topic_id, 0, biz_id, msg_id, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
+         FROM queue_message FORCE INDEX (PRIMARY)",
+    )
+    .number(micros(window))
+}
+
+fn micros(window: Duration) -> u64 {
+    u64::try_from(window.min(LONGEST).as_micros()).unwrap_or(0)
+}
+
+/// PRIMARY, forced: removes a biz id whose time is over, so that it can be entered anew.
+///
+/// # Errors
+/// A database failure.
+pub async fn drop_expired(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    biz_id: &[u8],
+) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE l FROM queue_ledger l FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND group_id = 0 AND biz_id = ? AND keep_until < UTC_TIMESTAMP(6)",
+    )
+    .number(topic.0)
+    .bytes(biz_id);
+    execute(conn, "settle: drop an expired biz id", statement).await
+}
+
+/// PRIMARY: enters a message by its id, for ten years: what handlers of a simulation leave behind.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+#[cfg(feature = "simulation")]
+pub async fn enter_alone(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    msg_id: crate::MsgId,
+) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until) \
+         VALUES (?, 0, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? SECOND)",
+    )
+    .number(topic.0)
+    .bytes(msg_id.as_bytes())
+    .bytes(msg_id.as_bytes())
+    .number(LONGEST.as_secs());
+    execute(conn, "enter into the ledger", statement).await?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! Runs whose effects and ack are one transaction, on connections of their own.
+//!
+//! The work session never settles what such a run has committed: it is told afterwards, and
+//! forgets the claims.
+
+mod attempt;
+mod doubt;
+mod ground;
+
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::time::Duration;
+
+use diesel_async::AsyncMysqlConnection;
+use tokio_util::sync::CancellationToken;
+
+use self::attempt::Attempt;
+#[cfg(feature = "simulation")]
+pub use self::ground::Links;
+pub use self::ground::{Ground, Held};
+use super::Worker;
+use super::settling::Settled;
+use crate::chance;
+use crate::connection::{Pool, ServerUrl};
+use crate::error::Result;
+use crate::handler::{Context, HandlerError, RunOutcome};
+use crate::message::{Settlement, WorkerId};
+use crate::telemetry;
+use crate::topic::TopicSettings;
+
+/// How often a handler is run in one delivery while nothing speaks against it but conflicts: each
+/// lock wait has cost a second already.
+const TRIES: u32 = 5;
+
+/// The first wait after a conflict; it doubles, with jitter.
+const BACKOFF: Duration = Duration::from_millis(5);
+
+/// The wait before deliveries are given back because no transaction could be begun for them: they
+/// are claimed again at once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The user's part of a transactional run.
+pub trait Perform<C = AsyncMysqlConnection>: Send + Sync {
+    /// Runs the handler on the deliveries, in the open transaction.
+    fn perform(&self, contexts: &[Context], tx: &mut C) -> impl Future<Output = RunOutcome> + Send;
+}
+
+/// How a delivery came out of its run.
+#[derive(Debug)]
+pub enum Ending {
+    /// Nothing of it is in the database: it is still to be settled, as its outcome says.
+    Undone(RunOutcome),
+    /// It is acked, and its effects are there: the worker is to [forget](Worker::forget) it.
+    Committed,
+    /// A commit had no answer. It has most likely happened; the work session is to
+    /// [find out](Worker::release_in_doubt).
+    InDoubt,
+}
+
+impl Ending {
+    /// The word for metrics.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Undone(outcome) => outcome.word(),
+            Self::Committed => "ok",
+            Self::InDoubt => "unknown",
+        }
+    }
+}
+
+/// Runs handlers in transactions that also ack.
+#[derive(Debug, Clone)]
+pub struct Effects<G = Pool> {
+    worker: WorkerId,
+    ground: G,
+    /// How long each step but the handler's may take.
+    deadline: Duration,
+}
+
+/// Deliveries of one transaction.
+struct Part {
+    /// Their places among those of the run.
+    places: Vec<usize>,
+    tries: u32,
+}
+
+impl Part {
+    fn of(places: Vec<usize>) -> Self {
+        Self { places, tries: 0 }
+    }
+}
+
+impl Effects {
+    /// Runs for the claims of `worker`, at most `size` at once. Their connections are dropped by
+    /// the server after the worker's lease of silence, as the worker's own are.
+    ///
+    /// # Errors
+    /// [`crate::Error::Connect`] if the pool cannot be built.
+    pub fn new(url: ServerUrl, worker: &Worker, size: usize) -> Result<Self> {
+        let (lease, deadline) = (worker.lease(), worker.lease() / 2);
+        // One more, to find out what became of a commit.
+        let ground = Pool::leased(url, size.saturating_add(1), deadline, lease)?;
+        Ok(Self { worker: worker.id(), ground, deadline })
+    }
+}
+
+impl<G: Ground> Effects<G> {
+    /// Runs for the claims of `worker` on other ground.
+    #[cfg(feature = "simulation")]
+    pub fn on(ground: G, worker: &Worker) -> Self {
+        Self { worker: worker.id(), ground, deadline: worker.lease() / 2 }
+    }
+
+    /// Runs the handler on the deliveries in one transaction, and acks them in it; how each ended.
+    /// `give_up` drops a handler that runs; a commit under way is seen through.
+    pub async fn run(
+        &self,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        handler: &impl Perform<<G::Held as Held>::Conn>,
+        give_up: &CancellationToken,
+    ) -> Vec<Ending> {
+        let mut endings: Vec<Option<Ending>> = contexts.iter().map(|_| None).collect();
+        let mut parts = VecDeque::from([Part::of(first_of_each(contexts, topic))]);
+        while let Some(mut part) = parts.pop_front() {
+            let Some(first) = part.places.first() else { continue };
+            if give_up.is_cancelled() || contexts[*first].cancelled.is_cancelled() {
+                continue;
+            }
+            part.tries += 1;
+            let some: Vec<Context> = part.places.iter().map(|at| contexts[*at].clone()).collect();
+            let attempt = self.attempt(&some, topic, handler, give_up).await;
+            if let Some(next) = self.conclude(part, attempt, &mut endings, give_up).await {
+                parts.extend(next);
+            }
+        }
+        // What is left over was never begun, or given up.
+        let ending =
+            |ending: Option<Ending>| ending.unwrap_or(Ending::Undone(RunOutcome::Interrupted));
+        endings.into_iter().map(ending).collect()
+    }
+
+    /// Takes note of what an attempt came to; what is still to be tried.
+    async fn conclude(
+        &self,
+        part: Part,
+        attempt: Attempt,
+        endings: &mut [Option<Ending>],
+        give_up: &CancellationToken,
+    ) -> Option<Vec<Part>> {
+        let mut all = |ending: fn() -> Ending| {
+            part.places.iter().for_each(|at| endings[*at] = Some(ending()));
+            None
+        };
+        match attempt {
+            Attempt::Committed => all(|| Ending::Committed),
+            Attempt::InDoubt => all(|| Ending::InDoubt),
+            Attempt::GivenUp => None,
+            Attempt::Unable => {
+                give_up.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+                None
+            }
+            Attempt::Without(found) => {
+                for (nth, outcome) in found {
+                    endings[part.places[nth]] = Some(Ending::Undone(outcome));
+                }
+                let rest = part.places.into_iter().filter(|at| endings[*at].is_none()).collect();
+                Some(vec![Part { places: rest, tries: part.tries - 1 }])
+            }
+            Attempt::Again(error) if part.tries < TRIES => {
+                telemetry::conflict_retried("run in a transaction", error.fault());
+                let wait = BACKOFF * 2_u32.pow(part.tries);
+                tokio::time::sleep(wait.mul_f64(chance::between(0.5..=1.5))).await;
+                Some(vec![part])
+            }
+            Attempt::Again(error) => {
+                let failed = RunOutcome::Returned(Err(HandlerError::retry(error)));
+                singly(part, failed, endings)
+            }
+            Attempt::Failed(outcome) => singly(part, outcome, endings),
+        }
+    }
+}
+
+/// Of a batch that failed each delivery is tried by itself; a lone one has its outcome.
+fn singly(part: Part, outcome: RunOutcome, endings: &mut [Option<Ending>]) -> Option<Vec<Part>> {
+    match part.places.as_slice() {
+        [at] => {
+            endings[*at] = Some(Ending::Undone(outcome));
+            None
+        }
+        places => Some(places.iter().map(|at| Part::of(vec![*at])).collect()),
+    }
+}
+
+/// The deliveries but for those whose biz id an earlier one of them has: only one of these can be
+/// entered into the ledger, and the others are given back to be found there.
+fn first_of_each(contexts: &[Context], topic: &TopicSettings) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let mut is_first = |at: &usize| match &contexts[*at].delivery.biz_id {
+        Some(biz_id) if topic.ledger_window.is_some() => seen.insert(biz_id),
+        _ => true,
+    };
+    (0..contexts.len()).filter(|at| is_first(at)).collect()
+}
+
+fn acks(contexts: &[Context], topic: &TopicSettings) -> Vec<Settled> {
+    let ack = |context: &Context| Settled::in_topic(&context.delivery, Settlement::Ack, topic);
+    contexts.iter().map(ack).collect()
+}

@@ -1,0 +1,254 @@
+//! One transaction: look, handle, settle last, commit.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use super::ground::{Ground, Held};
+use super::{Effects, Perform, acks};
+use crate::connection::Connection;
+use crate::error::{Error, Fault, Result};
+use crate::handler::{Context, HandlerError, RunOutcome};
+use crate::store::ledger;
+use crate::store::moves::equal;
+use crate::topic::TopicSettings;
+use crate::worker::settling::{Batch, Care};
+
+const OPERATION: &str = "run in a transaction";
+
+/// What an attempt came to.
+pub(super) enum Attempt {
+    Committed,
+    /// A commit had no answer, and its rows are gone, or nobody could look.
+    InDoubt,
+    /// These of its deliveries are not to be handled; nothing else was done.
+    Without(Vec<(usize, RunOutcome)>),
+    /// All is rolled back, and it was nobody's fault.
+    Again(Error),
+    /// All is rolled back: the handler failed.
+    Failed(RunOutcome),
+    /// No transaction could be begun.
+    Unable,
+    /// The handler was dropped.
+    GivenUp,
+}
+
+/// How far the transaction itself came.
+enum Settle {
+    Committed,
+    /// It is rolled back.
+    No(Error),
+    /// The commit had no answer.
+    InDoubt(Error),
+    /// The handler ended the transaction.
+    Ended,
+}
+
+impl<G: Ground> Effects<G> {
+    pub(super) async fn attempt(
+        &self,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        handler: &impl Perform<<G::Held as Held>::Conn>,
+        give_up: &CancellationToken,
+    ) -> Attempt {
+        // Owned here: wherever this returns without trusting it, it is closed, and the server
+        // rolls back.
+        let mut held = match self.ground.check_out().await {
+            Ok(held) => held,
+            Err(error) => return unable(&error),
+        };
+        let expired = match in_time(self.deadline, self.begin(&mut held, contexts, topic)).await {
+            Ok(Looked { without, expired }) if without.is_empty() => expired,
+            Ok(Looked { without, .. }) => {
+                if roll_back(self.deadline, &mut held).await.is_ok() {
+                    held.trust();
+                }
+                return Attempt::Without(without);
+            }
+            Err(error) => return unable(&error),
+        };
+        let performed = AssertUnwindSafe(handler.perform(contexts, held.conn())).catch_unwind();
+        let outcome = match give_up.run_until_cancelled(performed).await {
+            None => return Attempt::GivenUp,
+            Some(Err(panic)) => return Attempt::Failed(RunOutcome::Panicked(text_of(&*panic))),
+            Some(Ok(outcome)) => outcome,
+        };
+        if !matches!(outcome, RunOutcome::Returned(Ok(()))) {
+            // A query that the handler has dropped half-way may have left its reply on the
+            // connection, so this one is not used again; but its locks should go now.
+            drop(roll_back(self.deadline, &mut held).await);
+            return match conflict(&outcome) {
+                Some(error) => Attempt::Again(error),
+                None => Attempt::Failed(outcome),
+            };
+        }
+        match self.settle(&mut held, contexts, topic, &expired).await {
+            Settle::Committed => {
+                held.trust();
+                Attempt::Committed
+            }
+            Settle::Ended => Attempt::Failed(RunOutcome::Returned(Err(ended()))),
+            Settle::No(error) => {
+                // One that has not answered may answer yet: only closing helps.
+                if error.fault() != Fault::Gone {
+                    drop(roll_back(self.deadline, &mut held).await);
+                }
+                refused(error)
+            }
+            Settle::InDoubt(error) => {
+                drop(held);
+                self.resolve(contexts, topic, error, give_up).await
+            }
+        }
+    }
+
+    /// Begins, and looks which deliveries are to be handled: without a lock, because the settle
+    /// under the fence decides.
+    async fn begin(
+        &self,
+        held: &mut G::Held,
+        contexts: &[Context],
+        topic: &TopicSettings,
+    ) -> Result<Looked> {
+        held.begin().await?;
+        let own = Batch::new(self.worker, acks(contexts, topic)).read_own(held.conn()).await?;
+        let entries = look(held.conn(), contexts, topic).await?;
+        let mut without = Vec::new();
+        for (nth, context) in contexts.iter().enumerate() {
+            let (delivery, mut live) = (&context.delivery, entries.iter().filter(|e| !e.expired));
+            if !own.contains(&(delivery.claim_no, delivery.row)) {
+                // The work session finds that it is fenced when it gives it back.
+                without.push((nth, RunOutcome::Interrupted));
+            } else if live.any(|entry| Some(&entry.biz_id) == delivery.biz_id.as_ref()) {
+                without.push((nth, RunOutcome::Repeated));
+            }
+        }
+        let expired = entries.into_iter().filter(|entry| entry.expired);
+        Ok(Looked { without, expired: expired.map(|entry| entry.biz_id).collect() })
+    }
+
+    /// The ledger, the rows, the commit.
+    async fn settle(
+        &self,
+        held: &mut G::Held,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        expired: &[Vec<u8>],
+    ) -> Settle {
+        match in_time(self.deadline, held.is_open()).await {
+            Ok(true) => {}
+            Ok(false) => return Settle::Ended,
+            Err(error) => return Settle::No(error),
+        }
+        let settling = self.settle_last(held.conn(), contexts, topic, expired);
+        if let Err(error) = in_time(self.deadline, settling).await {
+            return Settle::No(error);
+        }
+        match in_time(self.deadline, held.commit()).await {
+            Ok(()) => Settle::Committed,
+            Err(error) if matches!(error.fault(), Fault::Gone | Fault::Interrupted) => {
+                Settle::InDoubt(error)
+            }
+            Err(error) => Settle::No(error),
+        }
+    }
+
+    async fn settle_last(
+        &self,
+        conn: &mut impl Connection,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        expired: &[Vec<u8>],
+    ) -> Result<()> {
+        if let Some(topic) = contexts.first().map(|context| context.delivery.topic_id) {
+            for biz_id in expired {
+                ledger::drop_expired(conn, topic, biz_id).await?;
+            }
+        }
+        let batch = Batch::new(self.worker, acks(contexts, topic));
+        let unsettled = batch.run(conn, self.worker, &[], Care::Once).await?;
+        let missing = unsettled.missing.len() + unsettled.blocked.len();
+        equal(OPERATION, contexts.len(), contexts.len() - missing)
+    }
+}
+
+/// What a look before the handler found.
+struct Looked {
+    /// Deliveries that are not to be handled, and why.
+    without: Vec<(usize, RunOutcome)>,
+    /// Biz ids that the ledger still has beyond their time.
+    expired: Vec<Vec<u8>>,
+}
+
+async fn look(
+    conn: &mut impl Connection,
+    contexts: &[Context],
+    topic: &TopicSettings,
+) -> Result<Vec<ledger::Entry>> {
+    let biz_ids: Vec<&[u8]> =
+        contexts.iter().filter_map(|context| context.delivery.biz_id.as_deref()).collect();
+    match contexts.first() {
+        Some(first) if topic.ledger_window.is_some() && !biz_ids.is_empty() => {
+            ledger::look(conn, first.delivery.topic_id, &biz_ids).await
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Past the deadline the future is dropped, and its connection must be too.
+pub(super) async fn in_time<T>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let timed = tokio::time::timeout(deadline, work).await;
+    timed.unwrap_or(Err(Error::Deadline { operation: OPERATION, deadline }))
+}
+
+pub(super) async fn roll_back(deadline: Duration, held: &mut impl Held) -> Result<()> {
+    in_time(deadline, held.roll_back()).await
+}
+
+fn unable(error: &Error) -> Attempt {
+    tracing::warn!(%error, "Deliveries are given back: no transaction can be begun for them.");
+    Attempt::Unable
+}
+
+/// Why the settle was refused. A count that is off, and a biz id that somebody has entered
+/// meanwhile, show when the next attempt looks.
+fn refused(error: Error) -> Attempt {
+    let shows = matches!(error, Error::Counts { .. }) || error.fault() == Fault::Duplicate;
+    if shows || error.fault().is_conflict() {
+        Attempt::Again(error)
+    } else {
+        Attempt::Failed(RunOutcome::Returned(Err(HandlerError::retry(error))))
+    }
+}
+
+/// The conflict that a handler failed with, however deep it lies in the error.
+fn conflict(outcome: &RunOutcome) -> Option<Error> {
+    let RunOutcome::Returned(Err(HandlerError::Retry(error) | HandlerError::RetryAfter(_, error))) =
+        outcome
+    else {
+        return None;
+    };
+    let message = crate::handler::chain(&**error);
+    let fault = Fault::of_text(&message);
+    fault.is_conflict().then_some(Error::Database { operation: OPERATION, fault, message })
+}
+
+fn ended() -> HandlerError {
+    HandlerError::dead(
+        "the handler ended its transaction: by COMMIT or ROLLBACK, by a statement that commits (one \
+         that makes or changes a table, say), or it went on after a deadlock; see what it has done \
+         before you redrive this message",
+    )
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "with something that is no text".to_owned())
+}

@@ -1,0 +1,73 @@
+//! What became of a commit that had no answer.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Attempt, in_time, roll_back};
+use super::ground::{Ground, Held};
+use super::{Effects, acks};
+use crate::chance;
+use crate::error::{Error, Result};
+use crate::handler::Context;
+use crate::message::{ClaimNo, RowId};
+use crate::topic::TopicSettings;
+use crate::worker::settling::Batch;
+
+/// The first wait before it is tried again; it doubles up to a second.
+const BACKOFF: Duration = Duration::from_millis(20);
+
+impl<G: Ground> Effects<G> {
+    /// Finds out whether the transaction was committed, by locking its rows on another connection.
+    ///
+    /// The old transaction had deleted them, so its session holds their locks as long as it may
+    /// still commit: once they are ours, it has ended. Rows that are there were not acked, and all
+    /// is rolled back. Rows that are gone were acked by it, or taken by somebody else because this
+    /// worker was taken for dead; which of the two, nobody knows.
+    pub(super) async fn resolve(
+        &self,
+        contexts: &[Context],
+        topic: &TopicSettings,
+        error: Error,
+        give_up: &CancellationToken,
+    ) -> Attempt {
+        tracing::warn!(worker.id = %self.worker, %error, "A commit had no answer; looking again.");
+        let mut backoff = BACKOFF;
+        loop {
+            match self.own(contexts, topic).await {
+                // All or none of them: those that are gone beside others were taken, which shows
+                // when the next attempt looks.
+                Ok(own) if !own.is_empty() => return Attempt::Again(error),
+                Ok(_) => return Attempt::InDoubt,
+                Err(error) => {
+                    tracing::debug!(worker.id = %self.worker, %error, "Cannot look yet.");
+                    if give_up.is_cancelled() {
+                        return Attempt::InDoubt;
+                    }
+                    let wait = backoff.mul_f64(chance::between(0.5..=1.5));
+                    tokio::time::sleep(wait).await;
+                    backoff = (backoff * 2).min(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+
+    /// Which of the rows are still the claims' own; while another session has one locked, an error.
+    async fn own(
+        &self,
+        contexts: &[Context],
+        topic: &TopicSettings,
+    ) -> Result<Vec<(ClaimNo, RowId)>> {
+        let batch = Batch::new(self.worker, acks(contexts, topic));
+        let mut held = self.ground.check_out().await?;
+        let own = in_time(self.deadline, async {
+            held.begin().await?;
+            batch.wait_for_own(held.conn()).await
+        })
+        .await?;
+        if roll_back(self.deadline, &mut held).await.is_ok() {
+            held.trust();
+        }
+        Ok(own)
+    }
+}

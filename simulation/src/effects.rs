@@ -1,0 +1,90 @@
+//! Transactional handlers: each writes an effect with its ack, and a second effect of a message is
+//! refused by the key of the table it goes to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::connection::Link;
+use queue_core::handler::{Context, HandlerError, RunOutcome};
+use queue_core::message::MsgId;
+use queue_core::topic::{TopicId, TopicSettings};
+use queue_core::worker::{Effects, Ending, Links, Perform, Worker};
+use queue_core::{Delivery, Fault, TopicName, store};
+use tokio_util::sync::CancellationToken;
+
+use crate::model::Value;
+use crate::stage::Stage;
+
+/// The topic of the ledger under which effects are: no real one.
+const EFFECTS: TopicId = TopicId(4_000_000_000);
+
+/// What a handler says that finds an effect of its message.
+const TWICE: &str = "it has an effect already";
+
+/// Writes the effects, and takes its time.
+struct Book(Duration);
+
+impl Perform<Link> for Book {
+    async fn perform(&self, contexts: &[Context], tx: &mut Link) -> RunOutcome {
+        for context in contexts {
+            let id = context.delivery.msg_id;
+            if let Err(error) = store::ledger::enter_alone(tx, EFFECTS, id).await {
+                return RunOutcome::Returned(Err(match error.fault() {
+                    Fault::Duplicate => HandlerError::discard(TWICE),
+                    _ => HandlerError::retry(error),
+                }));
+            }
+        }
+        tokio::time::sleep(self.0).await;
+        RunOutcome::Returned(Ok(()))
+    }
+}
+
+/// Runs a transactional handler on the deliveries.
+pub(crate) async fn run(
+    stage: &Stage,
+    name: &str,
+    worker: &Worker,
+    deliveries: &[Delivery],
+) -> Vec<Ending> {
+    let links = Links { url: stage.url(name), lease: stage.settings.lease };
+    let give_up = CancellationToken::new();
+    if stage.below(8) == 0 {
+        let (later, token) = (Duration::from_millis(stage.below(600).into()), give_up.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(later).await;
+            token.cancel();
+        });
+    }
+    let context = |delivery: &Delivery| Context {
+        topic: TopicName::new("work").expect("a name"),
+        delivery: Arc::new(delivery.clone()),
+        cancelled: CancellationToken::new(),
+        deadline: None,
+    };
+    let contexts: Vec<_> = deliveries.iter().map(context).collect();
+    let topic = TopicSettings { on_done: stage.settings.on_done, ..TopicSettings::default() };
+    let book = Book(Duration::from_millis(stage.below(300).into()));
+    Effects::on(links, worker).run(&contexts, &topic, &book, &give_up).await
+}
+
+/// Whether the handler has found an effect of the message.
+pub(crate) fn found_one(ending: &Ending) -> bool {
+    matches!(
+        ending,
+        Ending::Undone(RunOutcome::Returned(Err(HandlerError::Discard(reason)))) if reason == TWICE
+    )
+}
+
+/// The messages that have an effect.
+pub(crate) fn written(stage: &Stage) -> Vec<MsgId> {
+    let engine = stage.server.engine.borrow();
+    let table = &engine.tables[engine.table("queue_ledger")];
+    let id = table.definition.place("msg_id").expect("a column");
+    let rows = table.slots.values().filter_map(|slot| slot.committed.as_ref());
+    rows.filter_map(|row| match &row[id] {
+        Value::Bytes(bytes) => MsgId::from_bytes(bytes),
+        _ => None,
+    })
+    .collect()
+}
