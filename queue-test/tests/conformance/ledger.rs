@@ -125,3 +125,14 @@ async fn the_ledger_is_asked_by_topic_and_pruned_piece_by_piece() {
     let found = ledger::look(&mut scene.conn, scene.topic.id, &asked).await.unwrap();
     assert_eq!(found.len(), 400);
 }
+
+/// What the handlers of the simulation leave behind, on a real server.
+#[tokio::test]
+async fn a_message_that_is_entered_by_itself_is_entered_once() {
+    let mut scene = Scene::with(&settings(OnDone::Delete)).await;
+    let (topic, id) = (scene.topic.id, queue_core::MsgId::new());
+    ledger::enter_alone(&mut scene.conn, topic, id).await.unwrap();
+    let again = ledger::enter_alone(&mut scene.conn, topic, id).await.unwrap_err();
+    assert_eq!(again.fault(), queue_core::Fault::Duplicate);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_ledger").await, 1);
+}
