@@ -49,6 +49,9 @@ pub enum Standby {
 /// How long a driver that could not sweep waits before it tries again.
 const RETRY: Duration = Duration::from_millis(300);
 
+/// A duty that failed waits at least this long: it is likely to fail again.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
 /// How often each duty's status is written down. It proves at the same time that the server takes
 /// writes, without which a beat that stands still says nothing.
 const RECORD_EVERY: Duration = Duration::from_millis(2500);
@@ -163,12 +166,22 @@ impl Driver {
             self.steady_since = started;
         }
         self.last_sweep = started;
+        // One duty's trouble is not the others': only without a session there is nothing to do.
+        let mut failed = None;
         for index in 0..self.duties.len() {
-            if self.duties[index].due <= Instant::now() {
-                self.perform(index).await?;
+            if self.duties[index].due <= Instant::now()
+                && let Err(error) = self.perform(index).await
+            {
+                failed.get_or_insert(error);
+            }
+            if self.session.as_ref().is_none_or(Session::is_lost) {
+                break;
             }
         }
-        Ok(self.duties.iter().map(|scheduled| scheduled.due).min())
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(self.duties.iter().map(|scheduled| scheduled.due).min()),
+        }
     }
 
     /// Whether this driver's session holds the sweeper's lock, opening one if need be.
@@ -204,7 +217,10 @@ impl Driver {
         let done = match result {
             Ok(done) => done,
             Err(error) => {
-                self.steady_since = Instant::now();
+                scheduled.due = now + scheduled.duty.interval().max(FAILED_PAUSE);
+                if name == Rescue::NAME {
+                    self.steady_since = Instant::now();
+                }
                 return Err(error);
             }
         };

@@ -25,7 +25,8 @@ async fn each_tick_is_enqueued_once_and_none_is_left_out() {
     let recurrence = Recurrence::new("* * * * * *", "UTC").expect("a recurrence");
     let name = ScheduleName::new("each-second").expect("a name");
     let schedule = Schedule { missed: Missed::All, ..Schedule::new(name, topic, recurrence) };
-    let first = schedule::set(&mut conn, &schedule).await.expect("set");
+    let set = schedule::set(&mut conn, &schedule).await.expect("set");
+    let first = set.next_at.expect("a tick");
     queue.advance(Duration::from_secs(30)).await;
     let janitor = |n: usize, stop: CancellationToken| {
         let driver = Driver::new(DriverOptions::new(queue.url().clone(), format!("janitor {n}")));

@@ -119,7 +119,7 @@ CREATE TABLE queue_scheduled (
   body         LONGBLOB         NOT NULL,
   last_error   VARBINARY(8192)  NULL,
   PRIMARY KEY (due_at, id),
-  KEY queue_scheduled_id (id),
+  UNIQUE KEY queue_scheduled_id (id),
   KEY queue_scheduled_topic (topic_id),
   KEY queue_scheduled_msg (msg_id),
   CONSTRAINT queue_scheduled_priority CHECK (priority <= 9)
@@ -275,8 +275,12 @@ BEGIN
   IF LENGTH(the_id) <> 16 THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: msg_id must be a UUID: 36 characters of text or 16 bytes, or NULL', MYSQL_ERRNO = 31006;
   END IF;
-  IF in_expires_at <= COALESCE(in_deliver_at, UTC_TIMESTAMP(6)) THEN
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: expires_at is not after deliver_at (now, if NULL), so nobody would handle it', MYSQL_ERRNO = 31007;
+  -- A session that is not in strict mode has made a zero of what it could not read.
+  IF in_deliver_at < '1970-01-01' OR in_expires_at < '1970-01-01' THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: deliver_at or expires_at is no DATETIME(6) after 1970; write UTC, without a zone: 2026-12-24 18:00:00', MYSQL_ERRNO = 31008;
+  END IF;
+  IF in_expires_at <= GREATEST(COALESCE(in_deliver_at, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6)) THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: expires_at has passed or is not after deliver_at, so nobody would handle it', MYSQL_ERRNO = 31007;
   END IF;
   IF the_id IS NULL THEN
     -- UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits around version and variant.
@@ -322,8 +326,18 @@ CREATE PROCEDURE queue_cancel(
   SQL SECURITY DEFINER
   COMMENT 'Take back a message whose time has not come. @queue_cancelled: 1, or 0 if none waits.'
 BEGIN
-  DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_msg)
+  DECLARE the_row BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_row = NULL;
+
+  -- Read without locks: what is not there must not lock the place where it would be, which is
+  -- where others insert (REPEATABLE READ, both servers' default).
+  SELECT s.id INTO the_row FROM queue_scheduled s FORCE INDEX (queue_scheduled_msg), queue_topic t
     WHERE s.msg_id = IF(LENGTH(in_msg_id) = 16, in_msg_id, UNHEX(REPLACE(CONVERT(in_msg_id USING latin1), '-', '')))
-      AND s.topic_id = (SELECT id FROM queue_topic WHERE name = in_topic);
-  SET @queue_cancelled = ROW_COUNT();
+      AND t.id = s.topic_id AND t.name = in_topic
+    LIMIT 1;
+  SET @queue_cancelled = 0;
+  IF the_row IS NOT NULL THEN
+    DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE s.id = the_row;
+    SET @queue_cancelled = ROW_COUNT();
+  END IF;
 END;

@@ -1,5 +1,6 @@
 //! A lane: one connection, one sequence number, one batch under way.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,7 +10,9 @@ use queue_core::connection::{
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, Fenced, LaneId};
 use queue_core::topic::{TOPIC_KNOWN_FOR, TopicSettings};
-use queue_core::{Error, Fault, Part, Result, Topic, TopicName, chance, statements, store};
+use queue_core::{
+    Error, Fault, NewMessage, Part, Result, Topic, TopicName, chance, statements, store,
+};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
@@ -306,7 +309,8 @@ async fn store_batch(
     stage: &mut Stage,
 ) -> Result<()> {
     const OPERATION: &str = "send the batch";
-    let parts = statements(conn, topic, &batch.messages).await?;
+    let sorted = sorted(&batch.messages);
+    let parts = statements(conn, topic, &sorted).await?;
     // The lane's row can only be advanced beside messages that are ready, or alone.
     let (first, last) = match parts.split_last() {
         Some((Part::Ready(last), first)) => (first, *last),
@@ -330,6 +334,18 @@ async fn store_batch(
         Ok(())
     })
     .await
+}
+
+/// The delayed messages first: in any other order they would be a statement each. Order is promised
+/// to those that are ready, and they keep it.
+fn sorted(messages: &[NewMessage]) -> Cow<'_, [NewMessage]> {
+    let is_ready = |message: &NewMessage| message.deliver.is_none();
+    if messages.is_sorted_by_key(is_ready) {
+        return Cow::Borrowed(messages);
+    }
+    let mut sorted = messages.to_vec();
+    sorted.sort_by_key(is_ready);
+    Cow::Owned(sorted)
 }
 
 /// Twice in a row, the lane just opened among them.

@@ -123,7 +123,7 @@ async fn what_cannot_be_stored_is_refused_with_a_reason() {
         ("/topics/mail/messages?prio=1", b"", 400, "unknown field `prio`"),
         ("/topics/mail/messages?deliver=2h&expires=1h", b"", 400, "not after the moment"),
         ("/topics/mail/messages", b"12345678901", 413, "too large for the topic 'mail'"),
-        ("/topics/mail/messages", &[b'x'; 21], 413, "length limit"),
+        ("/topics/mail/messages", &[b'x'; 21], 413, "more than 20 bytes"),
     ] {
         let answer = relay.post(path, "", body);
         let reason = answer.body["error"].as_str().unwrap_or_default();

@@ -135,11 +135,15 @@ async fn a_batch_with_delayed_messages_is_stored_once_wherever_it_breaks() {
                 let broken = Broken::new(ProducerOptions::default()).await;
                 arm(&broken.proxy, statement);
                 let mut batch = messages(ready);
-                batch.push(NewMessage::new("later").with_delay(Duration::from_secs(3600)));
+                let later = NewMessage::new("later").with_delay(Duration::from_secs(3600));
+                batch.insert(ready / 2, later);
+                let ids: Vec<MsgId> =
+                    batch.iter().filter(|m| m.deliver.is_none()).map(|m| m.msg_id).collect();
                 broken.producer.send_all(&broken.topic, batch).await.expect("acknowledged");
                 broken.proxy.sprung().await;
                 let depth = depth(&broken.database, "mail").await;
                 assert_eq!((depth.unsettled, depth.scheduled), (ready as u64, 1), "{statement}");
+                assert_eq!(stored_ids(&broken.database, "mail").await, ids, "in order");
             }
         }
     }

@@ -14,15 +14,19 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::connection::Connection;
-use crate::enqueue::enqueue_to;
+use crate::enqueue::{check_for, enqueue_to};
 use crate::error::{Error, Result};
 use crate::message::{Headers, NewMessage, Priority};
 use crate::store;
+use crate::store::schedule::{self as stored, Standing};
 use crate::store::topic::server_time;
 use crate::topic::TopicName;
 
 /// The most messages of one transaction: what a schedule has missed is enqueued in pieces.
 const BATCH: usize = 500;
+
+/// The most bytes of bodies of one transaction, unless a single one is larger.
+const BYTES: usize = 4 * 1024 * 1024;
 
 /// A tick that nobody enqueued for so long is a missed one.
 const MISSED_AFTER: TimeDelta = TimeDelta::minutes(1);
@@ -142,44 +146,50 @@ impl Schedule {
         };
         let ticks: Vec<_> = std::iter::successors(from, |tick| recurrence.next_after(*tick))
             .take_while(|tick| *tick <= now)
-            .take(BATCH)
+            .take((BYTES / self.body.len().max(1)).clamp(1, BATCH))
             .collect();
         let last = ticks.last().copied().unwrap_or(now);
         (ticks, recurrence.next_after(last))
     }
 }
 
-/// Makes the schedule, or replaces the one of its name; its next tick. One that recurs as before
-/// keeps its next tick: a program may set its schedules at each start.
+/// Makes the schedule, or replaces the one of its name, in the caller's transaction; how it stands
+/// then. One that recurs as before keeps its next tick: a program may set its schedules at each
+/// start. One that is paused stays so.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; [`Error::InvalidRecurrence`] if it has no tick any more; a message that
 /// the topic does not take; a database failure.
-pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<DateTime<Utc>> {
+pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Standing> {
     let found = store::topic::find(conn, &schedule.topic).await?;
     let topic = found.ok_or_else(|| Error::UnknownTopic { topic: schedule.topic.clone() })?;
+    // A tick that is under way would else be put back.
+    stored::lock(conn, &schedule.name).await?;
     let now = server_time(conn).await?.and_utc();
     let next = schedule.recurrence.next_after(now).ok_or_else(|| Error::InvalidRecurrence {
         what: "The cron pattern",
         text: schedule.recurrence.cron().to_owned(),
         reason: "it has no tick from now on".to_owned(),
     })?;
-    crate::enqueue::check_for(&topic, &schedule.message(next))?;
-    store::schedule::put(conn, schedule, topic.id, next).await?;
-    Ok(next)
+    check_for(&topic, &schedule.message(next))?;
+    stored::put(conn, schedule, topic.id, next).await?;
+    let standing = stored::lock(conn, &schedule.name).await?;
+    standing.ok_or_else(|| Error::UnknownSchedule { schedule: schedule.name.clone() })
 }
 
-/// Lets the schedule tick again, from now on: what it would have enqueued meanwhile is not missed.
+/// Lets a paused schedule tick again, from now on: what it would have enqueued meanwhile is not
+/// missed. In the caller's transaction.
 ///
 /// # Errors
 /// [`Error::UnknownSchedule`]; a database failure.
 pub async fn resume(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
-    let all = store::schedule::all(conn).await?;
-    let standing = all.into_iter().find(|standing| standing.schedule.name == *name);
+    let standing = stored::lock(conn, name).await?;
     let standing = standing.ok_or_else(|| Error::UnknownSchedule { schedule: name.clone() })?;
+    if !standing.paused {
+        return Ok(());
+    }
     let now = server_time(conn).await?.and_utc();
-    let next = standing.schedule.recurrence.next_after(now);
-    store::schedule::resume(conn, name, next).await
+    stored::resume(conn, name, standing.schedule.recurrence.next_after(now)).await
 }
 
 /// Enqueues what is due of a schedule, in the caller's transaction; how many messages. 0 if another
@@ -188,13 +198,13 @@ pub async fn resume(conn: &mut impl Connection, name: &ScheduleName) -> Result<(
 /// # Errors
 /// What refuses the message: [`Error::TopicPaused`], [`Error::BodyTooLarge`]; a database failure.
 pub async fn tick(conn: &mut impl Connection, name: &ScheduleName) -> Result<usize> {
-    let Some(due) = store::schedule::lock_due(conn, name).await? else { return Ok(0) };
+    let Some(due) = stored::lock_due(conn, name).await? else { return Ok(0) };
     let Some(topic) = store::topic::find(conn, &due.schedule.topic).await? else { return Ok(0) };
     let (ticks, next) = due.schedule.due(due.next_at, due.now);
     let messages: Vec<_> = ticks.iter().map(|tick| due.schedule.message(*tick)).collect();
     enqueue_to(conn, &topic, &messages).await?;
     let last = ticks.last().copied();
-    store::schedule::advance(conn, name, due.next_at, next, last, messages.len()).await?;
+    stored::advance(conn, name, due.next_at, next, last, messages.len()).await?;
     Ok(messages.len())
 }
 

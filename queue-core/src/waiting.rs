@@ -1,10 +1,11 @@
-//! What can be done with a message while its time has not come. Each is one statement, so it joins
-//! the caller's transaction, or stands for itself on a connection in autocommit.
+//! What can be done with a message while its time has not come. It joins the caller's transaction;
+//! on a connection in autocommit only the last of its statements changes anything.
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{Moment, MsgId};
 use crate::store;
+use crate::store::row_set::RowSet;
 use crate::topic::TopicName;
 
 /// Takes back a message that waits for its time, also one that waits to be tried again. `false`: it
@@ -14,13 +15,12 @@ use crate::topic::TopicName;
 /// # Errors
 /// [`Error::UnknownTopic`]; a database failure, a deadlock (1213) with its promotion among them.
 pub async fn cancel(conn: &mut impl Connection, topic: &TopicName, id: MsgId) -> Result<bool> {
-    let found = store::topic::find(conn, topic).await?;
-    let topic = found.ok_or_else(|| Error::UnknownTopic { topic: topic.clone() })?;
-    Ok(store::scheduled::cancel(conn, topic.id, id).await? > 0)
+    let rows = find(conn, topic, id).await?;
+    Ok(!rows.is_empty() && store::scheduled::cancel(conn, &rows).await? > 0)
 }
 
 /// Gives a message that waits for its time another one. `false`: it does not wait, as with
-/// [`cancel`].
+/// [`cancel`]. Its expiry stays as it is.
 ///
 /// # Errors
 /// [`Error::InvalidTime`]; as [`cancel`].
@@ -31,7 +31,12 @@ pub async fn reschedule(
     deliver: Moment,
 ) -> Result<bool> {
     deliver.check("The moment of delivery")?;
+    let rows = find(conn, topic, id).await?;
+    Ok(!rows.is_empty() && store::scheduled::reschedule(conn, &rows, deliver).await? > 0)
+}
+
+async fn find(conn: &mut impl Connection, topic: &TopicName, id: MsgId) -> Result<RowSet> {
     let found = store::topic::find(conn, topic).await?;
     let topic = found.ok_or_else(|| Error::UnknownTopic { topic: topic.clone() })?;
-    Ok(store::scheduled::reschedule(conn, topic.id, id, deliver).await? > 0)
+    store::scheduled::find(conn, topic.id, id).await
 }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const CLAIM: u32 = 100;
 
 /// How many due messages one move makes ready.
-const PROMOTE: u32 = 1000;
+const PROMOTE: u32 = 512;
 
 /// The pause before a claim that found nothing is tried again, while something is ready.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -23,8 +23,15 @@ const TOGETHER: Duration = Duration::from_millis(5);
 /// How often everything is looked at, however long it has been due.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
-/// A full look costs at most a hundredth of the time.
+/// A full look that found nothing costs at most a hundredth of the time.
 const FULL_LOOK_SHARE: u32 = 100;
+
+/// The longest time between full looks, as with those of claims.
+const FULL_LOOK_CAP: Duration = Duration::from_secs(30);
+
+/// The most bytes of bodies of one move, unless a single one is larger: a transaction of gigabytes
+/// would miss its deadline, and so would the next one of the same rows.
+const BYTES: u64 = 4 * 1024 * 1024;
 
 /// Makes due messages ready: delayed ones, and retries whose wait is over. It asks when the next
 /// one is due and runs then; what is enqueued meanwhile with a nearer time is seen by the next
@@ -64,10 +71,12 @@ impl Duty for Promote {
         let full = self.full_look.is_none_or(|at| at <= began);
         let reach = if full { Reach::All } else { Reach::Recent };
         self.next = None;
-        let mut wait = next_due(sweep.session, reach).await?;
         if full {
-            self.full_look = Some(began + FULL_LOOK.max(began.elapsed() * FULL_LOOK_SHARE));
+            // Should it fail, the recent ones are looked for meanwhile.
+            self.full_look = Some(began + FULL_LOOK_CAP);
         }
+        let mut wait = next_due(sweep.session, reach).await?;
+        let pause = (began.elapsed() * FULL_LOOK_SHARE).clamp(FULL_LOOK, FULL_LOOK_CAP);
         let is_due = |wait: Option<Duration>| wait.is_some_and(|wait| wait.is_zero());
         for _ in 0..ROUNDS {
             if !is_due(wait) {
@@ -85,6 +94,9 @@ impl Duty for Promote {
             wait = next_due(sweep.session, reach).await?;
         }
         // What is due still is locked by another promoter, or more than this run may take.
+        if full {
+            self.full_look = Some(began + if is_due(wait) { TOGETHER } else { pause });
+        }
         let wait = wait.map(|wait| wait.max(TOGETHER));
         self.next = wait.map(|wait| Instant::now() + wait);
         Ok(PromoteReport { promoted: self.promoted })
@@ -101,10 +113,11 @@ async fn next_due(session: &mut Session, reach: Reach) -> Result<Option<Duration
 
 /// One move: keys locked, inserted and deleted by them, floors published (histories H1, H2, H24).
 async fn promote_some(conn: &mut impl Connection, reach: Reach) -> Result<Vec<Due>> {
-    let due = scheduled::lock_due(conn, reach, BATCH).await?;
+    let mut due = scheduled::lock_due(conn, reach, BATCH).await?;
     if due.is_empty() {
         return Ok(due);
     }
+    due.truncate(fitting(&due));
     let rows: RowSet = due.iter().map(|due| due.row).collect();
     let lowest = scheduled::promote(conn, &rows).await?;
     let places: BTreeSet<_> = due.iter().map(|due| (due.topic, due.priority)).collect();
@@ -112,4 +125,39 @@ async fn promote_some(conn: &mut impl Connection, reach: Reach) -> Result<Vec<Du
         floor::publish(conn, topic, priority, lowest).await?;
     }
     Ok(due)
+}
+
+/// How many of the messages, at least one, are moved together.
+fn fitting(due: &[Due]) -> usize {
+    let mut bytes = 0;
+    let fitting = due.iter().take_while(|due| {
+        bytes += due.bytes;
+        bytes <= BYTES
+    });
+    fitting.count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_core::Priority;
+    use queue_core::message::RowId;
+    use queue_core::topic::TopicId;
+
+    use super::*;
+
+    #[test]
+    fn a_move_is_bounded_in_bytes() {
+        let due = |bytes| Due {
+            row: RowId(1),
+            topic: TopicId(1),
+            priority: Priority::FIRST,
+            late: Duration::ZERO,
+            bytes,
+        };
+        let fits = |sizes: &[u64]| fitting(&sizes.iter().map(|n| due(*n)).collect::<Vec<_>>());
+        assert_eq!(fits(&[1, 2, 3]), 3);
+        assert_eq!(fits(&[BYTES, 1]), 1);
+        assert_eq!(fits(&[BYTES / 2, BYTES / 2, 1]), 2);
+        assert_eq!(fits(&[BYTES * 9, 1]), 1, "one alone is always moved");
+    }
 }

@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use crate::duty::{Duty, Sweep};
 
 /// The most schedules of one run.
-const BATCH: u32 = 100;
+const BATCH: u32 = 1000;
 
-/// How often it is said that a schedule's messages are refused.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// How long a schedule whose messages are refused is left alone.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Enqueues what is due of the schedules.
 #[derive(Debug, Default)]
 pub struct Tick {
     /// When the next tick known of is due.
     next: Option<Instant>,
-    /// Schedules whose messages are refused, and when that was said.
+    /// Schedules whose messages are refused, and since when they are left alone.
     refused: HashMap<ScheduleName, Instant>,
 }
 
@@ -48,8 +48,13 @@ impl Duty for Tick {
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<TickReport> {
         let mut report = TickReport::default();
         self.next = None;
+        self.refused.retain(|_, since| since.elapsed() < REFUSED_PAUSE);
         let look = async |conn: &mut Link| store::schedule::next(conn, BATCH).await;
         for next in sweep.session.call("tick", look).await? {
+            if self.refused.contains_key(&next.name) {
+                report.refused += 1;
+                continue;
+            }
             if !next.wait.is_zero() {
                 self.next = Some(Instant::now() + next.wait);
                 break;
@@ -61,7 +66,10 @@ impl Duty for Tick {
                 // Its own trouble is not the others'.
                 Err(error) => {
                     report.refused += 1;
-                    self.complain(next.name, &error);
+                    tracing::warn!(
+                        schedule.name = %next.name, %error, "Schedule cannot enqueue its message."
+                    );
+                    self.refused.insert(next.name, Instant::now());
                 }
             }
         }
@@ -71,16 +79,5 @@ impl Duty for Tick {
 
     fn wants_run_at(&self) -> Option<Instant> {
         self.next
-    }
-}
-
-impl Tick {
-    fn complain(&mut self, name: ScheduleName, error: &queue_core::Error) {
-        let now = Instant::now();
-        let said = self.refused.get(&name);
-        if said.is_none_or(|at| now.duration_since(*at) >= COMPLAIN_EVERY) {
-            tracing::warn!(schedule.name = %name, %error, "Schedule cannot enqueue its message.");
-            self.refused.insert(name, now);
-        }
     }
 }

@@ -1,13 +1,15 @@
 //! A message as an HTTP request.
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
-use producer::{Producer, SendError};
+use producer::SendError;
 use queue_core::{Headers, Moment, MsgId, NewMessage, Priority, TopicName};
 use serde::Deserialize;
+use tokio::time::timeout;
 
+use super::Relay;
 use super::response::{Refusal, Stored};
 
 /// A header of the request that begins so is one of the message.
@@ -27,18 +29,32 @@ pub(super) struct Parameters {
 
 /// Stores the message of a request, and answers when it is stored.
 pub(super) async fn take(
-    State(producer): State<Producer>,
+    State(relay): State<Relay>,
     Path(topic): Path<String>,
     parameters: Result<Query<Parameters>, QueryRejection>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Result<Stored, Refusal> {
     let topic = TopicName::new(topic).map_err(SendError::from)?;
     let Query(parameters) = parameters.map_err(|error| Refusal::malformed(error.body_text()))?;
-    let body = body.map_err(|error| Refusal::body(error.status(), error.body_text()))?;
+    let place = timeout(relay.patience, relay.places.acquire()).await;
+    let Ok(Ok(_place)) = place else {
+        return Err(Refusal::busy("The relay has too many messages on their way"));
+    };
+    let body = timeout(relay.patience, to_bytes(body, relay.body_limit)).await;
+    let body = body.map_err(|_| Refusal::slow())?.map_err(|_| Refusal::body(relay.body_limit))?;
     let message = parameters.message(body.to_vec(), message_headers(&headers)?);
-    let receipt = producer.send_async(&topic, message).await?;
-    Ok(Stored { msg_id: receipt.await? })
+    // Neither holds a connection: the lanes run on a thread of their own.
+    let accepted = timeout(relay.patience, relay.producer.send_async(&topic, message)).await;
+    let Ok(receipt) = accepted else {
+        return Err(Refusal::busy("The relay has no room for more messages, none of it is stored"));
+    };
+    match timeout(relay.patience * 2, receipt?).await {
+        Ok(stored) => Ok(Stored { msg_id: stored? }),
+        Err(_) => {
+            Err(Refusal::busy("The server does not answer, and whether it is stored is unknown"))
+        }
+    }
 }
 
 impl Parameters {

@@ -35,8 +35,20 @@ impl Refusal {
         Self { status: StatusCode::BAD_REQUEST, reason }
     }
 
-    pub(super) fn body(status: StatusCode, reason: String) -> Self {
-        Self { status, reason }
+    pub(super) fn body(limit: usize) -> Self {
+        let reason = format!(
+            "The body is cut short or has more than {limit} bytes: see --body-limit of the relay"
+        );
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, reason }
+    }
+
+    pub(super) fn slow() -> Self {
+        let reason = "The body did not come in time".to_owned();
+        Self { status: StatusCode::REQUEST_TIMEOUT, reason }
+    }
+
+    pub(super) fn busy(what: &str) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason: format!("{what}; try again") }
     }
 }
 

@@ -52,7 +52,7 @@ fn statement(
     lane: Option<(LaneId, u64)>,
 ) -> Result<Statement<'_>> {
     let shape = Shape::of(messages);
-    let kept = is_kept(messages.len()) && shape.is_one_text(messages);
+    let kept = (messages.is_empty() || is_kept(messages.len())) && shape.is_one_text(messages);
     let mut statement = Statement::new(text(messages, shape, lane.is_some())).once(!kept);
     for message in messages {
         statement = statement

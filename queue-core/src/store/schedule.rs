@@ -45,7 +45,8 @@ pub struct DueSchedule {
 }
 
 /// PRIMARY (name): makes the schedule or replaces it. The next tick stays as it is where the
-/// schedule recurs as before.
+/// schedule recurs as before, unless it lies behind `next`: a clock that was ahead for a moment
+/// must not silence it for long.
 ///
 /// # Errors
 /// Headers that cannot be stored; a database failure.
@@ -61,7 +62,7 @@ pub async fn put(
          VALUES (?, ?, ?, ?, ?, {MOMENT}, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) \
          ON DUPLICATE KEY UPDATE \
          next_at = IF(cron = VALUES(cron) AND time_zone = VALUES(time_zone) \
-           AND next_at IS NOT NULL, next_at, VALUES(next_at)), \
+           AND next_at < VALUES(next_at), next_at, VALUES(next_at)), \
          topic_id = VALUES(topic_id), cron = VALUES(cron), time_zone = VALUES(time_zone), \
          missed = VALUES(missed), priority = VALUES(priority), \
          ordering_key = VALUES(ordering_key), headers = VALUES(headers), body = VALUES(body), \
@@ -129,6 +130,17 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
     rows.into_iter().map(ScheduleRow::into_standing).collect()
 }
 
+/// PRIMARY (name): locks the schedule, waiting for a tick that is under way, and reads it.
+///
+/// # Errors
+/// A row that cannot be read; a database failure.
+pub async fn lock(conn: &mut impl Connection, name: &ScheduleName) -> Result<Option<Standing>> {
+    let statement =
+        Statement::new(SELECT).sql("WHERE name = ? FOR UPDATE").bytes(name.as_str().as_bytes());
+    let rows: Vec<ScheduleRow> = load(conn, "lock the schedule", statement).await?;
+    rows.into_iter().next().map(ScheduleRow::into_standing).transpose()
+}
+
 /// PRIMARY (name): locks the schedule if a tick of it is due; `None` if none is, or somebody else
 /// has locked it.
 ///
@@ -184,13 +196,13 @@ pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick
     )
     .number(limit);
     let rows: Vec<Row> = load(conn, "tick: look for due schedules", statement).await?;
-    rows.into_iter()
-        .map(|row| {
-            let name = ScheduleName::new(String::from_utf8_lossy(&row.name))?;
-            let wait = (row.next_at - row.now).to_std().unwrap_or(Duration::ZERO);
-            Ok(NextTick { name, wait })
-        })
-        .collect()
+    // A name that only SQL can have given cannot be ticked by it; it holds up no other.
+    let next = |row: Row| {
+        let name = ScheduleName::new(String::from_utf8_lossy(&row.name)).ok()?;
+        let wait = (row.next_at - row.now).to_std().unwrap_or(Duration::ZERO);
+        Some(NextTick { name, wait })
+    };
+    Ok(rows.into_iter().filter_map(next).collect())
 }
 
 /// PRIMARY (name): moves a schedule on from the tick `from`, after its messages.

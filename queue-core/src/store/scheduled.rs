@@ -4,7 +4,7 @@ mod insert;
 mod waiting;
 
 pub use self::insert::insert;
-pub use self::waiting::{Waiting, cancel, list, reschedule};
+pub use self::waiting::{Waiting, cancel, find, list, reschedule};
 
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub struct Due {
     pub priority: Priority,
     /// For how long it had been due when it was locked.
     pub late: Duration,
+    /// The bytes of its body.
+    pub bytes: u64,
 }
 
 /// How far back a look for due messages reaches.
@@ -96,9 +98,12 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
         due_at: NaiveDateTime,
         #[diesel(sql_type = Datetime)]
         now: NaiveDateTime,
+        #[diesel(sql_type = BigInt)]
+        bytes: i64,
     }
     let statement = Statement::new(
-        "SELECT id, topic_id, priority, due_at, UTC_TIMESTAMP(6) AS now \
+        "SELECT id, topic_id, priority, due_at, UTC_TIMESTAMP(6) AS now, \
+         CAST(LENGTH(body) AS SIGNED) AS bytes \
          FROM queue_scheduled FORCE INDEX (PRIMARY) \
          WHERE due_at BETWEEN UTC_TIMESTAMP(6) - INTERVAL ? SECOND AND UTC_TIMESTAMP(6) \
          ORDER BY due_at, id LIMIT ? FOR UPDATE SKIP LOCKED",
@@ -113,6 +118,7 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
             topic: TopicId(row.topic_id),
             priority: Priority::from_stored(row.priority),
             late: (row.now - row.due_at).to_std().unwrap_or(Duration::ZERO),
+            bytes: row.bytes.unsigned_abs(),
         })
         .collect())
 }

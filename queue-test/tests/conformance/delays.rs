@@ -126,6 +126,29 @@ async fn a_message_can_be_cancelled_and_rescheduled_until_it_is_ready() {
     assert_eq!(queue.depth("t").await.scheduled, 0);
 }
 
+/// The main use: take the old reminder back and schedule another, in a transaction of the kind that
+/// both servers begin by default. The old one may be gone already; that must lock nothing.
+#[tokio::test]
+async fn two_who_cancel_in_vain_and_enqueue_anew_do_not_wait_for_each_other() {
+    let (queue, topic, mut a) = queue().await;
+    let mut b = queue.connect().await;
+    let old = NewMessage::new("old").with_delay(HOUR);
+    for conn in [&mut a, &mut b] {
+        let begin = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+             SET SESSION innodb_lock_wait_timeout = 1; BEGIN";
+        conn.batch_execute(begin).await.unwrap();
+        assert!(!cancel(conn, &topic, MsgId::new()).await.unwrap());
+        conn.batch_execute(&format!("CALL queue_cancel('t', '{}')", MsgId::new())).await.unwrap();
+    }
+    for conn in [&mut a, &mut b] {
+        enqueue(conn, &topic, &old).await.unwrap();
+    }
+    for conn in [&mut a, &mut b] {
+        conn.batch_execute("COMMIT").await.unwrap();
+    }
+    assert_eq!(queue.depth("t").await.scheduled, 2);
+}
+
 /// Each message is either promoted or cancelled, whoever comes first, and never both.
 #[tokio::test]
 async fn cancelling_what_is_being_promoted_leaves_each_message_in_one_place() {

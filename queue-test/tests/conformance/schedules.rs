@@ -101,8 +101,11 @@ async fn a_schedule_that_recurs_as_before_keeps_its_next_tick() {
     assert_eq!(kept.next_at, Some("2026-01-01T02:00:00Z".parse().unwrap()));
     assert_eq!(kept.schedule, nightly);
     nightly.recurrence = Recurrence::new("0 3 * * *", "UTC").unwrap();
-    let next = schedule::set(&mut scene.conn, &nightly).await.unwrap();
-    assert_eq!(standing(&mut scene.conn).await.next_at, Some(next));
+    let set = schedule::set(&mut scene.conn, &nightly).await.unwrap();
+    assert_eq!(standing(&mut scene.conn).await, set);
+    scene.sql("UPDATE queue_schedule SET next_at = next_at + INTERVAL 1 YEAR").await;
+    let again = schedule::set(&mut scene.conn, &nightly).await.unwrap();
+    assert_eq!(again.next_at, set.next_at, "a clock that was ahead does not silence it");
 }
 
 #[tokio::test]
@@ -113,8 +116,13 @@ async fn a_paused_schedule_does_not_tick_and_what_it_left_out_is_not_missed() {
     stored::pause(&mut scene.conn, &nightly.name).await.unwrap();
     assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0);
     assert_eq!(stored::next(&mut scene.conn, 10).await.unwrap(), []);
+    assert!(schedule::set(&mut scene.conn, &nightly).await.unwrap().paused, "it stays so");
     schedule::resume(&mut scene.conn, &nightly.name).await.unwrap();
     assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0);
+    scene.sql("UPDATE queue_schedule SET next_at = '2026-01-01 02:00:00'").await;
+    schedule::resume(&mut scene.conn, &nightly.name).await.unwrap();
+    assert!(tick(&mut scene.conn, &nightly.name).await > 0, "it was not paused: ticks are missed");
+    scene.sql("UPDATE queue_schedule SET next_at = UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE").await;
     let next = stored::next(&mut scene.conn, 10).await.unwrap();
     assert!(next.len() == 1 && next[0].wait <= Duration::from_secs(60));
     stored::delete(&mut scene.conn, &nightly.name).await.unwrap();

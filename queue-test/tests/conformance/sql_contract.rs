@@ -233,9 +233,15 @@ async fn a_moment_that_has_passed_is_at_once_and_an_expiry_before_it_is_refused(
     for times in [
         format!("NULL, {now} - INTERVAL 1 SECOND"),
         format!("{now} + INTERVAL 2 HOUR, {now} + INTERVAL 1 HOUR"),
+        format!("{now} - INTERVAL 2 HOUR, {now} - INTERVAL 1 HOUR"),
     ] {
         let (code, _, text) = refusal(&mut conn, &call(&times)).await;
         assert_eq!(code, 31007, "{text}");
+    }
+    conn.query_drop("SET sql_mode = ''").await.unwrap();
+    for times in ["'24.12.2026 18:00', NULL", "NULL, 'soon'"] {
+        let (code, _, text) = refusal(&mut conn, &call(times)).await;
+        assert_eq!(code, 31008, "{times}: {text}");
     }
     conn.query_drop(call("'2001-01-01', NULL")).await.unwrap();
     let due = "SELECT COUNT(*) FROM queue_scheduled WHERE due_at <= UTC_TIMESTAMP(6) \

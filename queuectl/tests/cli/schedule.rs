@@ -13,7 +13,7 @@ async fn a_schedule_is_set_listed_paused_and_deleted() {
     let set = ["schedule", "set", "nightly", "reports", "--cron", "30 2 * * 1-5"];
     let zone = ["--time-zone", "Europe/Berlin", "--missed", "skip", "--body", "all"];
     let said = queuectl.say(&[&set[..], &zone].concat());
-    assert!(said.contains("The schedule 'nightly' ticks") && said.contains("UTC"), "{said}");
+    assert!(said.contains("The schedule 'nightly' is set") && said.contains("UTC"), "{said}");
     let table = queuectl.say(&["schedule", "list"]);
     let row = cells(&table).remove(0);
     assert_eq!(row[..2], ["nightly", "reports"]);

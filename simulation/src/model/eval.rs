@@ -183,7 +183,7 @@ fn function(
         ("CONCAT", values) => {
             Value::bytes(&values.iter().flat_map(Value::text).collect::<Vec<_>>())
         }
-        ("CHAR_LENGTH", [value]) => Value::Number(value.text().len() as i128),
+        ("CHAR_LENGTH" | "LENGTH", [value]) => Value::Number(value.text().len() as i128),
         ("SUBSTRING_INDEX", [value, at, Value::Number(-1)]) => {
             let (text, at) = (value.text(), at.text());
             let start = text.iter().rposition(|byte| [*byte] == at[..]).map_or(0, |at| at + 1);

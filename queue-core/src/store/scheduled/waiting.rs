@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Moment, MsgId, Priority, RowId};
+use crate::store::row_set::RowSet;
 use crate::store::{Statement, execute, load};
 use crate::topic::TopicId;
 
@@ -35,38 +36,57 @@ pub struct Waiting {
     pub last_error: Option<String>,
 }
 
-/// KEY (`msg_id`), forced: removes the message; how many rows it had there.
+/// KEY (`msg_id`), forced, plain: the rows of the message; one, unless its sender has given several
+/// messages one id. A locking read of what is not there would lock the place where it would be, at
+/// the end of the index, where everybody inserts (REPEATABLE READ, both servers' default).
 ///
 /// # Errors
 /// A database failure.
-pub async fn cancel(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Result<usize> {
+pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Result<RowSet> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
     let statement = Statement::new(
-        "DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_msg) \
-         WHERE s.msg_id = ? AND s.topic_id = ?",
+        "SELECT id FROM queue_scheduled FORCE INDEX (queue_scheduled_msg) \
+         WHERE msg_id = ? AND topic_id = ?",
     )
     .bytes(id.as_bytes().to_vec())
     .number(topic.0);
+    let rows: Vec<Row> = load(conn, "look for the scheduled message", statement).await?;
+    Ok(rows.into_iter().map(|row| RowId(row.id)).collect())
+}
+
+/// UNIQUE (id), forced: removes scheduled messages; how many were there.
+///
+/// # Errors
+/// A database failure.
+pub async fn cancel(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
+    let (condition, ids) = rows.condition();
+    let statement = Statement::new(format!(
+        "DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE {condition}"
+    ))
+    .numbers(ids);
     execute(conn, "cancel", statement).await
 }
 
-/// KEY (`msg_id`), forced: gives the message another time; how many rows it had there.
+/// UNIQUE (id), forced: gives scheduled messages another time; how many were there.
 ///
 /// # Errors
 /// A database failure.
 pub async fn reschedule(
     conn: &mut impl Connection,
-    topic: TopicId,
-    id: MsgId,
+    rows: &RowSet,
     deliver: Moment,
 ) -> Result<usize> {
+    let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
-        "UPDATE queue_scheduled FORCE INDEX (queue_scheduled_msg) \
-         SET due_at = {} WHERE msg_id = ? AND topic_id = ?",
+        "UPDATE queue_scheduled FORCE INDEX (queue_scheduled_id) SET due_at = {} WHERE {condition}",
         deliver.due_sql()
     ))
     .number(deliver.micros())
-    .bytes(id.as_bytes().to_vec())
-    .number(topic.0);
+    .numbers(ids);
     execute(conn, "reschedule", statement).await
 }
 

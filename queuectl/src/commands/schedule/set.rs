@@ -47,7 +47,8 @@ pub(crate) struct Set {
 #[derive(Debug, Serialize)]
 struct Done {
     schedule: ScheduleName,
-    next_at: DateTime<Utc>,
+    next_at: Option<DateTime<Utc>>,
+    paused: bool,
 }
 
 impl Set {
@@ -63,13 +64,18 @@ impl Set {
         };
         let mut session = invocation.session().await?;
         let set = async |conn: &mut Link| schedule::set(conn, &schedule).await;
-        let next_at = session.transaction("set the schedule", set).await?;
-        let sentence = format!(
-            "The schedule '{}' ticks ({}); the next tick is at {} UTC.",
-            schedule.name,
-            schedule.recurrence.describe().trim_end_matches('.'),
-            next_at.format("%F %T")
-        );
-        invocation.output.told(&Done { schedule: schedule.name, next_at }, &sentence)
+        let standing = session.transaction("set the schedule", set).await?;
+        let (name, next_at) = (schedule.name, standing.next_at);
+        let next = match next_at {
+            _ if standing.paused => "it is paused".to_owned(),
+            Some(at) => format!("the next tick is at {} UTC", at.format("%F %T")),
+            None => "it has no tick any more".to_owned(),
+        };
+        let words = schedule.recurrence.describe();
+        let sentence =
+            format!("The schedule '{name}' is set ({}); {next}.", words.trim_end_matches('.'));
+        invocation
+            .output
+            .told(&Done { schedule: name, next_at, paused: standing.paused }, &sentence)
     }
 }
