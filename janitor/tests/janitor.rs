@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use diesel_async::SimpleAsyncConnection;
 use janitor::{Driver, DriverOptions, Standby};
 use queue_core::connection::ServerUrl;
 use queue_core::store::{self, worker::WorkerRow};
@@ -100,6 +101,29 @@ async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
         until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
     println!("claims of a killed consumer returned {} ms after the kill", took.as_millis());
     assert_eq!(workers(&database).await[0].state, "dead");
+}
+
+/// A table that is missing fails one duty again and again; the others go on, and what the rescue
+/// has seen is not forgotten by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duty_that_fails_again_and_again_holds_up_no_rescue() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 16).await;
+    let mut victim = holder(database.url());
+    until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
+    let _janitor =
+        Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
+    let mut conn = database.connect().await;
+    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty())
+        .await;
+    conn.batch_execute("DROP TABLE queue_schedule").await.expect("dropped");
+    victim.0.kill().expect("killed");
+    until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
+    assert_ne!(
+        workers(&database).await[0].end_reason.as_deref(),
+        Some("no beat for a whole lease"),
+        "its sessions were seen to be gone"
+    );
 }
 
 /// F15: without PROCESS and with an account of its own, the janitor sees nobody and must not
