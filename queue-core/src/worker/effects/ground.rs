@@ -24,9 +24,6 @@ const STILL_OPEN: &str = "RELEASE SAVEPOINT queue_run";
 /// What both servers say then.
 const NOT_OPEN: &str = "SAVEPOINT queue_run does not exist";
 
-/// What is said of a connection that is broken, and not of one with replies that nobody has read.
-const BROKEN: [&str; 5] = ["closed", "Input/output", "killed", "shutdown", "disconnected by"];
-
 /// What a handler has left of the transaction that was begun for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TxState {
@@ -113,7 +110,7 @@ impl Held for CheckedOut {
             Ok(said) if said == Some(nonce) && depth(Self::conn(self)) == Some(1) => {
                 Ok(TxState::Open)
             }
-            Err(error) if BROKEN.iter().any(|part| error.to_string().contains(part)) => Err(error),
+            Err(error) if is_broken(&error.to_string()) => Err(error),
             Ok(_) | Err(_) => Ok(TxState::Unfinished),
         }
     }
@@ -133,6 +130,12 @@ impl Held for CheckedOut {
     fn trust(self) {
         Self::trust(self);
     }
+}
+
+/// Whether the connection is broken, rather than one with replies that nobody has read.
+fn is_broken(text: &str) -> bool {
+    let parts = ["closed", "Input/output", "killed", "shutdown", "disconnected by"];
+    parts.iter().any(|part| text.contains(part)) && !text.contains("parse")
 }
 
 /// How many transactions diesel knows to be open, one within the other.

@@ -90,7 +90,7 @@ async fn a_handler_that_ends_its_transaction_is_found_out() {
 /// read the count of one, and the commit the reply of the settle.
 #[tokio::test]
 async fn queries_that_a_handler_has_dropped_make_no_false_commit() {
-    for dropped in [1, 2, 3, 4, 5, 6] {
+    for dropped in [1, 2, 3] {
         let (mut scene, worker) = stage(&TopicSettings::default()).await;
         scene.enqueue(1).await;
         let got = claim_n(&worker, scene.topic.id, 1).await;
@@ -131,7 +131,8 @@ async fn queries_that_a_handler_has_dropped_make_no_false_commit() {
 async fn a_deadlock_in_a_nested_transaction_runs_the_handler_again() {
     let (mut scene, worker) = stage(&TopicSettings::default()).await;
     scene.sql("CREATE TABLE account (id INT PRIMARY KEY, n INT)").await;
-    scene.sql("INSERT INTO account VALUES (1, 0), (2, 0), (3, 0)").await;
+    let rows: Vec<_> = (1..100).map(|id| format!("({id}, 0)")).collect();
+    scene.sql(&format!("INSERT INTO account VALUES {}", rows.join(", "))).await;
     scene.enqueue(1).await;
     let got = claim_n(&worker, scene.topic.id, 1).await;
     let stand = Stand::at(scene.db.url(), &scene, &worker);
