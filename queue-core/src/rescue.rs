@@ -84,8 +84,8 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
     Ok(taken)
 }
 
-/// Makes rows of a claim ready again that its worker does not hold any more, because what had settled
-/// them is undone, and leaves those in `held`. The claim stays. Runs within the caller's
+/// Makes rows of a claim ready again that its worker does not hold any more, because what had
+/// settled them is undone, and leaves those in `held`. The claim stays. Runs within the caller's
 /// transaction; returns how many there were.
 ///
 /// # Errors

@@ -25,8 +25,9 @@ use super::{Context, HandlerError};
 ///   lost connection or a switchover it runs again twice at most. A deadlock is told by its text:
 ///   keep the database's error as the source of yours. Effects elsewhere (mails, other servers) are
 ///   not rolled back: enqueue a message for them.
-/// * **Await each query to its end.** One that is dropped half-way, by a timeout or a select, leaves
-///   a reply that would be taken for that of the next: it is found out, and the message fails.
+/// * **Await each query to its end.** One that is dropped half-way, by a timeout or a select,
+///   leaves a reply that would be taken for that of the next. It is found out, and the message
+///   fails.
 /// * **Do not keep it waiting.** It holds row locks, so the server drops its connection after a
 ///   lease (10 s) in which nothing is sent; the message fails at the third time, and nothing is
 ///   kept.

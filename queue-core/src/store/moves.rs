@@ -105,8 +105,8 @@ fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
 /// To the hot table, under another topic: a message that nobody has tried there yet. Two headers
 /// tell where it comes from, behind those it has, unless these are no JSON object. They may be any
 /// bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is not
-/// UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157, *run*), so
-/// headers with more opening brackets are left as they are: a dead letter must have a place. No
+/// UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157, *run*):
+/// headers with more opening brackets are left as they are, for a dead letter must have a place. No
 /// floor is published: its row is a new one, as an enqueue's is.
 fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Statement<'static> {
     const CARRIED: &str = "msg_id, delivery_no, enqueued_at, ordering_key, biz_id, body";

@@ -16,7 +16,6 @@ use diesel_async::AsyncMysqlConnection;
 use tokio_util::sync::CancellationToken;
 
 use self::attempt::Attempt;
-use self::failure::ended;
 #[cfg(feature = "simulation")]
 pub use self::ground::Links;
 pub use self::ground::{Ground, Held};
@@ -164,7 +163,7 @@ impl<G: Ground> Effects<G> {
         match attempt {
             Attempt::Committed => all(|| Ending::Committed),
             Attempt::InDoubt => all(|| Ending::InDoubt),
-            Attempt::Ended => all(|| Ending::Undone(RunOutcome::Returned(Err(ended())))),
+            Attempt::Ended => all(|| Ending::Undone(RunOutcome::EndedTransaction)),
             Attempt::GivenUp => None,
             Attempt::Unable => {
                 give_up.run_until_cancelled(tokio::time::sleep(PAUSE)).await;

@@ -73,14 +73,6 @@ fn database(fault: Fault, message: String) -> Error {
     Error::Database { operation: OPERATION, fault, message }
 }
 
-pub(super) fn ended() -> HandlerError {
-    HandlerError::dead(
-        "the handler ended its transaction: by COMMIT or ROLLBACK, by a statement that commits (one \
-         that makes or changes a table, say), or it went on after a deadlock; see what it has done \
-         before you redrive this message",
-    )
-}
-
 pub(super) fn unfinished() -> HandlerError {
     HandlerError::retry(
         "the handler dropped a query or a nested transaction half-way, so that the replies of its \
