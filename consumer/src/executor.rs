@@ -125,11 +125,13 @@ fn interrupted(ending: Ending) -> Ending {
     }
 }
 
-/// A run that took too long has failed, but what it has committed is committed.
+/// A run that took too long has failed, but what it has committed is committed, by itself too.
 fn timed_out(ending: Ending, limit: Duration) -> Ending {
     match ending {
+        over @ (Ending::Committed
+        | Ending::InDoubt
+        | Ending::Undone(RunOutcome::EndedTransaction)) => over,
         Ending::Undone(_) => Ending::Undone(RunOutcome::TimedOut(limit)),
-        over @ (Ending::Committed | Ending::InDoubt) => over,
     }
 }
 

@@ -61,7 +61,8 @@ impl Post {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
             cancelled: token.clone(),
-            deadline: limit.map(|limit| started + limit),
+            // A time that no clock will show is none.
+            deadline: limit.and_then(|limit| started.checked_add(limit)),
         };
         let contexts = batch.iter().map(context).collect();
         let execution = match &self.performer {
@@ -83,7 +84,7 @@ impl Post {
                     continue;
                 }
                 Ending::Committed => (Settlement::Ack, OwnRun::Committed),
-                Ending::InDoubt => (Settlement::Release, OwnRun::InDoubt),
+                Ending::InDoubt => (Settlement::Ack, OwnRun::InDoubt),
             };
             let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
             self.hand_over(topic, waiting, settled, run);

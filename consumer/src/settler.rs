@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::message::DeliveryNo;
+use queue_core::message::{DeliveryNo, Settlement};
 use queue_core::worker::{SettleOutcome, Settled, Worker};
 use queue_core::{Error, MsgId, TopicName, telemetry};
 use tokio::sync::{mpsc, oneshot};
@@ -144,6 +144,7 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
     if !in_doubt.is_empty() {
         let rows = in_doubt.iter().map(|finished| finished.settled.clone()).collect();
         let outcomes = worker.release_in_doubt(rows).await;
+        let in_doubt = as_found(in_doubt, outcomes.as_deref().unwrap_or_default());
         conclude(worker, listener, in_doubt, outcomes);
     }
     if !rest.is_empty() {
@@ -151,6 +152,17 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
         let outcomes = worker.settle(settled).await;
         conclude(worker, listener, rest, outcomes);
     }
+}
+
+/// What was in doubt: rows that are gone were most likely acked by that commit, and the others have
+/// been released now.
+fn as_found(mut in_doubt: Vec<Finished>, outcomes: &[SettleOutcome]) -> Vec<Finished> {
+    for (finished, outcome) in in_doubt.iter_mut().zip(outcomes) {
+        if *outcome != SettleOutcome::Unknown {
+            finished.settled.settlement = Settlement::Release;
+        }
+    }
+    in_doubt
 }
 
 /// Those of which their run has made this, and the others.

@@ -16,6 +16,15 @@ pub(crate) fn between(range: RangeInclusive<f64>) -> f64 {
     rand::rng().random_range(range)
 }
 
+/// A number that nobody can guess.
+pub(crate) fn number() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(bits) = crate::simulation::random() {
+        return bits;
+    }
+    rand::rng().random()
+}
+
 /// A name that nobody else has.
 #[must_use]
 pub fn name() -> Uuid {

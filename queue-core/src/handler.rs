@@ -161,6 +161,9 @@ pub enum RunOutcome {
     TimedOut(Duration),
     /// The body could not be decoded.
     Undecodable(String),
+    /// A transactional handler ended its transaction: what it did cannot be taken back, so that
+    /// nothing may run it again.
+    EndedTransaction,
     /// The handler was not run: another message with this biz id had been handled.
     Repeated,
     /// The consumer stopped before the handler was through, or before it began.
@@ -175,7 +178,7 @@ impl RunOutcome {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Returned(Ok(())) => "ok",
-            Self::Returned(Err(_)) => "error",
+            Self::Returned(Err(_)) | Self::EndedTransaction => "error",
             Self::Panicked(_) => "panic",
             Self::TimedOut(_) => "timeout",
             Self::Undecodable(_) => "undecodable",

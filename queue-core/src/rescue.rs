@@ -1,6 +1,8 @@
 //! Taking a claim back from a worker that has no use of it any more: dead, stopped, or never told
 //! that the claim was committed.
 
+use std::collections::BTreeSet;
+
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{DeadCause, RowId};
@@ -8,7 +10,7 @@ use crate::store::claim::{self, Claim};
 use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::{floor, moves};
+use crate::store::{floor, moves, settle};
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
@@ -80,6 +82,31 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
         floor::publish(conn, claim.topic, claim.priority, lowest.row).await?;
     }
     Ok(taken)
+}
+
+/// Makes rows of a claim ready again that its worker does not hold any more, because what had
+/// settled them is undone, and leaves those in `held`. The claim stays. Runs within the caller's
+/// transaction; returns how many there were.
+///
+/// # Errors
+/// A database failure, or [`crate::Error::Counts`]; roll back.
+pub async fn give_back(
+    conn: &mut impl Connection,
+    claim: &Claim,
+    held: &BTreeSet<RowId>,
+) -> Result<usize> {
+    let zombies = rescue::lock_zombies(conn, claim).await?;
+    let undone = zombies.iter().map(|zombie| zombie.row).filter(|row| !held.contains(row));
+    let rows: RowSet = undone.collect();
+    let Some((lowest, _)) = rows.bounds() else { return Ok(0) };
+    let claimed =
+        ClaimedRows { fence: claim.fence, topic: claim.topic, priority: claim.priority, rows };
+    let freed = settle::release(conn, &claimed).await?;
+    moves::equal("release rows that were settled", claimed.rows.len(), freed)?;
+    if !claim.priority.is_suspect() {
+        floor::publish(conn, claim.topic, claim.priority, lowest).await?;
+    }
+    Ok(freed)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

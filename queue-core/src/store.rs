@@ -9,6 +9,7 @@ pub mod claim;
 pub mod dead;
 pub mod doctor;
 pub mod duty;
+pub(crate) mod echo;
 pub mod enqueue;
 pub mod floor;
 pub mod inspect;

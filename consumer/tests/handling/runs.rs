@@ -41,6 +41,31 @@ async fn one_handler_at_a_time_sees_strict_order_by_priority_and_id() {
     assert_eq!(seen, sorted);
 }
 
+/// A time that no clock will show is no end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_may_take_as_long_as_can_be_said() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic_with("slow", &quick()).await;
+    send(&database, &topic, &[NewMessage::new("x")]).await;
+    let told = Arc::new(Notify::new());
+    let (name, tell) = (topic.name.clone(), Arc::clone(&told));
+    let options = TopicOptions { timeout: Some(Duration::MAX), ..TopicOptions::default() };
+    let running = Running::start(&database, |consumer| {
+        let handler = With(move |context: Context| {
+            let tell = Arc::clone(&tell);
+            async move {
+                assert_eq!(context.deadline, None);
+                tell.notify_one();
+                Ok(())
+            }
+        });
+        consumer.raw_handler(name, options, handler)
+    });
+    tokio::time::timeout(PATIENCE, told.notified()).await.expect("told");
+    drained(&database, &topic).await;
+    running.stop().await;
+}
+
 /// F23: the time of a run is up: the handler is told, then dropped; the message counts a failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_takes_too_long_is_interrupted_and_retried() {

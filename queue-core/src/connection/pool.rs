@@ -130,6 +130,11 @@ impl Pool {
             .map_err(|error| self.refused(error))
     }
 
+    /// Closes the connections that nobody uses now.
+    pub(crate) fn close_idle(&self) {
+        self.pool.retain(|_, _| false);
+    }
+
     fn refused(&self, error: PoolError<Error>) -> Error {
         let (reason, fault) = match error {
             PoolError::Backend(error) => return error,

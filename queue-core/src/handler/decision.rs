@@ -19,6 +19,11 @@ enum Again {
 /// The reason that is kept of a message that expired.
 const EXPIRED: &str = "it had expired before its handler could begin";
 
+/// Why a message is dead-lettered whose handler ended its transaction.
+const ENDED_TRANSACTION: &str = "the handler ended its transaction: by COMMIT or ROLLBACK, by a \
+     statement that commits (one that makes or changes a table, say), or it went on after a \
+     deadlock; see what it has done before you redrive this message";
+
 /// What becomes of a delivery after its run: the one place where it is decided.
 #[must_use]
 pub fn settlement_for(
@@ -52,6 +57,10 @@ pub fn settlement_for(
             }
             HandlerError::Discard(reason) => Settlement::Discard { reason },
             HandlerError::Release => Settlement::Release,
+        },
+        RunOutcome::EndedTransaction => Settlement::DeadLetter {
+            cause: DeadCause::Handler,
+            error: ENDED_TRANSACTION.to_owned(),
         },
         RunOutcome::Repeated => Settlement::Repeated,
         RunOutcome::Interrupted => Settlement::Release,

@@ -16,13 +16,21 @@ use super::{Context, HandlerError};
 /// `tx.transaction(…)` within is a savepoint. It sees the database as READ COMMITTED shows it.
 ///
 /// * **Never end it yourself.** A `BEGIN`, `COMMIT` or `ROLLBACK` as SQL, or another statement that
-///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns,
-///   and the message is dead-lettered with that reason: what it did cannot be taken back.
+///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns
+///   or fails, and the message (of a batch, every one) is dead-lettered with that reason: what it
+///   did cannot be taken back.
 /// * **It may run more than once in a delivery.** After a deadlock, a lock wait or a commit that is
-///   known not to have happened all is rolled back and the handler runs again, at most five times.
-///   Effects elsewhere (mails, other servers) are not rolled back: enqueue a message for them.
+///   known not to have happened all is rolled back and the handler runs again, at most five times;
+///   a batch five times as a whole, and then each of its messages five times by itself. After a
+///   lost connection or a switchover it runs again twice at most. A deadlock is told by its text:
+///   keep the database's error as the source of yours. Effects elsewhere (mails, other servers) are
+///   not rolled back: enqueue a message for them.
+/// * **Await each query to its end.** One that is dropped half-way, by a timeout or a select,
+///   leaves a reply that would be taken for that of the next. It is found out, and the message
+///   fails.
 /// * **Do not keep it waiting.** It holds row locks, so the server drops its connection after a
-///   lease (10 s) in which nothing is sent; the message then fails, and nothing is kept.
+///   lease (10 s) in which nothing is sent; the message fails at the third time, and nothing is
+///   kept.
 pub trait TxHandler: Send + Sync + 'static {
     /// What the body holds.
     type Payload: DeserializeOwned + Send;

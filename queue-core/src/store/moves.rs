@@ -105,14 +105,17 @@ fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
 /// To the hot table, under another topic: a message that nobody has tried there yet. Two headers
 /// tell where it comes from, behind those it has, unless these are no JSON object. They may be any
 /// bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is not
-/// UTF-8 (*run*). No floor is published: its row is a new one, as an enqueue's is.
+/// UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157, *run*):
+/// headers with more opening brackets are left as they are, for a dead letter must have a place. No
+/// floor is published: its row is a new one, as an enqueue's is.
 fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Statement<'static> {
     const CARRIED: &str = "msg_id, delivery_no, enqueued_at, ordering_key, biz_id, body";
     const BYTES: &str = "CONVERT(headers USING latin1)";
     let insert = format!(
         "INSERT INTO queue_message (topic_id, priority, headers, history, {CARRIED}) \
          SELECT ?, priority % 100, CASE WHEN headers IS NULL THEN ? \
-         WHEN NOT JSON_VALID({BYTES}) THEN headers \
+         WHEN LENGTH(headers) - LENGTH(REPLACE(REPLACE({BYTES}, '[', ''), '{{', '')) > 100 \
+         THEN headers WHEN NOT JSON_VALID({BYTES}) THEN headers \
          WHEN JSON_TYPE({BYTES}) <> 'OBJECT' THEN headers WHEN JSON_LENGTH({BYTES}) = 0 THEN ? \
          ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
          {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod doubt;
+mod failure;
 mod ground;
 
 use std::collections::{HashSet, VecDeque};
@@ -22,15 +23,19 @@ use super::Worker;
 use super::settling::Settled;
 use crate::chance;
 use crate::connection::{Pool, ServerUrl};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handler::{Context, HandlerError, RunOutcome};
 use crate::message::{Settlement, WorkerId};
 use crate::telemetry;
 use crate::topic::TopicSettings;
 
-/// How often a handler is run in one delivery while nothing speaks against it but conflicts: each
-/// lock wait has cost a second already.
+/// How often a handler is run with the same deliveries while nothing speaks against it but
+/// conflicts: each lock wait has cost a second already.
 const TRIES: u32 = 5;
+
+/// How many lost connections are nobody's fault. A handler that is silent for longer than the lease
+/// loses each.
+const LOSSES: u32 = 2;
 
 /// The first wait after a conflict; it doubles, with jitter.
 const BACKOFF: Duration = Duration::from_millis(5);
@@ -83,11 +88,13 @@ struct Part {
     /// Their places among those of the run.
     places: Vec<usize>,
     tries: u32,
+    /// How many of the tries lost their connection.
+    losses: u32,
 }
 
 impl Part {
-    fn of(places: Vec<usize>) -> Self {
-        Self { places, tries: 0 }
+    fn of(places: Vec<usize>, losses: u32) -> Self {
+        Self { places, tries: 0, losses }
     }
 }
 
@@ -122,7 +129,7 @@ impl<G: Ground> Effects<G> {
         give_up: &CancellationToken,
     ) -> Vec<Ending> {
         let mut endings: Vec<Option<Ending>> = contexts.iter().map(|_| None).collect();
-        let mut parts = VecDeque::from([Part::of(first_of_each(contexts, topic))]);
+        let mut parts = VecDeque::from([Part::of(first_of_each(contexts, topic), 0)]);
         while let Some(mut part) = parts.pop_front() {
             let Some(first) = part.places.first() else { continue };
             if give_up.is_cancelled() || contexts[*first].cancelled.is_cancelled() {
@@ -144,7 +151,7 @@ impl<G: Ground> Effects<G> {
     /// Takes note of what an attempt came to; what is still to be tried.
     async fn conclude(
         &self,
-        part: Part,
+        mut part: Part,
         attempt: Attempt,
         endings: &mut [Option<Ending>],
         give_up: &CancellationToken,
@@ -156,6 +163,7 @@ impl<G: Ground> Effects<G> {
         match attempt {
             Attempt::Committed => all(|| Ending::Committed),
             Attempt::InDoubt => all(|| Ending::InDoubt),
+            Attempt::Ended => all(|| Ending::Undone(RunOutcome::EndedTransaction)),
             Attempt::GivenUp => None,
             Attempt::Unable => {
                 give_up.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
@@ -166,21 +174,32 @@ impl<G: Ground> Effects<G> {
                     endings[part.places[nth]] = Some(Ending::Undone(outcome));
                 }
                 let rest = part.places.into_iter().filter(|at| endings[*at].is_none()).collect();
-                Some(vec![Part { places: rest, tries: part.tries - 1 }])
+                Some(vec![Part { places: rest, tries: part.tries - 1, ..part }])
             }
-            Attempt::Again(error) if part.tries < TRIES => {
-                telemetry::conflict_retried("run in a transaction", error.fault());
-                let wait = BACKOFF * 2_u32.pow(part.tries);
-                tokio::time::sleep(wait.mul_f64(chance::between(0.5..=1.5))).await;
-                Some(vec![part])
+            Attempt::Lost(error) => {
+                self.ground.close_idle();
+                part.losses += 1;
+                tracing::warn!(worker.id = %self.worker, %error, "A transaction was lost.");
+                again(part, error, endings).await
             }
-            Attempt::Again(error) => {
-                let failed = RunOutcome::Returned(Err(HandlerError::retry(error)));
-                singly(part, failed, endings)
-            }
+            Attempt::Again(error) => again(part, error, endings).await,
             Attempt::Failed(outcome) => singly(part, outcome, endings),
         }
     }
+}
+
+/// Another try, unless there were enough.
+async fn again(part: Part, error: Error, endings: &mut [Option<Ending>]) -> Option<Vec<Part>> {
+    if part.tries >= TRIES || part.losses > LOSSES {
+        let failed = RunOutcome::Returned(Err(HandlerError::retry(error)));
+        return singly(part, failed, endings);
+    }
+    if error.fault().is_conflict() {
+        telemetry::conflict_retried("run in a transaction", error.fault());
+    }
+    let wait = BACKOFF * 2_u32.pow(part.tries);
+    tokio::time::sleep(wait.mul_f64(chance::between(0.5..=1.5))).await;
+    Some(vec![part])
 }
 
 /// Of a batch that failed each delivery is tried by itself; a lone one has its outcome.
@@ -190,7 +209,7 @@ fn singly(part: Part, outcome: RunOutcome, endings: &mut [Option<Ending>]) -> Op
             endings[*at] = Some(Ending::Undone(outcome));
             None
         }
-        places => Some(places.iter().map(|at| Part::of(vec![*at])).collect()),
+        places => Some(places.iter().map(|at| Part::of(vec![*at], part.losses)).collect()),
     }
 }
 

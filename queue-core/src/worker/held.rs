@@ -23,6 +23,16 @@ impl Held {
         self.0.contains_key(&claim_no)
     }
 
+    /// The rows of a claim that are not settled yet, if there are any.
+    pub(super) fn rows(&self, claim_no: ClaimNo) -> Option<&BTreeSet<RowId>> {
+        self.0.get(&claim_no)
+    }
+
+    /// The claims.
+    pub(super) fn claims(&self) -> impl Iterator<Item = ClaimNo> + '_ {
+        self.0.keys().copied()
+    }
+
     /// The claims that would have no row left once these are settled.
     pub(super) fn emptied_by(&self, rows: &[(ClaimNo, RowId)]) -> Vec<ClaimNo> {
         let mut settled: HashMap<ClaimNo, BTreeSet<RowId>> = HashMap::new();

@@ -4,7 +4,7 @@ mod claiming;
 mod session;
 mod settle;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -79,6 +79,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             session: None,
             last_claim: 0,
             compared_from: ClaimNo(0),
+            doubtful: HashSet::new(),
             held: Held::default(),
             deferred: Vec::new(),
             cursors: HashMap::new(),
@@ -108,6 +109,9 @@ struct Work {
     last_claim: u64,
     /// Every claim before this one is known to be gone from the database.
     compared_from: ClaimNo,
+    /// Claims that were held when the session was last reopened: the server that it leads to may
+    /// have lost what was settled of them, so that they may have rows again.
+    doubtful: HashSet<ClaimNo>,
     held: Held,
     /// Settled by their handlers, but not yet in the database: a stranger locks their rows, or the
     /// server refuses. Tried again with every comparison.

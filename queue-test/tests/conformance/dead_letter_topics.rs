@@ -74,7 +74,13 @@ async fn a_dead_letter_is_enqueued_in_the_topic_that_is_named_for_it_and_says_wh
 #[tokio::test]
 async fn headers_of_any_bytes_are_added_to_if_they_are_an_object_and_else_left() {
     let told = "\"queue-dead-from\":\"t\",\"queue-dead-cause\":\"handler\"}";
+    let deep = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
+    // MariaDB reads 31 levels, and MySQL fails beyond 100.
+    let (deep, too_deep) = (deep(30), deep(100));
+    let (is_deep, is_too_deep) = (format!("'{deep}'"), format!("'{too_deep}'"));
     let cases = [
+        (&*is_deep, hex(&format!("{},{told}", &deep[..deep.len() - 1]))),
+        (&*is_too_deep, hex(&too_deep)),
         ("NULL", hex(&format!("{{{told}"))),
         ("' { } '", hex(&format!("{{{told}"))),
         (

@@ -1,5 +1,7 @@
 //! Transactional runs: the effects, the follow-ups, the ledger and the ack are one.
 
+mod failing;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +10,6 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use queue_core::connection::ServerUrl;
 use queue_core::handler::{Context, HandlerError, RunOutcome};
-use queue_core::message::DeadCause;
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker};
 use queue_core::{AsyncMysqlConnection, Delivery, NewMessage, TopicName, enqueue, enqueue_all};
@@ -307,69 +308,6 @@ async fn a_lock_wait_in_the_handler_runs_it_again_with_nothing_kept() {
     assert_eq!(runs.count(), 2);
     assert_eq!(effects_of(&mut scene).await, 1);
     assert_eq!(scene.number("SELECT n FROM account").await, 1);
-}
-
-/// What a handler commits by itself cannot be taken back, so nobody repeats it unasked.
-#[tokio::test]
-async fn a_handler_that_ends_its_transaction_is_found_out() {
-    for ends in ["COMMIT", "ROLLBACK", "CREATE TABLE other (id INT)", "COMMIT; BEGIN"] {
-        let (mut scene, worker) = stage(&TopicSettings::default()).await;
-        scene.enqueue(1).await;
-        let got = claim_n(&worker, scene.topic.id, 1).await;
-        let stand = Stand::at(scene.db.url(), &scene, &worker);
-        let runs = Arc::new(Runs::default());
-        let handler = does(|contexts, tx| {
-            let runs = Arc::clone(&runs);
-            async move {
-                runs.begin();
-                tx.batch_execute(ends).await?;
-                effect(contexts, tx).await
-            }
-            .boxed()
-        });
-        let mut endings = stand.run(&contexts(&scene, &got), &handler).await;
-        let Ending::Undone(outcome) = endings.remove(0) else { panic!("{ends}: {endings:?}") };
-        let settings = &scene.topic.settings;
-        let settlement = queue_core::handler::settlement_for(outcome, &got[0], settings);
-        let dead = matches!(
-            &settlement,
-            queue_core::message::Settlement::DeadLetter { cause: DeadCause::Handler, error }
-                if error.contains("ended its transaction")
-        );
-        assert!(dead, "{ends}: {settlement:?}");
-        assert_eq!(runs.count(), 1, "{ends}");
-        until("rolled back", async || scene.transactions().await.is_empty()).await;
-        assert_eq!(effects_of(&mut scene).await, 0, "{ends}: what came after it is rolled back");
-        assert_eq!(scene.hot().await.1, 1, "{ends}: not acked");
-    }
-}
-
-/// H26 within a handler: it drops a query half-way and goes on.
-#[tokio::test]
-async fn a_query_that_a_handler_has_dropped_makes_no_false_commit() {
-    let (mut scene, worker) = stage(&TopicSettings::default()).await;
-    scene.enqueue(1).await;
-    let got = claim_n(&worker, scene.topic.id, 1).await;
-    let stand = Stand::at(scene.db.url(), &scene, &worker);
-    let drops = does(|contexts, tx| {
-        async move {
-            effect(contexts, tx).await?;
-            let slow = diesel::sql_query("UPDATE effect SET n = n + SLEEP(0.3)").execute(tx);
-            drop(tokio::time::timeout(Duration::from_millis(50), slow).await);
-            Ok(())
-        }
-        .boxed()
-    });
-    let endings = stand.run(&contexts(&scene, &got), &drops).await;
-    until("over", async || scene.transactions().await.is_empty()).await;
-    let acked = scene.hot().await.0 == 0;
-    assert_eq!(effects_of(&mut scene).await == 1, acked, "one without the other: {endings:?}");
-    assert_eq!(matches!(endings[0], Ending::Committed), acked, "{endings:?}");
-    // Its connection serves nobody else.
-    let fine = does(|contexts, tx| effect(contexts, tx).boxed());
-    let endings = stand.run(&contexts(&scene, &got), &fine).await;
-    assert_eq!(words(&endings), [if acked { "interrupted" } else { "ok" }]);
-    assert_eq!(effects_of(&mut scene).await, 1);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use queue_core::doctor::{Verdict, examine, require};
 use queue_core::message::Settlement;
 use queue_core::store::topic;
 use queue_core::topic::OnDone;
-use queue_core::worker::{Phase, SettleOutcome, Settled};
-use queue_core::{Error, Fault};
+use queue_core::worker::{Phase, SettleOutcome, Settled, Worker};
+use queue_core::{Delivery, Error, Fault, MsgId};
 use queue_test::proxy::FaultProxy;
 use std::time::Duration;
 
@@ -98,7 +98,6 @@ async fn a_worker_takes_its_claims_along_from_one_host_to_the_next() {
         let held = claim_n(&worker, topic, 1).await;
         back.pass();
         gone.refuse();
-        let ack = |delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete);
         let settled = worker.settle(held.iter().map(ack).collect()).await.unwrap();
         assert_eq!(settled, [SettleOutcome::Settled]);
         until("it is alive again", async || worker.life().borrow().phase == Phase::Alive).await;
@@ -106,6 +105,31 @@ async fn a_worker_takes_its_claims_along_from_one_host_to_the_next() {
     let last = claim_n(&worker, topic, 1).await;
     assert_eq!(last[0].delivery_no.0, 1);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_worker").await, 1);
+}
+
+/// Keeps the messages and claims as they are now.
+const KEEP: &str = "CREATE TABLE kept_message AS SELECT * FROM queue_message; \
+     CREATE TABLE kept_claim AS SELECT * FROM queue_claim";
+
+/// Brings back what is there no more, as a failover to an asynchronous replica does.
+const UNDO: &str = "INSERT IGNORE INTO queue_message SELECT * FROM kept_message; \
+     INSERT IGNORE INTO queue_claim SELECT * FROM kept_claim";
+
+/// Has the worker's work session reconnect.
+async fn reconnect(scene: &mut Scene, worker: &Worker) {
+    let empty = scene.db.topic(&format!("empty-{}", MsgId::new())).await.id;
+    let conn = scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await;
+    scene.sql(&format!("KILL {conn}")).await;
+    until("the work session is another", async || {
+        // A claim finds the session lost.
+        drop(worker.claim(empty, 1).await);
+        scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await != conn
+    })
+    .await;
+}
+
+fn ack(delivery: &Delivery) -> Settled {
+    Settled::new(delivery, Settlement::Ack, OnDone::Delete)
 }
 
 /// A failover to an asynchronous replica undoes settlements: the rows are claimed again by a worker
@@ -117,27 +141,12 @@ async fn claims_whose_settlement_a_failover_has_undone_are_given_back() {
     let worker = scene.worker().await;
     let topic = scene.topic.id;
     let held = claim_n(&worker, topic, 2).await;
-    scene
-        .sql(
-            "CREATE TABLE kept_message AS SELECT * FROM queue_message; \
-             CREATE TABLE kept_claim AS SELECT * FROM queue_claim",
-        )
-        .await;
-    let ack = |delivery| Settled::new(delivery, Settlement::Ack, OnDone::Delete);
+    scene.sql(KEEP).await;
     worker.settle(held.iter().map(ack).collect()).await.unwrap();
-    let undo = "INSERT INTO queue_message SELECT * FROM kept_message; \
-                INSERT INTO queue_claim SELECT * FROM kept_claim";
     // The first reconnect is an ordinary one, after which the worker has nothing old to look for.
-    for then in ["SELECT 1", undo] {
+    for then in ["SELECT 1", UNDO] {
         scene.sql(then).await;
-        let conn = scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await;
-        scene.sql(&format!("KILL {conn}")).await;
-        until("the work session is another", async || {
-            // A claim finds the session lost.
-            drop(worker.claim(topic, 1).await);
-            scene.text("SELECT CAST(conn_id AS CHAR) FROM queue_worker").await != conn
-        })
-        .await;
+        reconnect(&mut scene, &worker).await;
     }
     until("nothing is claimed by what was", async || {
         let old = held[0].delivery_no.0;
@@ -146,4 +155,38 @@ async fn claims_whose_settlement_a_failover_has_undone_are_given_back() {
             == 0
     })
     .await;
+}
+
+/// The same, of a claim that has other rows which the worker still holds.
+#[tokio::test]
+async fn rows_whose_settlement_is_undone_are_given_back_and_the_others_of_their_claim_kept() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(3).await;
+    let worker = scene.worker().await;
+    let held = claim_n(&worker, scene.topic.id, 3).await;
+    assert_eq!(held[0].claim_no, held[2].claim_no);
+    scene.sql(KEEP).await;
+    worker.settle(vec![ack(&held[0])]).await.unwrap();
+    scene.sql(UNDO).await;
+    reconnect(&mut scene, &worker).await;
+    until("it is ready", async || scene.hot().await == (3, 2, 1)).await;
+    worker.settle(held[1..].iter().map(ack).collect()).await.unwrap();
+    assert_eq!(scene.hot().await, (1, 0, 0));
+}
+
+/// The same, of rows that a transaction of their own had acked: the worker is told when they are
+/// there again.
+#[tokio::test]
+async fn a_claim_that_is_forgotten_gives_back_the_rows_it_has_again() {
+    for n in [1, 2] {
+        let mut scene = Scene::new().await;
+        scene.enqueue(2).await;
+        let worker = scene.worker().await;
+        let held = claim_n(&worker, scene.topic.id, 2).await;
+        let gone = held[..n].iter().map(|delivery| (delivery.claim_no, delivery.row));
+        reconnect(&mut scene, &worker).await;
+        worker.forget(gone.collect()).await.unwrap();
+        worker.settle(held[n..].iter().map(ack).collect()).await.unwrap();
+        assert_eq!(scene.hot().await, (n as i64, 0, 0), "ready, and no claim is left");
+    }
 }

@@ -6,17 +6,18 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::ground::{Ground, Held};
+use super::failure::{conflict, judge, panic_text, refused, unfinished};
+use super::ground::{Ground, Held, TxState};
 use super::{Effects, Perform, acks};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::handler::{Context, HandlerError, RunOutcome};
+use crate::handler::{Context, RunOutcome};
 use crate::store::ledger;
 use crate::store::moves::equal;
 use crate::topic::TopicSettings;
 use crate::worker::settling::{Batch, Care};
 
-const OPERATION: &str = "run in a transaction";
+pub(super) const OPERATION: &str = "run in a transaction";
 
 /// What an attempt came to.
 pub(super) enum Attempt {
@@ -27,8 +28,12 @@ pub(super) enum Attempt {
     Without(Vec<(usize, RunOutcome)>),
     /// All is rolled back, and it was nobody's fault.
     Again(Error),
+    /// The connection or its server failed, and all is rolled back.
+    Lost(Error),
     /// All is rolled back: the handler failed.
     Failed(RunOutcome),
+    /// The handler ended the transaction: what it did cannot be taken back.
+    Ended,
     /// No transaction could be begun.
     Unable,
     /// The handler was dropped.
@@ -42,8 +47,8 @@ enum Settle {
     No(Error),
     /// The commit had no answer.
     InDoubt(Error),
-    /// The handler ended the transaction.
-    Ended,
+    /// There was nothing to settle in.
+    Unsettled(TxState),
 }
 
 impl<G: Ground> Effects<G> {
@@ -73,24 +78,19 @@ impl<G: Ground> Effects<G> {
         let performed = AssertUnwindSafe(handler.perform(contexts, held.conn())).catch_unwind();
         let outcome = match give_up.run_until_cancelled(performed).await {
             None => return Attempt::GivenUp,
-            Some(Err(panic)) => return Attempt::Failed(RunOutcome::Panicked(text_of(&*panic))),
+            Some(Err(panic)) => RunOutcome::Panicked(panic_text(&*panic)),
             Some(Ok(outcome)) => outcome,
         };
         if !matches!(outcome, RunOutcome::Returned(Ok(()))) {
-            // A query that the handler has dropped half-way may have left its reply on the
-            // connection, so this one is not used again; but its locks should go now.
-            drop(roll_back(self.deadline, &mut held).await);
-            return match conflict(&outcome) {
-                Some(error) => Attempt::Again(error),
-                None => Attempt::Failed(outcome),
-            };
+            return self.fail(&mut held, outcome).await;
         }
         match self.settle(&mut held, contexts, topic, &expired).await {
             Settle::Committed => {
                 held.trust();
                 Attempt::Committed
             }
-            Settle::Ended => Attempt::Failed(RunOutcome::Returned(Err(ended()))),
+            Settle::Unsettled(TxState::Ended) => Attempt::Ended,
+            Settle::Unsettled(_) => Attempt::Failed(RunOutcome::Returned(Err(unfinished()))),
             Settle::No(error) => {
                 // One that has not answered may answer yet: only closing helps.
                 if error.fault() != Fault::Gone {
@@ -103,6 +103,21 @@ impl<G: Ground> Effects<G> {
                 self.resolve(contexts, topic, error, give_up).await
             }
         }
+    }
+
+    /// Rolls back after a handler that failed. What it has left on the connection is not known, so
+    /// that one is not used again; but its locks should go now.
+    async fn fail(&self, held: &mut G::Held, outcome: RunOutcome) -> Attempt {
+        // A deadlock has ended the transaction, as the handler might have.
+        if let Some(error) = conflict(&outcome) {
+            drop(roll_back(self.deadline, held).await);
+            return Attempt::Again(error);
+        }
+        let state = in_time(self.deadline, held.state()).await;
+        if state.is_ok() {
+            drop(roll_back(self.deadline, held).await);
+        }
+        judge(outcome, state)
     }
 
     /// Begins, and looks which deliveries are to be handled: without a lock, because the settle
@@ -138,9 +153,9 @@ impl<G: Ground> Effects<G> {
         topic: &TopicSettings,
         expired: &[Vec<u8>],
     ) -> Settle {
-        match in_time(self.deadline, held.is_open()).await {
-            Ok(true) => {}
-            Ok(false) => return Settle::Ended,
+        match in_time(self.deadline, held.state()).await {
+            Ok(TxState::Open) => {}
+            Ok(state) => return Settle::Unsettled(state),
             Err(error) => return Settle::No(error),
         }
         let settling = self.settle_last(held.conn(), contexts, topic, expired);
@@ -214,41 +229,4 @@ pub(super) async fn roll_back(deadline: Duration, held: &mut impl Held) -> Resul
 fn unable(error: &Error) -> Attempt {
     tracing::warn!(%error, "Deliveries are given back: no transaction can be begun for them.");
     Attempt::Unable
-}
-
-/// Why the settle was refused. A count that is off, and a biz id that somebody has entered
-/// meanwhile, show when the next attempt looks.
-fn refused(error: Error) -> Attempt {
-    let shows = matches!(error, Error::Counts { .. }) || error.fault() == Fault::Duplicate;
-    if shows || error.fault().is_conflict() {
-        Attempt::Again(error)
-    } else {
-        Attempt::Failed(RunOutcome::Returned(Err(HandlerError::retry(error))))
-    }
-}
-
-/// The conflict that a handler failed with, however deep it lies in the error.
-fn conflict(outcome: &RunOutcome) -> Option<Error> {
-    let RunOutcome::Returned(Err(HandlerError::Retry(error) | HandlerError::RetryAfter(_, error))) =
-        outcome
-    else {
-        return None;
-    };
-    let message = crate::handler::chain(&**error);
-    let fault = Fault::of_text(&message);
-    fault.is_conflict().then_some(Error::Database { operation: OPERATION, fault, message })
-}
-
-fn ended() -> HandlerError {
-    HandlerError::dead(
-        "the handler ended its transaction: by COMMIT or ROLLBACK, by a statement that commits (one \
-         that makes or changes a table, say), or it went on after a deadlock; see what it has done \
-         before you redrive this message",
-    )
-}
-
-fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "with something that is no text".to_owned())
 }

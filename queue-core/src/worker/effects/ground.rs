@@ -7,8 +7,10 @@ use diesel_async::{
     AnsiTransactionManager, AsyncMysqlConnection, SimpleAsyncConnection, TransactionManager,
 };
 
+use crate::chance;
 use crate::connection::{CheckedOut, Connection, Pool};
 use crate::error::{Error, Result};
+use crate::store::echo::echo;
 
 const OPERATION: &str = "run in a transaction";
 
@@ -19,6 +21,21 @@ const BEGIN: &str = "SET autocommit = 0; BEGIN; SAVEPOINT queue_run";
 /// Fails if the transaction is not the one that was begun.
 const STILL_OPEN: &str = "RELEASE SAVEPOINT queue_run";
 
+/// What both servers say then.
+const NOT_OPEN: &str = "SAVEPOINT queue_run does not exist";
+
+/// What a handler has left of the transaction that was begun for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TxState {
+    /// It is open.
+    Open,
+    /// It has been ended, and maybe another one begun.
+    Ended,
+    /// A query or a nested transaction was dropped half-way: what the server is heard to say next
+    /// may be the answer to another question.
+    Unfinished,
+}
+
 /// Where connections come from: a pool, or a simulation.
 pub trait Ground: Send + Sync {
     /// What holds one.
@@ -26,6 +43,9 @@ pub trait Ground: Send + Sync {
 
     /// A connection.
     fn check_out(&self) -> impl Future<Output = Result<Self::Held>> + Send;
+
+    /// The server of one has gone or takes no writes any more: the next are to be new ones.
+    fn close_idle(&self);
 }
 
 /// A connection that is closed, so that the server rolls back, unless it is trusted.
@@ -39,8 +59,8 @@ pub trait Held: Send {
     /// Begins a transaction.
     fn begin(&mut self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Whether it is still the transaction that was begun; asked once.
-    fn is_open(&mut self) -> impl Future<Output = Result<bool>> + Send;
+    /// What is left of the transaction; asked once.
+    fn state(&mut self) -> impl Future<Output = Result<TxState>> + Send;
 
     /// Commits it.
     fn commit(&mut self) -> impl Future<Output = Result<()>> + Send;
@@ -58,6 +78,10 @@ impl Ground for Pool {
     fn check_out(&self) -> impl Future<Output = Result<CheckedOut>> + Send {
         Self::check_out(self)
     }
+
+    fn close_idle(&self) {
+        Self::close_idle(self);
+    }
 }
 
 /// By diesel's own bookkeeping, so that a `transaction()` within is a savepoint and not a second
@@ -73,14 +97,21 @@ impl Held for CheckedOut {
         named(AnsiTransactionManager::begin_transaction_sql(Self::conn(self), BEGIN).await)
     }
 
-    async fn is_open(&mut self) -> Result<bool> {
-        if depth(Self::conn(self)) != Some(1) {
-            return Ok(false);
-        }
+    async fn state(&mut self) -> Result<TxState> {
         match named(SimpleAsyncConnection::batch_execute(Self::conn(self), STILL_OPEN).await) {
-            Ok(()) => Ok(true),
-            Err(error) if error.to_string().contains("does not exist") => Ok(false),
-            Err(error) => Err(error),
+            Ok(()) => {}
+            Err(error) if error.to_string().contains(NOT_OPEN) => return Ok(TxState::Ended),
+            Err(error) => return Err(error),
+        }
+        // The server may have said so to another statement: each query that was dropped half-way
+        // shifts all replies after it by one, and a number that nobody could guess shows it.
+        let nonce = chance::number();
+        match echo(Self::conn(self), nonce).await {
+            Ok(said) if said == Some(nonce) && depth(Self::conn(self)) == Some(1) => {
+                Ok(TxState::Open)
+            }
+            Err(error) if is_broken(&error.to_string()) => Err(error),
+            Ok(_) | Err(_) => Ok(TxState::Unfinished),
         }
     }
 
@@ -99,6 +130,12 @@ impl Held for CheckedOut {
     fn trust(self) {
         Self::trust(self);
     }
+}
+
+/// Whether the connection is broken, rather than one with replies that nobody has read.
+fn is_broken(text: &str) -> bool {
+    let parts = ["closed", "Input/output", "killed", "shutdown", "disconnected by"];
+    parts.iter().any(|part| text.contains(part)) && !text.contains("parse")
 }
 
 /// How many transactions diesel knows to be open, one within the other.
@@ -131,6 +168,8 @@ impl Ground for Links {
             Link::open(&self.url, SessionKind::Leased(self.lease), Wanted::Writer).await?;
         Ok(link)
     }
+
+    fn close_idle(&self) {}
 }
 
 #[cfg(feature = "simulation")]
@@ -145,8 +184,8 @@ impl Held for crate::connection::Link {
         named(self.batch("BEGIN").await)
     }
 
-    async fn is_open(&mut self) -> Result<bool> {
-        Ok(true)
+    async fn state(&mut self) -> Result<TxState> {
+        Ok(TxState::Open)
     }
 
     async fn commit(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use super::Work;
 use crate::connection::{Session, SessionKind};
 use crate::error::{Error, Result};
 use crate::message::ClaimNo;
-use crate::rescue::{Why, take_back};
+use crate::rescue::{Why, give_back, take_back};
 use crate::store::claim;
 use crate::store::worker::{self, Role};
 use crate::telemetry;
@@ -66,7 +66,33 @@ impl Work {
         self.session = Some(session);
         // It may lead to another server, one that has lost what this worker had settled.
         self.compared_from = ClaimNo(0);
-        self.reconcile().await
+        self.doubtful = self.held.claims().collect();
+        self.reconcile().await?;
+        self.give_back_undone().await
+    }
+
+    /// Releases rows of held claims that this worker has settled: the server has lost that.
+    async fn give_back_undone(&mut self) -> Result<()> {
+        let (id, from) = (self.id, self.held.claims().min());
+        let (Some(from), Some(session)) = (from, self.session.as_mut()) else { return Ok(()) };
+        let claims = session
+            .call("compare claims", async |conn| claim::of_worker(conn, id, from).await)
+            .await?;
+        for claim in claims {
+            let Some(held) = self.held.rows(claim.fence.claim_no) else { continue };
+            let undone = session
+                .transaction("release rows that were settled", async |conn| {
+                    give_back(conn, &claim, held).await
+                })
+                .await?;
+            if undone > 0 {
+                tracing::warn!(
+                    worker.id = %id, rows = undone,
+                    "Released rows that were settled: the server has lost their settlement."
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Releases claims that the database has and this worker does not hold: their commit was lost.

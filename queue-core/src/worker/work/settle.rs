@@ -10,7 +10,8 @@ use super::Work;
 use crate::connection::Link;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, RowId};
-use crate::store::claim;
+use crate::rescue::{Why, take_back};
+use crate::store::{claim, rescue};
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
 
 /// The first wait before a settle without a connection is tried again; it doubles up to a second.
@@ -79,7 +80,18 @@ impl Work {
             }
             parts.push_front(part);
         }
+        self.forget_doubtful().await;
         Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect())
+    }
+
+    /// Forgets doubtful claims of which nothing is held any more. If that fails, the next
+    /// comparison does it.
+    async fn forget_doubtful(&mut self) {
+        let over: Vec<_> =
+            self.doubtful.iter().copied().filter(|claim| !self.held.has(*claim)).collect();
+        if let Err(error) = self.forget_empty(&over).await {
+            tracing::debug!(worker.id = %self.id, %error, "Cannot forget claims yet.");
+        }
     }
 
     /// Tries again what was set aside.
@@ -94,23 +106,42 @@ impl Work {
     /// Takes note of deliveries whose rows are not the claims' own any more, and forgets the claims
     /// that this empties. If that fails, the next comparison does it.
     pub(super) async fn forget(&mut self, gone: &[Key]) -> Result<()> {
-        let id = self.id;
         let mut emptied = self.held.emptied_by(gone);
         // One that is not held is being released.
         emptied.retain(|claim| self.held.has(*claim));
         self.held.remove(gone);
-        if emptied.is_empty() {
-            return Ok(());
-        }
+        self.forget_empty(&emptied).await
+    }
+
+    /// Forgets those of the claims that have no row left, and gives back what others have: another
+    /// session has settled their rows, or a server that this one leads to no more.
+    async fn forget_empty(&mut self, claims: &[ClaimNo]) -> Result<()> {
+        let (id, lowest) = (self.id, claims.iter().min().copied());
+        let Some(lowest) = lowest else { return Ok(()) };
+        self.doubtful.retain(|claim| !claims.contains(claim));
         let session = self.session().await?;
-        let forget = async |conn: &mut Link| claim::forget(conn, id, &emptied).await;
+        let forget = async |conn: &mut Link| {
+            let mut empty = Vec::with_capacity(claims.len());
+            for claim in claim::of_worker(conn, id, lowest).await? {
+                if !claims.contains(&claim.fence.claim_no) {
+                    continue;
+                }
+                if rescue::rows_left(conn, &claim).await? == 0 {
+                    empty.push(claim.fence.claim_no);
+                } else {
+                    take_back(conn, &claim, Why::NotNeeded).await?;
+                }
+            }
+            if empty.is_empty() { Ok(0) } else { claim::forget(conn, id, &empty).await }
+        };
         session.transaction("forget the claims", forget).await.map(|_| ())
     }
 
     async fn try_settle(&mut self, part: &Part) -> Result<Unsettled> {
         let id = self.id;
         let keys: Vec<Key> = part.settled.iter().map(key).collect();
-        let emptied = self.held.emptied_by(&keys);
+        let mut emptied = self.held.emptied_by(&keys);
+        emptied.retain(|claim| !self.doubtful.contains(claim));
         let batch = Batch::new(id, part.settled.clone());
         let care = part.care;
         let session = self.session().await?;

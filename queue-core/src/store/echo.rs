@@ -1,0 +1,24 @@
+//! Asking the server whether it answers what it is asked.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Unsigned};
+
+use super::{Statement, load};
+use crate::connection::Connection;
+use crate::error::Result;
+
+/// No index: the number that the server sends back. Another one, or none, is the reply to a
+/// statement that was dropped half-way before this one.
+///
+/// # Errors
+/// A database failure.
+pub(crate) async fn echo(conn: &mut impl Connection, nonce: u64) -> Result<Option<u64>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        nonce: u64,
+    }
+    let statement = Statement::new("SELECT CAST(? AS UNSIGNED) AS nonce").number(nonce);
+    let rows: Vec<Row> = load(conn, "see whether replies fit", statement).await?;
+    Ok(rows.first().map(|row| row.nonce))
+}
