@@ -84,6 +84,16 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
     start.elapsed()
 }
 
+/// A janitor as a process of its own, that has performed a duty.
+async fn sweeping(database: &TestDatabase) -> Process {
+    let process =
+        Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
+    let mut conn = database.connect().await;
+    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty())
+        .await;
+    process
+}
+
 /// F1, with the janitor as a process of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
@@ -91,11 +101,7 @@ async fn the_janitor_returns_the_claims_of_a_killed_consumer() {
     let topic = messages(&database, 16).await;
     let mut victim = holder(database.url());
     until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
-    let _janitor =
-        Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
-    let mut conn = database.connect().await;
-    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty())
-        .await;
+    let _janitor = sweeping(&database).await;
     victim.0.kill().expect("killed");
     let took =
         until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;
@@ -111,11 +117,8 @@ async fn a_duty_that_fails_again_and_again_holds_up_no_rescue() {
     let topic = messages(&database, 16).await;
     let mut victim = holder(database.url());
     until("claimed", async || claimed_and_ready(&database, &topic).await == (16, 0)).await;
-    let _janitor =
-        Process(janitor(database.url(), &[]).stderr(Stdio::null()).spawn().expect("runs"));
+    let _janitor = sweeping(&database).await;
     let mut conn = database.connect().await;
-    until("sweeping", async || !store::duty::all(&mut conn).await.expect("duties").is_empty())
-        .await;
     conn.batch_execute("DROP TABLE queue_schedule").await.expect("dropped");
     victim.0.kill().expect("killed");
     until("rescued", async || claimed_and_ready(&database, &topic).await == (0, 16)).await;

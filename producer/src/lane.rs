@@ -246,9 +246,8 @@ impl Lane {
         self.topics.retain(|_, (read_at, _)| read_at.elapsed() < TOPIC_KNOWN_FOR);
         let session = self.connected().await?;
         let read_at = Instant::now();
-        let find = async |conn: &mut Link| store::topic::find(conn, name).await;
-        let found = session.call("read the topic", find).await?;
-        let topic = found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })?;
+        let read = async |conn: &mut Link| store::topic::existing(conn, name).await;
+        let topic = session.call("read the topic", read).await?;
         self.topics.insert(name.clone(), (read_at, topic.clone()));
         Ok(topic)
     }

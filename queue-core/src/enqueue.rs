@@ -39,8 +39,7 @@ pub async fn enqueue_all(
     topic: &TopicName,
     messages: &[NewMessage],
 ) -> Result<()> {
-    let found = store::topic::find(conn, topic).await?;
-    let topic = found.ok_or_else(|| Error::UnknownTopic { topic: topic.clone() })?;
+    let topic = store::topic::existing(conn, topic).await?;
     enqueue_to(conn, &topic, messages).await
 }
 

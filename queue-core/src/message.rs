@@ -13,6 +13,7 @@ pub use self::delivery::Delivery;
 pub use self::failed_run::FailedRun;
 pub use self::headers::Headers;
 pub use self::ids::{ClaimNo, ConnId, DeliveryNo, MsgId, RowId, WorkerId};
+pub(crate) use self::moment::LONGEST;
 pub use self::moment::Moment;
 pub use self::new_message::NewMessage;
 pub use self::priority::Priority;

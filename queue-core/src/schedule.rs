@@ -161,8 +161,7 @@ impl Schedule {
 /// [`Error::UnknownTopic`]; [`Error::InvalidRecurrence`] if it has no tick any more; a message that
 /// the topic does not take; a database failure.
 pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Standing> {
-    let found = store::topic::find(conn, &schedule.topic).await?;
-    let topic = found.ok_or_else(|| Error::UnknownTopic { topic: schedule.topic.clone() })?;
+    let topic = store::topic::existing(conn, &schedule.topic).await?;
     // A tick that is under way would else be put back.
     stored::lock(conn, &schedule.name).await?;
     let now = server_time(conn).await?.and_utc();

@@ -2,7 +2,7 @@
 //! on a connection in autocommit only the last of its statements changes anything.
 
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{Moment, MsgId};
 use crate::store;
 use crate::store::row_set::RowSet;
@@ -13,7 +13,8 @@ use crate::topic::TopicName;
 /// handler has to look for itself whether there is still something to do.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; a database failure, a deadlock (1213) with its promotion among them.
+/// [`crate::Error::UnknownTopic`]; a database failure, a deadlock (1213) with its promotion among
+/// them.
 pub async fn cancel(conn: &mut impl Connection, topic: &TopicName, id: MsgId) -> Result<bool> {
     let rows = find(conn, topic, id).await?;
     Ok(!rows.is_empty() && store::scheduled::cancel(conn, &rows).await? > 0)
@@ -23,7 +24,7 @@ pub async fn cancel(conn: &mut impl Connection, topic: &TopicName, id: MsgId) ->
 /// [`cancel`]. Its expiry stays as it is.
 ///
 /// # Errors
-/// [`Error::InvalidTime`]; as [`cancel`].
+/// [`crate::Error::InvalidTime`]; as [`cancel`].
 pub async fn reschedule(
     conn: &mut impl Connection,
     topic: &TopicName,
@@ -36,7 +37,6 @@ pub async fn reschedule(
 }
 
 async fn find(conn: &mut impl Connection, topic: &TopicName, id: MsgId) -> Result<RowSet> {
-    let found = store::topic::find(conn, topic).await?;
-    let topic = found.ok_or_else(|| Error::UnknownTopic { topic: topic.clone() })?;
+    let topic = store::topic::existing(conn, topic).await?;
     store::scheduled::find(conn, topic.id, id).await
 }

@@ -6,8 +6,9 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// The longest time from now: ten years, so that no sum leaves the calendar.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// The longest time from now, and the longest keeping: ten years, so that no sum leaves the
+/// calendar.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The last second of a server's calendar, in seconds since 1970.
 const CALENDAR_END: i64 = 253_402_300_799;

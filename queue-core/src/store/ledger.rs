@@ -5,12 +5,15 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{Binary, Integer};
 
-use super::moves::{LONGEST, equal};
+use super::moves::equal;
 use super::row_set::placeholders;
 use super::settle::ClaimedRows;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
+#[cfg(feature = "simulation")]
+use crate::message::LONGEST;
+use crate::message::Moment;
 use crate::topic::TopicId;
 
 /// The most biz ids of one list.
@@ -112,7 +115,7 @@ fn insert(window: Duration) -> Statement<'static> {
 }
 
 fn micros(window: Duration) -> u64 {
-    u64::try_from(window.min(LONGEST).as_micros()).unwrap_or(0)
+    Moment::After(window).micros()
 }
 
 /// PRIMARY, forced: removes a biz id whose time is over, so that it can be entered anew.

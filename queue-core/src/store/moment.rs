@@ -2,16 +2,13 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::message::Moment;
+use crate::message::{LONGEST, Moment};
 
 /// The moment of the [`micros`] that are bound; NULL for NULL.
 pub(super) const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND";
 
 /// The last microsecond that both servers can add to 1970: the end of the year 9999.
 pub(super) const LATEST: u64 = 253_402_300_799_999_999;
-
-/// The longest time from now: ten years, so that no sum leaves the calendar.
-const LONGEST: u64 = 10 * 365 * 24 * 3600 * 1_000_000;
 
 /// A moment as it is bound; what lies before 1970 counts as 1970.
 pub(super) fn micros(time: DateTime<Utc>) -> u64 {
@@ -41,7 +38,7 @@ impl Moment {
     /// Microseconds from now, or since 1970.
     pub(super) fn micros(self) -> u64 {
         match self {
-            Self::After(time) => u64::try_from(time.as_micros()).unwrap_or(LONGEST).min(LONGEST),
+            Self::After(time) => u64::try_from(time.min(LONGEST).as_micros()).unwrap_or(0),
             Self::At(at) => micros(at),
         }
     }

@@ -9,7 +9,7 @@ use super::settle::{ClaimedRows, DELETE};
 use super::topic::{DeadLetterTopic, dead_letter_topic};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{DeadCause, FailedRun, Moment, stored_reason};
+use crate::message::{DeadCause, FailedRun, LONGEST, Moment, stored_reason};
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
@@ -21,9 +21,6 @@ pub(super) const WITH_FAILED_RUN: &str = "RIGHT(CONCAT(COALESCE(history, ''), \
      '{\"delivery_no\":', delivery_no, ',\"worker\":', worker_id, \
      ',\"at\":\"', DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), '\",\"error\":', ?), \
      32768)";
-
-/// The longest wait or keeping, so that no sum leaves the calendar: ten years.
-pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// What becomes of a finished message in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -57,6 +57,15 @@ pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option
     rows.into_iter().next().map(TopicRow::into_topic).transpose()
 }
 
+/// As [`find`], where there must be one.
+///
+/// # Errors
+/// [`Error::UnknownTopic`]; a database failure.
+pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<Topic> {
+    let found = find(conn, name).await?;
+    found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
+}
+
 /// UNIQUE (name): every topic, by name.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ mod state;
 use clap::Subcommand;
 use queue_core::connection::Session;
 use queue_core::topic::{OnDone, TopicSettings, TopicState};
-use queue_core::{Error, TopicName, store};
+use queue_core::{TopicName, store};
 use serde::Serialize;
 
 use self::settings::SettingsArgs;
@@ -66,9 +66,7 @@ pub(crate) async fn find(
     session: &mut Session,
     name: &TopicName,
 ) -> queue_core::Result<queue_core::Topic> {
-    let found =
-        session.call("read the topic", async |conn| store::topic::find(conn, name).await).await?;
-    found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
+    session.call("read the topic", async |conn| store::topic::existing(conn, name).await).await
 }
 
 /// What flows through a topic, in a word.
