@@ -1,11 +1,13 @@
 //! The duties, one a file.
 
+mod backlog;
 mod depths;
 mod promote;
 mod prune;
 mod rescue;
 mod tick;
 
+pub use self::backlog::{Backlogs, BacklogsReport};
 pub use self::depths::{Depths, DepthsReport};
 pub use self::promote::{Promote, PromoteReport};
 pub use self::prune::{Prune, PruneReport};

@@ -1,6 +1,8 @@
 -- Every table carries the prefix queue_ and lives in the user's own database, so that a message
 -- is enqueued in the user's own transaction. Names are bytes (VARBINARY): 'Mail' and 'mail' differ.
 
+-- backlog_*: what a sweeper has measured of a topic that has a limit, so that an enqueue counts
+-- nothing. They change every few seconds at most.
 CREATE TABLE queue_topic (
   id               INT UNSIGNED    NOT NULL AUTO_INCREMENT,
   name             VARBINARY(64)   NOT NULL,
@@ -15,6 +17,13 @@ CREATE TABLE queue_topic (
   keep_done_ms     BIGINT UNSIGNED NULL,
   dead_letter_topic_id INT UNSIGNED NULL,
   ledger_window_ms BIGINT UNSIGNED NULL,
+  max_depth        BIGINT UNSIGNED NULL,
+  max_bytes        BIGINT UNSIGNED NULL,
+  when_full        VARBINARY(16)   NOT NULL DEFAULT 'block',
+  backlog_depth    BIGINT UNSIGNED NULL,
+  backlog_bytes    BIGINT UNSIGNED NULL,
+  backlog_full     BOOLEAN         NOT NULL DEFAULT FALSE,
+  backlog_at       DATETIME(6)     NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -241,6 +250,8 @@ BEGIN
   DECLARE the_topic  INT UNSIGNED DEFAULT NULL;
   DECLARE the_pause  BOOLEAN;
   DECLARE the_limit  INT UNSIGNED;
+  DECLARE the_full   BOOLEAN;
+  DECLARE the_fill   VARCHAR(64);
   DECLARE the_text   VARCHAR(128);
   DECLARE the_random CHAR(32);
   -- In latin1 every byte is a character, so that a name of any bytes can be shown.
@@ -248,7 +259,12 @@ BEGIN
   DECLARE the_id     VARBINARY(255) DEFAULT in_msg_id;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
 
-  SELECT id, enqueue_paused, body_limit INTO the_topic, the_pause, the_limit
+  -- A measurement that nobody has renewed for 30 s says nothing any more.
+  SELECT id, enqueue_paused, body_limit,
+      backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
+        AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
+      IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
+    INTO the_topic, the_pause, the_limit, the_full, the_fill
     FROM queue_topic WHERE name = in_topic;
 
   IF the_topic IS NULL THEN
@@ -258,6 +274,10 @@ BEGIN
   IF the_pause THEN
     SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' takes no messages now; queuectl topic resume NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31002;
+  END IF;
+  IF the_full THEN
+    SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' is full (about ', the_fill, '); try again when it is drained'), 128);
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31020;
   END IF;
   IF in_body IS NULL THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the body is NULL; an empty body is ''''', MYSQL_ERRNO = 31003;

@@ -9,7 +9,7 @@ use queue_core::connection::{
 };
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, Fenced, LaneId};
-use queue_core::topic::{TOPIC_KNOWN_FOR, TopicSettings};
+use queue_core::topic::TopicSettings;
 use queue_core::{
     Error, Fault, NewMessage, Part, Result, Topic, TopicName, chance, statements, store,
 };
@@ -96,7 +96,8 @@ impl Lane {
         self.position = None;
     }
 
-    /// Stores the batch once, trying until it is stored, refused, or no longer to be tried.
+    /// Stores the batch once, trying until it is stored, refused, or no longer to be tried. A
+    /// refusal that [will pass](Error::is_transient) is that of a full topic.
     /// `wanted` says whether anybody still waits for it.
     pub(crate) async fn send(
         &mut self,
@@ -115,7 +116,8 @@ impl Lane {
                     Found::NotStored => error,
                 },
             };
-            if !error.is_transient() {
+            // Where there is to be room first, it is not the lane that waits for it.
+            if !error.is_transient() || matches!(error, Error::TopicFull { .. }) {
                 return Err(SendError::Refused(error));
             }
             if !wanted() {
@@ -239,11 +241,11 @@ impl Lane {
     /// The topic as it is, or was a moment ago: then a send is one round trip.
     async fn topic(&mut self, name: &TopicName) -> Result<Topic> {
         if let Some((read_at, topic)) = self.topics.get(name)
-            && read_at.elapsed() < TOPIC_KNOWN_FOR
+            && read_at.elapsed() < topic.known_for()
         {
             return Ok(topic.clone());
         }
-        self.topics.retain(|_, (read_at, _)| read_at.elapsed() < TOPIC_KNOWN_FOR);
+        self.topics.retain(|_, (read_at, topic)| read_at.elapsed() < topic.known_for());
         let session = self.connected().await?;
         let read_at = Instant::now();
         let read = async |conn: &mut Link| store::topic::existing(conn, name).await;

@@ -16,10 +16,12 @@ use crate::batch::Batch;
 use crate::error::SendError;
 use crate::lane::Lane;
 use crate::options::ProducerOptions;
+use crate::resend::Tries;
 
 /// The way to the lanes. Cheap to clone; they are closed when the last clone is gone.
 #[derive(Debug, Clone)]
 pub(crate) struct Lanes {
+    options: Arc<ProducerOptions>,
     /// As many permits as idle lanes.
     free: Arc<Semaphore>,
     idle: Idle,
@@ -86,7 +88,7 @@ impl Lanes {
         // The stack's top, which is taken first, is the lane that is open.
         let idle = Arc::new(Mutex::new(senders.into_iter().rev().collect()));
         let free = Arc::new(Semaphore::new(count as usize));
-        let started = Self { free, idle, count, ended };
+        let started = Self { options: Arc::clone(&options), free, idle, count, ended };
         let users = started.clone();
         on_own_thread(move || async move {
             let mut first = Lane::new(url.clone(), Arc::clone(&options));
@@ -106,8 +108,28 @@ impl Lanes {
         Ok(started)
     }
 
-    /// Sends a batch in the first lane that is free.
-    pub(crate) async fn send(&self, batch: Batch) -> Sent {
+    /// Sends a batch in the first lane that is free. One whose topic is full waits for room, and
+    /// keeps no lane from the other topics meanwhile.
+    pub(crate) async fn send(&self, mut batch: Batch) -> Sent {
+        let mut waits = 0;
+        loop {
+            let (topic, since) = (batch.topic.clone(), batch.since);
+            let Sent { outcome, messages } = self.send_now(batch).await;
+            let error = match outcome {
+                Err(SendError::Refused(error)) if error.is_transient() => error,
+                outcome => return Sent { outcome, messages },
+            };
+            batch = Batch { topic, messages, since };
+            let mut tries = Tries::after(waits, &batch, &self.options);
+            if let Err(error) = tries.pause(error).await {
+                let outcome = Err(tries.gave_up(error));
+                return Sent { outcome, messages: batch.messages };
+            }
+            waits += 1;
+        }
+    }
+
+    async fn send_now(&self, batch: Batch) -> Sent {
         let permit = Arc::clone(&self.free).acquire_owned().await;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let (Ok(permit), Some(lane)) = (permit, lane) else { return Sent::closed() };

@@ -34,6 +34,11 @@ impl<'a> Tries<'a> {
         Self { batch, options, since: batch.since, waits: 0, pauses: 0, sent: Sent::Never }
     }
 
+    /// The tries of a batch that has waited so often already, with nothing sent.
+    pub(crate) fn after(waits: u32, batch: &'a Batch, options: &'a ProducerOptions) -> Self {
+        Self { waits, pauses: waits, ..Self::new(batch, options) }
+    }
+
     /// A transaction begins.
     pub(crate) fn begin(&mut self) {
         if self.sent == Sent::Now {

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::message::{MsgId, NewMessage};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
+use crate::telemetry;
 use crate::topic::{Topic, TopicId, TopicName};
 
 /// The most bytes in one INSERT, unless a single message needs more. Far below the packet of
@@ -18,7 +19,8 @@ const SURELY_TAKEN: usize = 1024 * 1024;
 /// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`], [`Error::TopicPaused`], [`Error::BodyTooLarge`] and the like, found
+/// [`Error::UnknownTopic`], [`Error::TopicPaused`], [`Error::TopicFull`] (also where producers
+/// wait: nobody waits with a transaction open), [`Error::BodyTooLarge`] and the like, found
 /// before anything is sent; a database failure. The caller's transaction is left as it is.
 pub async fn enqueue(
     conn: &mut impl Connection,
@@ -98,6 +100,11 @@ pub async fn statements<'m>(
 fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
     if topic.state.enqueue_paused {
         return Err(Error::TopicPaused { topic: topic.name.clone() });
+    }
+    if let Some(fill) = topic.backlog.and_then(|backlog| backlog.fill(&topic.settings)) {
+        telemetry::found_full(topic.name.as_str());
+        let when_full = topic.settings.when_full;
+        return Err(Error::TopicFull { topic: topic.name.clone(), fill, when_full });
     }
     messages.iter().try_for_each(|message| check_for(topic, message))
 }

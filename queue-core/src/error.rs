@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::schedule::ScheduleName;
-use crate::topic::TopicName;
+use crate::topic::{Fill, TopicName, WhenFull};
 
 /// The result of this library's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -144,6 +144,18 @@ pub enum Error {
         /// The name as given.
         topic: TopicName,
     },
+    /// The topic holds as many messages, or as many bytes, as its owner allows.
+    #[error(
+        "The topic '{topic}' is full (about {fill}): wait until its consumers have caught up, start more of them, or change the limit with `queuectl topic set {topic}`."
+    )]
+    TopicFull {
+        /// The name as given.
+        topic: TopicName,
+        /// What was measured, and the limit.
+        fill: Fill,
+        /// Whether producers wait for room.
+        when_full: WhenFull,
+    },
     /// A body beyond the topic's limit.
     #[error(
         "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."
@@ -269,14 +281,20 @@ impl Error {
             Self::NoWriter { refusals } => common_fault(refusals),
             Self::PacketTooLarge { .. } | Self::BodyTooLarge { .. } => Fault::TooLarge,
             Self::Schema { .. } => Fault::Schema,
+            Self::TopicFull { .. } => Fault::Full,
             _ => Fault::Other,
         }
     }
 
     /// Whether the same call may succeed later without anybody changing the input.
+    ///
+    /// A full topic will have room again, but where its owner has it refuse, nobody is to wait.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.fault().is_transient()
+        match self {
+            Self::TopicFull { when_full, .. } => *when_full == WhenFull::Block,
+            _ => self.fault().is_transient(),
+        }
     }
 
     /// Why there is no writer, from what each host said.

@@ -20,6 +20,13 @@ table! {
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
         dead_letter_topic_id -> Nullable<Unsigned<Integer>>,
         ledger_window_ms -> Nullable<Unsigned<BigInt>>,
+        max_depth -> Nullable<Unsigned<BigInt>>,
+        max_bytes -> Nullable<Unsigned<BigInt>>,
+        when_full -> Varbinary,
+        backlog_depth -> Nullable<Unsigned<BigInt>>,
+        backlog_bytes -> Nullable<Unsigned<BigInt>>,
+        backlog_full -> Bool,
+        backlog_at -> Nullable<Datetime>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }

@@ -16,6 +16,7 @@ use crate::error::Fault;
 use crate::message::Delivery;
 use crate::store::inspect::Depth;
 use crate::store::worker::Role;
+use crate::topic::Backlog;
 
 macro_rules! names {
     ($($name:ident = $text:literal, $kind:ident, $unit:ident, $meaning:literal;)*) => {
@@ -44,6 +45,7 @@ macro_rules! names {
 names! {
     ENQUEUED = "queue_enqueued_total", counter, Count, "Messages enqueued and committed by this process, by topic.";
     RESENT = "queue_resent_total", counter, Count, "Batches sent again after a lost or refused reply, by topic.";
+    FOUND_FULL = "queue_enqueue_full_total", counter, Count, "Tries of this process to enqueue that found the topic full, by topic.";
     UNSENT = "queue_unsent_bytes", gauge, Bytes, "Room taken by messages that this process's producers have accepted and that have no outcome yet.";
     CLAIMED = "queue_claimed_total", counter, Count, "Messages claimed, by topic.";
     SETTLED = "queue_settled_total", counter, Count, "Deliveries settled, by topic and verb.";
@@ -70,6 +72,9 @@ names! {
     SWEEPING = "queue_sweeping", gauge, Count, "1 while this process is the one that sweeps.";
     LIST_PROVED = "queue_process_list_proved", gauge, Count, "1 when the process list is proved complete, 0 when only locks and beats decide.";
     WORKERS_ALIVE = "queue_workers_alive", gauge, Count, "Workers alive at the last sweep.";
+    BACKLOG_DEPTH = "queue_backlog_messages", gauge, Count, "Messages, ready and claimed, of a topic that has a limit, as last measured.";
+    BACKLOG_BYTES = "queue_backlog_bytes", gauge, Bytes, "Bytes of bodies and headers of a topic that has a limit of them, as last estimated.";
+    BACKLOG_FULL = "queue_backlog_full", gauge, Count, "1 while a topic that has a limit is full.";
     DEPTH = "queue_depth", gauge, Count, "Messages of a topic by state, counted up to 10000.";
     OLDEST_SECONDS = "queue_oldest_age_seconds", gauge, Seconds, "Age of a topic's oldest message that is not settled.";
 }
@@ -82,6 +87,11 @@ pub fn enqueued(topic: &str, messages: usize) {
 /// A batch is sent again.
 pub fn resent(topic: &str) {
     counter!(RESENT, "topic" => topic.to_owned()).increment(1);
+}
+
+/// A topic was found full.
+pub fn found_full(topic: &str) {
+    counter!(FOUND_FULL, "topic" => topic.to_owned()).increment(1);
 }
 
 /// A producer has accepted messages that take so many bytes.
@@ -241,6 +251,16 @@ pub fn sweeping(now: bool) {
 pub fn swept(workers_alive: usize, list_proved: bool) {
     gauge!(WORKERS_ALIVE).set(workers_alive as f64);
     gauge!(LIST_PROVED).set(f64::from(u8::from(list_proved)));
+}
+
+/// What was measured of a topic that has a limit.
+pub fn backlog(topic: &str, backlog: Backlog) {
+    gauge!(BACKLOG_DEPTH, "topic" => topic.to_owned()).set(backlog.depth as f64);
+    if let Some(bytes) = backlog.bytes {
+        gauge!(BACKLOG_BYTES, "topic" => topic.to_owned()).set(bytes as f64);
+    }
+    let full = f64::from(u8::from(backlog.full));
+    gauge!(BACKLOG_FULL, "topic" => topic.to_owned()).set(full);
 }
 
 /// A topic's depth.

@@ -1,10 +1,14 @@
 //! A topic, its settings and its retry policy.
 
+mod backlog;
 mod name;
 mod retry;
 mod settings;
 
+pub use self::backlog::{Backlog, Fill, WhenFull};
 pub use self::name::TopicName;
 pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
-pub use self::settings::{OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicSettings, TopicState};
+pub use self::settings::{
+    LIMITED_TOPIC_KNOWN_FOR, OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicSettings, TopicState,
+};

@@ -69,7 +69,7 @@ impl From<SendError> for Refusal {
 fn refused(error: &Error) -> StatusCode {
     match error {
         Error::UnknownTopic { .. } => StatusCode::NOT_FOUND,
-        Error::TopicPaused { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Error::TopicPaused { .. } | Error::TopicFull { .. } => StatusCode::SERVICE_UNAVAILABLE,
         error if error.fault() == Fault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Error::Database { .. } | Error::Connect { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::BAD_REQUEST,

@@ -28,7 +28,7 @@ pub enum Fault {
     Denied,
     /// 1049, 1054, 1146, 1305: a database, table, column or procedure is missing.
     Schema,
-    /// 1021, 1114: no space left.
+    /// 1021, 1114: no space left; or the topic is full.
     Full,
     /// 1317, 3024, 1969: the statement was interrupted.
     Interrupted,

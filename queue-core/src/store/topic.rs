@@ -1,5 +1,6 @@
 //! The topics and their settings.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use chrono::NaiveDateTime;
@@ -9,7 +10,9 @@ use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::topic::{OnDone, RetryPolicy, Topic, TopicId, TopicName, TopicSettings, TopicState};
+use crate::topic::{
+    Backlog, OnDone, RetryPolicy, Topic, TopicId, TopicName, TopicSettings, TopicState, WhenFull,
+};
 
 #[derive(QueryableByName)]
 struct TopicRow {
@@ -37,13 +40,32 @@ struct TopicRow {
     dead_letter_topic: Option<Vec<u8>>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     ledger_window_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    max_depth: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    max_bytes: Option<u64>,
+    #[diesel(sql_type = Binary)]
+    when_full: Vec<u8>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    backlog_depth: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    backlog_bytes: Option<u64>,
+    #[diesel(sql_type = Bool)]
+    backlog_full: bool,
+    #[diesel(sql_type = BigInt)]
+    backlog_holds: i64,
 }
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
 const DEAD_LETTER_CHAIN: usize = 16;
 
+/// What was measured of a topic holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
+/// renews it every few seconds, and without one the topic must not stay closed for ever.
 const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+     max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
+     CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
+     AS backlog_holds, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -76,6 +98,17 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     rows.into_iter().map(TopicRow::into_topic).collect()
 }
 
+/// No index: the topics that have a limit, which is asked every second; a row for each topic.
+///
+/// # Errors
+/// A database failure.
+pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
+    let statement =
+        Statement::new(SELECT).sql("WHERE max_depth IS NOT NULL OR max_bytes IS NOT NULL");
+    let rows: Vec<TopicRow> = load(conn, "list the topics with a limit", statement).await?;
+    rows.into_iter().map(TopicRow::into_topic).collect()
+}
+
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
@@ -90,8 +123,9 @@ pub async fn create(
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
-         max_run_time_ms, keep_done_ms, ledger_window_ms, dead_letter_topic_id, created_at, \
-         updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         max_run_time_ms, keep_done_ms, ledger_window_ms, max_depth, max_bytes, when_full, \
+         dead_letter_topic_id, created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
         .maybe_number(dead_letter_topic);
@@ -118,6 +152,7 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
+         max_depth = ?, max_bytes = ?, when_full = ?, \
          dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
@@ -230,6 +265,9 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
         .maybe_number(settings.ledger_window.map(millis))
+        .maybe_number(settings.max_depth.map(NonZeroU64::get))
+        .maybe_number(settings.max_bytes.map(NonZeroU64::get))
+        .bytes(settings.when_full.word().as_bytes())
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -250,10 +288,19 @@ fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
 }
 
 impl TopicRow {
+    /// What was measured of late, of a topic that has a limit.
+    fn backlog(&self) -> Option<Backlog> {
+        self.max_depth.or(self.max_bytes)?;
+        let (depth, bytes) = (self.backlog_depth?, self.backlog_bytes);
+        (self.backlog_holds != 0).then_some(Backlog { depth, bytes, full: self.backlog_full })
+    }
+
     fn into_topic(self) -> Result<Topic> {
         let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
+        let backlog = self.backlog();
         Ok(Topic {
             id: TopicId(self.id),
+            backlog,
             settings: TopicSettings {
                 body_limit: self.body_limit,
                 max_attempts: self.max_attempts,
@@ -268,6 +315,9 @@ impl TopicRow {
                     .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
                     .transpose()?,
                 ledger_window: self.ledger_window_ms.map(Duration::from_millis),
+                max_depth: self.max_depth.and_then(NonZeroU64::new),
+                max_bytes: self.max_bytes.and_then(NonZeroU64::new),
+                when_full: WhenFull::from_stored(&self.when_full),
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

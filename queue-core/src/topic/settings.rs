@@ -1,8 +1,9 @@
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::topic::{RetryPolicy, TopicName};
+use crate::topic::{Backlog, RetryPolicy, TopicName, WhenFull};
 
 /// A topic's number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -42,6 +43,12 @@ pub struct TopicSettings {
     /// acked without being handled. Default none: biz ids are carried and not looked at.
     #[serde(with = "humantime_serde")]
     pub ledger_window: Option<Duration>,
+    /// So many messages, ready and claimed, make the topic full. Default none.
+    pub max_depth: Option<NonZeroU64>,
+    /// So many bytes of bodies and headers, ready and claimed, make the topic full. Default none.
+    pub max_bytes: Option<NonZeroU64>,
+    /// What producers do while the topic is full. Default: they wait.
+    pub when_full: WhenFull,
 }
 
 impl Default for TopicSettings {
@@ -55,6 +62,9 @@ impl Default for TopicSettings {
             on_done: OnDone::Delete,
             dead_letter_topic: None,
             ledger_window: None,
+            max_depth: None,
+            max_bytes: None,
+            when_full: WhenFull::default(),
         }
     }
 }
@@ -72,6 +82,9 @@ pub struct TopicState {
 /// a send a round trip: a pause, a lower limit or a deletion holds within this time.
 pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
 
+/// The same for a topic that has a limit: what is sent meanwhile may go beyond it.
+pub const LIMITED_TOPIC_KNOWN_FOR: Duration = Duration::from_millis(250);
+
 /// A topic as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
@@ -85,4 +98,15 @@ pub struct Topic {
     /// What flows through it.
     #[serde(flatten)]
     pub state: TopicState,
+    /// What was measured of it last, if it has a limit and somebody measures.
+    pub backlog: Option<Backlog>,
+}
+
+impl Topic {
+    /// For how long a producer's lane takes it for what it was when it was read.
+    #[must_use]
+    pub fn known_for(&self) -> Duration {
+        let limited = self.settings.max_depth.or(self.settings.max_bytes).is_some();
+        if limited { LIMITED_TOPIC_KNOWN_FOR } else { TOPIC_KNOWN_FOR }
+    }
 }

@@ -1,9 +1,10 @@
 //! Topics: their names, settings and pauses.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use queue_core::store::topic;
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, TopicState};
+use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, TopicState, WhenFull};
 use queue_core::{Error, TopicName};
 
 use crate::scene::Scene;
@@ -39,6 +40,9 @@ async fn settings_come_back_as_they_were_set() {
         on_done: OnDone::Keep(Duration::from_secs(60)),
         dead_letter_topic: Some(scene.topic.name.clone()),
         ledger_window: Some(Duration::from_secs(7 * 86_400)),
+        max_depth: NonZeroU64::new(u64::MAX),
+        max_bytes: NonZeroU64::new(1),
+        when_full: WhenFull::Reject,
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

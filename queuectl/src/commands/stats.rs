@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::store::inspect::{DEPTH_CAP, Depth};
-use queue_core::topic::TopicState;
+use queue_core::topic::{Backlog, TopicState};
 use queue_core::{Topic, TopicName, store};
 use serde::Serialize;
 
@@ -28,24 +28,38 @@ struct Stat {
     #[serde(flatten)]
     depth: Depth,
     counted_up_to: u64,
+    backlog: Option<Backlog>,
 }
 
 const HEADER: [&str; 7] = ["topic", "state", "unsettled", "claimed", "scheduled", "dead", "oldest"];
 
+impl Stat {
+    fn count(&self, n: u64) -> String {
+        if n < self.counted_up_to { n.to_string() } else { format!("{DEPTH_CAP}+") }
+    }
+
+    /// Beyond what is counted here a topic that has a limit knows more, about.
+    fn unsettled(&self) -> String {
+        match self.backlog {
+            Some(backlog) if self.depth.unsettled >= self.counted_up_to => {
+                format!("~{}", backlog.depth.max(self.counted_up_to))
+            }
+            _ => self.count(self.depth.unsettled),
+        }
+    }
+}
+
 impl Row for Stat {
     fn cells(&self) -> Vec<String> {
-        let count = |n: u64| {
-            if n < self.counted_up_to { n.to_string() } else { format!("{DEPTH_CAP}+") }
-        };
         let depth = &self.depth;
         let oldest = depth.oldest_age_ms.map(Duration::from_millis).map(units::age);
         vec![
             self.topic.to_string(),
-            state_word(self.state).to_owned(),
-            count(depth.unsettled),
+            state_word(self.state, self.backlog).to_owned(),
+            self.unsettled(),
             depth.claimed.to_string(),
-            count(depth.scheduled),
-            count(depth.dead),
+            self.count(depth.scheduled),
+            self.count(depth.dead),
             oldest.unwrap_or_else(|| "-".to_owned()),
         ]
     }
@@ -69,8 +83,9 @@ impl Stats {
                     store::inspect::depth(conn, topic.id).await
                 })
                 .await?;
-            let (topic, state) = (topic.name, topic.state);
-            stats.push(Stat { topic, state, depth, counted_up_to: DEPTH_CAP });
+            let (state, backlog) = (topic.state, topic.backlog);
+            let topic = topic.name;
+            stats.push(Stat { topic, state, depth, counted_up_to: DEPTH_CAP, backlog });
         }
         invocation.output.rows(&HEADER, &stats, super::topic::NO_TOPICS)
     }

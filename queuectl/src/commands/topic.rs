@@ -2,9 +2,11 @@ mod delete;
 mod settings;
 mod state;
 
+use std::num::NonZeroU64;
+
 use clap::Subcommand;
 use queue_core::connection::Session;
-use queue_core::topic::{OnDone, TopicSettings, TopicState};
+use queue_core::topic::{Backlog, OnDone, TopicSettings, TopicState};
 use queue_core::{TopicName, store};
 use serde::Serialize;
 
@@ -70,8 +72,10 @@ pub(crate) async fn find(
 }
 
 /// What flows through a topic, in a word.
-pub(crate) fn state_word(state: TopicState) -> &'static str {
+pub(crate) fn state_word(state: TopicState, backlog: Option<Backlog>) -> &'static str {
     match (state.enqueue_paused, state.claim_paused) {
+        (false, false) if backlog.is_some_and(|backlog| backlog.full) => "full",
+        (false, true) if backlog.is_some_and(|backlog| backlog.full) => "claim paused, full",
         (false, false) => "open",
         (true, false) => "enqueue paused",
         (false, true) => "claim paused",
@@ -129,7 +133,7 @@ impl Row for Listed {
         let settings = &topic.settings;
         vec![
             topic.name.to_string(),
-            state_word(topic.state).to_owned(),
+            state_word(topic.state, topic.backlog).to_owned(),
             units::size(settings.body_limit),
             settings.max_attempts.to_string(),
             settings.max_crashes.to_string(),
@@ -146,6 +150,23 @@ fn keep_done(on_done: OnDone) -> String {
     }
 }
 
+fn large_size(bytes: NonZeroU64) -> String {
+    units::large_size(bytes.get())
+}
+
+/// What was measured last, for a topic that has a limit.
+fn backlog(topic: &queue_core::Topic) -> String {
+    let settings = &topic.settings;
+    match topic.backlog {
+        _ if settings.max_depth.or(settings.max_bytes).is_none() => "not measured".to_owned(),
+        None => "not measured of late, so the limits do not hold: start a janitor".to_owned(),
+        Some(Backlog { depth, bytes: None, .. }) => format!("about {depth} messages"),
+        Some(Backlog { depth, bytes: Some(bytes), .. }) => {
+            format!("about {depth} messages, {bytes} bytes")
+        }
+    }
+}
+
 async fn list(invocation: &Invocation) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
     let topics =
@@ -158,7 +179,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
     let settings = &topic.settings;
     let properties = [
         ("topic", topic.name.to_string()),
-        ("state", state_word(topic.state).to_owned()),
+        ("state", state_word(topic.state, topic.backlog).to_owned()),
         ("body limit", units::size(settings.body_limit)),
         ("max attempts", settings.max_attempts.to_string()),
         ("max crashes", settings.max_crashes.to_string()),
@@ -170,6 +191,10 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
             "dead-letter topic",
             settings.dead_letter_topic.as_ref().map_or("none".to_owned(), TopicName::to_string),
         ),
+        ("max depth", settings.max_depth.map_or_else(|| "off".to_owned(), |n| n.to_string())),
+        ("max bytes", settings.max_bytes.map_or_else(|| "off".to_owned(), large_size)),
+        ("when full", settings.when_full.word().to_owned()),
+        ("backlog", backlog(&topic)),
     ];
     invocation.output.properties(&topic, &properties)
 }

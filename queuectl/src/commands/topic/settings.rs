@@ -1,10 +1,12 @@
+use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use clap::ArgGroup;
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, WhenFull};
 use queue_core::{Error, TopicName};
 
-use crate::units::{MaybeTime, parse_size};
+use crate::units::{MaybeTime, parse_large_size, parse_size};
 
 /// What can be set of a topic.
 #[derive(Debug, clap::Args)]
@@ -38,6 +40,48 @@ pub(crate) struct SettingsArgs {
     /// them. New topics: none.
     #[arg(long, value_name = "TOPIC|none")]
     dead_letter_topic: Option<MaybeTopic>,
+    /// So many messages, ready and claimed, make the topic full, or off. About: they are counted
+    /// about once a second. New topics: off.
+    #[arg(long, value_name = "N|off")]
+    max_depth: Option<MaybeLimit>,
+    /// So many bytes of bodies and headers (64MiB, 10GiB) make the topic full, or off. About: the
+    /// bodies of some messages are measured. New topics: off.
+    #[arg(long, value_name = "SIZE|off", value_parser = MaybeLimit::of_bytes)]
+    max_bytes: Option<MaybeLimit>,
+    /// What producers do while the topic is full: wait (block), or end at once with an error
+    /// (reject). New topics: block.
+    #[arg(long, value_name = "WHAT", value_parser = when_full())]
+    when_full: Option<WhenFull>,
+}
+
+fn when_full() -> impl TypedValueParser<Value = WhenFull> {
+    let all = [WhenFull::Block, WhenFull::Reject];
+    PossibleValuesParser::new(all.map(WhenFull::word))
+        .map(move |word| all.into_iter().find(|one| one.word() == word).unwrap_or_default())
+}
+
+/// A limit above zero, or `off`.
+#[derive(Debug, Clone, Copy)]
+struct MaybeLimit(Option<NonZeroU64>);
+
+impl MaybeLimit {
+    fn of_bytes(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(Self(None)) } else { parse_large_size(text).map(|n| Self(Some(n))) }
+    }
+}
+
+impl FromStr for MaybeLimit {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self(None)),
+            text => text
+                .parse()
+                .map(|n| Self(Some(n)))
+                .map_err(|_| "a limit is a number of messages above 0, or `off`"),
+        }
+    }
 }
 
 /// A topic's name, or `none`.
@@ -63,6 +107,9 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "keep_done",
         "dead_letter_topic",
         "ledger_window",
+        "max_depth",
+        "max_bytes",
+        "when_full",
     ])
 }
 
@@ -85,6 +132,13 @@ impl SettingsArgs {
         if let Some(MaybeTime(time)) = self.ledger_window {
             settings.ledger_window = time;
         }
+        if let Some(MaybeLimit(limit)) = self.max_depth {
+            settings.max_depth = limit;
+        }
+        if let Some(MaybeLimit(limit)) = self.max_bytes {
+            settings.max_bytes = limit;
+        }
+        settings.when_full = self.when_full.unwrap_or(settings.when_full);
         settings
     }
 }

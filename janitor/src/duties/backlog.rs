@@ -1,0 +1,141 @@
+mod ruler;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use queue_core::connection::Session;
+use queue_core::store::{self, backlog};
+use queue_core::topic::{Backlog, TopicId};
+use queue_core::{Result, Topic, telemetry};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use self::ruler::Ruler;
+use crate::duty::{Duty, Sweep};
+
+/// How often the topics are measured: what producers send between two times may go beyond the limit.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// However many topics have a limit, measuring them takes at most one part in so many of the
+/// sweeper's time.
+const SHARE: u32 = 20;
+
+/// How often a measurement is written down that changes nothing: often enough to hold, seldom
+/// enough that old versions of the topic's row do not pile up behind a long transaction.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+
+/// How many bodies are looked at in one run. Their mean goes into the mean of earlier ones.
+const SAMPLES: usize = 16;
+
+/// Measures the topics that have a limit, and closes and opens them.
+#[derive(Debug, Default)]
+pub struct Backlogs {
+    topics: HashMap<TopicId, Measuring>,
+    /// How long the last run took.
+    took: Duration,
+}
+
+/// What a run of [`Backlogs`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct BacklogsReport {
+    /// Topics measured.
+    pub measured: usize,
+    /// Those of them that are full.
+    pub full: usize,
+    /// Topics that became full or took messages again.
+    pub turned: usize,
+}
+
+/// What is known of a topic between two runs.
+#[derive(Debug, Default)]
+struct Measuring {
+    ruler: Ruler,
+    /// The mean bytes of a message, of late.
+    mean_bytes: Option<f64>,
+    written_at: Option<Instant>,
+}
+
+impl Duty for Backlogs {
+    const NAME: &'static str = "backlog";
+    type Report = BacklogsReport;
+
+    fn interval(&self) -> Duration {
+        EVERY.max(self.took * SHARE)
+    }
+
+    fn is_notable(report: &BacklogsReport) -> bool {
+        report.turned > 0
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<BacklogsReport> {
+        let mut report = BacklogsReport::default();
+        let limited = async |conn: &mut _| store::topic::limited(conn).await;
+        let topics = sweep.session.call("list the topics with a limit", limited).await?;
+        self.topics.retain(|id, _| topics.iter().any(|topic| topic.id == *id));
+        for topic in &topics {
+            let measuring = self.topics.entry(topic.id).or_default();
+            let backlog = measuring.measure(sweep.session, topic).await?;
+            telemetry::backlog(topic.name.as_str(), backlog);
+            report.measured += 1;
+            report.full += usize::from(backlog.full);
+            let turned = topic.backlog.is_some_and(|was| was.full) != backlog.full;
+            report.turned += usize::from(turned);
+            if turned || measuring.written_at.is_none_or(|at| at.elapsed() >= RENEW_EVERY) {
+                let write = async |conn: &mut _| backlog::publish(conn, topic, backlog).await;
+                let written = sweep.session.transaction("write down a backlog", write).await?;
+                measuring.written_at = written.then(Instant::now);
+                if turned && written {
+                    log(topic, backlog);
+                }
+            }
+        }
+        self.took = sweep.now.elapsed();
+        Ok(report)
+    }
+}
+
+impl Measuring {
+    async fn measure(&mut self, session: &mut Session, topic: &Topic) -> Result<Backlog> {
+        self.ruler.measure(session, topic.id).await?;
+        let depth = self.ruler.total();
+        let bytes = match topic.settings.max_bytes {
+            Some(_) => Some(self.bytes(session, topic, depth).await?),
+            None => None,
+        };
+        let was_full = topic.backlog.is_some_and(|backlog| backlog.full);
+        Ok(Backlog::measured(depth, bytes, was_full, &topic.settings))
+    }
+
+    /// So many messages times the mean of those looked at.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate above zero"
+    )]
+    async fn bytes(&mut self, session: &mut Session, topic: &Topic, depth: u64) -> Result<u64> {
+        let places = self.ruler.places(SAMPLES, &mut rand::rng());
+        let look = async |conn: &mut _| backlog::sizes(conn, topic.id, &places).await;
+        let sizes = session.call("measure a topic", look).await?;
+        if !sizes.is_empty() {
+            let mean = sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;
+            let before = self.mean_bytes.filter(|_| depth > SAMPLES as u64);
+            self.mean_bytes = Some(before.map_or(mean, |before| before.mul_add(0.75, mean * 0.25)));
+        }
+        Ok((self.mean_bytes.unwrap_or(0.0) * depth as f64) as u64)
+    }
+}
+
+fn log(topic: &Topic, backlog: Backlog) {
+    let (depth, bytes) = (backlog.depth, backlog.bytes);
+    if backlog.full {
+        tracing::warn!(
+            topic.name = %topic.name, backlog.depth = depth, backlog.bytes = bytes,
+            "Topic is full and takes no messages until its consumers have caught up."
+        );
+    } else {
+        tracing::info!(
+            topic.name = %topic.name, backlog.depth = depth, backlog.bytes = bytes,
+            "Topic is no longer full and takes messages again."
+        );
+    }
+}

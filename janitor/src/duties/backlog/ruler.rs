@@ -1,0 +1,234 @@
+//! A ruler laid along a topic: marks some thousand rows apart, and how many rows there were between
+//! them when they were counted.
+//!
+//! Messages come at the end and mostly go at the beginning. So each row is counted once when it has
+//! come; the first stretch is counted anew each time, what lies before the first row is dropped
+//! uncounted, and of the stretches between one is counted anew each time, in turn. A measurement
+//! reads some ten thousand rows however many there are (docs/performance.md has its time).
+
+use std::collections::{HashMap, VecDeque};
+
+use queue_core::Result;
+use queue_core::connection::Session;
+use queue_core::message::RowId;
+use queue_core::store::backlog::{self, Stretch};
+use queue_core::topic::TopicId;
+use rand::Rng;
+
+/// How many rows lie between two marks: some 2 ms to count.
+const STEP: u32 = 10_000;
+
+/// How many stretches one measurement adds at most: a long backlog that is met for the first time
+/// is counted bit by bit, 200 k rows at a time.
+const ADDED: usize = 20;
+
+/// Every so many measurements the beginning is looked for from the start: a transaction that was
+/// open for long may have committed rows before it.
+const FROM_THE_START: u32 = 30;
+
+/// A ruler along each priority of a topic.
+#[derive(Debug, Default)]
+pub(super) struct Ruler {
+    lines: HashMap<u8, Line>,
+    measured: u32,
+}
+
+/// The ruler of one priority.
+#[derive(Debug, Default)]
+struct Line {
+    /// Nothing lives before it.
+    first: u64,
+    stretches: VecDeque<Counted>,
+    /// Which stretch is counted anew next.
+    turn: usize,
+}
+
+/// Rows after `after` and up to `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    after: u64,
+    to: u64,
+    rows: u64,
+}
+
+impl Ruler {
+    /// Measures the topic.
+    pub(super) async fn measure(&mut self, session: &mut Session, topic: TopicId) -> Result<()> {
+        let anew = self.measured.is_multiple_of(FROM_THE_START);
+        self.measured = self.measured.wrapping_add(1);
+        let known = |priority: u8| self.lines.get(&priority).map_or(0, |line| line.first);
+        let from: Vec<_> = backlog::priorities()
+            .map(|priority| (priority, RowId(if anew { 0 } else { known(priority) })))
+            .collect();
+        let dive = async |conn: &mut _| backlog::starts(conn, topic, &from).await;
+        let starts = session.call("measure a topic", dive).await?;
+        for (priority, line) in &mut self.lines {
+            if !starts.iter().any(|start| start.priority == *priority) {
+                line.stretches.clear();
+            }
+        }
+        for start in starts {
+            let line = self.lines.entry(start.priority).or_default();
+            line.begin(start.first.0);
+            let mut count = async |after: u64, to: u64| {
+                let range = (RowId(after), RowId(to));
+                let count = async |conn: &mut _| {
+                    backlog::stretch(conn, topic, start.priority, range, STEP).await
+                };
+                session.call("measure a topic", count).await
+            };
+            line.renew(&mut count).await?;
+            line.extend(&mut count).await?;
+        }
+        Ok(())
+    }
+
+    /// How many rows there are, by the last count of each stretch.
+    pub(super) fn total(&self) -> u64 {
+        let lines = self.lines.values().flat_map(|line| &line.stretches);
+        lines.map(|stretch| stretch.rows).sum()
+    }
+
+    /// `n` places anywhere in the topic, each row as likely as any other, about.
+    pub(super) fn places(&self, n: usize, rng: &mut impl Rng) -> Vec<(u8, RowId)> {
+        let total = self.total();
+        if total == 0 {
+            return Vec::new();
+        }
+        (0..n).filter_map(|_| self.place(rng.random_range(0..total), rng)).collect()
+    }
+
+    fn place(&self, mut row: u64, rng: &mut impl Rng) -> Option<(u8, RowId)> {
+        for (priority, line) in &self.lines {
+            for stretch in &line.stretches {
+                if row < stretch.rows {
+                    let id = rng.random_range(stretch.after..stretch.to) + 1;
+                    return Some((*priority, RowId(id)));
+                }
+                row -= stretch.rows;
+            }
+        }
+        None
+    }
+}
+
+impl Line {
+    /// Drops what lies before the first row.
+    fn begin(&mut self, first: u64) {
+        self.first = first;
+        let over = self.stretches.iter().take_while(|stretch| stretch.to < first).count();
+        self.stretches.drain(..over);
+        if let Some(stretch) = self.stretches.front_mut() {
+            stretch.after = first.saturating_sub(1);
+        }
+    }
+
+    /// Counts the first stretch anew, and another one in its turn.
+    async fn renew(
+        &mut self,
+        count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
+    ) -> Result<()> {
+        self.turn = if self.turn + 1 < self.stretches.len() { self.turn + 1 } else { 0 };
+        for index in [0, self.turn].into_iter().take(if self.turn == 0 { 1 } else { 2 }) {
+            if let Some(stretch) = self.stretches.get_mut(index) {
+                stretch.rows = count(stretch.after, stretch.to).await?.rows;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what has come behind the last mark.
+    async fn extend(
+        &mut self,
+        count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
+    ) -> Result<()> {
+        // The last stretch grows until it has its rows.
+        let unfinished = self.stretches.back().filter(|last| last.rows < u64::from(STEP) / 2);
+        let mut after = match (unfinished, self.stretches.back()) {
+            (Some(last), _) => last.after,
+            (None, Some(last)) => last.to,
+            (None, None) => self.first.saturating_sub(1),
+        };
+        if unfinished.is_some() {
+            self.stretches.pop_back();
+        }
+        for _ in 0..ADDED {
+            let Stretch { rows, last: Some(last) } = count(after, u64::MAX).await? else { break };
+            self.stretches.push_back(Counted { after, to: last.0, rows });
+            after = last.0;
+            if rows < u64::from(STEP) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A priority that holds these ids, and how many rows were read of it.
+    struct Rows(Vec<u64>, Cell<u64>);
+
+    impl Rows {
+        fn new(ids: impl IntoIterator<Item = u64>) -> Self {
+            Self(ids.into_iter().collect(), Cell::new(0))
+        }
+
+        fn stretch(&self, after: u64, to: u64) -> Stretch {
+            let found = self.0.iter().filter(|id| **id > after && **id <= to);
+            let found: Vec<_> = found.take(STEP as usize).copied().collect();
+            self.1.set(self.1.get() + found.len() as u64);
+            Stretch { rows: found.len() as u64, last: found.last().copied().map(RowId) }
+        }
+
+        /// Measures as a ruler does; how many rows it takes there to be.
+        async fn measured(&self, line: &mut Line) -> u64 {
+            let Some(first) = self.0.first() else { return 0 };
+            line.begin(*first);
+            let mut count = async |after, to| Ok(self.stretch(after, to));
+            line.renew(&mut count).await.expect("counted");
+            line.extend(&mut count).await.expect("counted");
+            line.stretches.iter().map(|stretch| stretch.rows).sum()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_come_is_counted_once_and_what_has_gone_in_order_not_at_all() {
+        let mut line = Line::default();
+        assert_eq!(Rows::new(1..=25).measured(&mut line).await, 25);
+        let grown = Rows::new(1..=150_000);
+        assert_eq!(grown.measured(&mut line).await, 150_000);
+        grown.1.set(0);
+        assert_eq!(grown.measured(&mut line).await, 150_000);
+        assert!(grown.1.get() <= 4 * u64::from(STEP), "{} rows were read", grown.1.get());
+        let drained = Rows::new(123_456..=150_000);
+        assert_eq!(drained.measured(&mut line).await, 26_545);
+        assert!(drained.1.get() <= 4 * u64::from(STEP), "{} rows were read", drained.1.get());
+    }
+
+    #[tokio::test]
+    async fn what_has_gone_in_between_is_found_in_turn() {
+        let mut line = Line::default();
+        Rows::new(1..=100_000).measured(&mut line).await;
+        let holed = Rows::new((1..=100_000).filter(|id| id % 7 == 0 || *id == 1));
+        let mut last = 0;
+        for _ in 0..12 {
+            last = holed.measured(&mut line).await;
+        }
+        assert_eq!(last, holed.0.len() as u64);
+    }
+
+    #[tokio::test]
+    async fn a_backlog_met_for_the_first_time_is_counted_bit_by_bit() {
+        let (mut line, rows) = (Line::default(), Rows::new((1..=500_000).map(|n| n * 3)));
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.push(rows.measured(&mut line).await);
+        }
+        assert_eq!(seen, [200_000, 400_000, 500_000]);
+    }
+}

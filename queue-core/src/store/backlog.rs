@@ -1,0 +1,158 @@
+//! How much a topic that has a limit holds, found out piece by piece: no statement here reads more
+//! rows than it is told to.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Nullable, TinyInt, Unsigned};
+
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Priority, RowId};
+use crate::topic::{Backlog, Topic, TopicId};
+
+/// A priority of a topic that holds messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The priority as it is stored, suspects included.
+    pub priority: u8,
+    /// Its first row.
+    pub first: RowId,
+}
+
+/// PRIMARY: the first row of each priority of a topic, at or above `from`, which has one row for
+/// each of [`priorities`]: a dive each. Rows that were settled long ago are dead entries of the key
+/// until the server purges them, so whoever knows where the living begin says so.
+///
+/// # Errors
+/// A database failure.
+pub async fn starts(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    from: &[(u8, RowId)],
+) -> Result<Vec<Start>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const DIVE: &str = "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority = ? AND id >= ? ORDER BY topic_id, priority, id LIMIT 1)";
+    let mut statement = Statement::new(vec![DIVE; from.len()].join(" UNION ALL "));
+    for (priority, row) in from {
+        statement = statement.number(topic.0).number(*priority).number(row.0);
+    }
+    let rows: Vec<Row> = load(conn, "measure a backlog", statement).await?;
+    let start = |row: Row| Start { priority: row.priority, first: RowId(row.id) };
+    Ok(rows.into_iter().map(start).collect())
+}
+
+/// The priorities of stored messages, suspects included.
+pub fn priorities() -> impl Iterator<Item = u8> {
+    let suspects = Priority::all().map(Priority::suspect);
+    Priority::all().chain(suspects).map(Priority::stored)
+}
+
+/// Some rows that follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// How many there are.
+    pub rows: u64,
+    /// The last of them; `None` when there is none.
+    pub last: Option<RowId>,
+}
+
+/// PRIMARY: counts up to `limit` rows of a topic and priority after `after` and up to `to`.
+///
+/// # Errors
+/// A database failure.
+pub async fn stretch(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    priority: u8,
+    (after, to): (RowId, RowId),
+    limit: u32,
+) -> Result<Stretch> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        n: i64,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        last: Option<u64>,
+    }
+    let statement = Statement::new(
+        "SELECT COUNT(*) AS n, MAX(id) AS last FROM (SELECT id FROM queue_message \
+         FORCE INDEX (PRIMARY) WHERE topic_id = ? AND priority = ? AND id > ? AND id <= ? \
+         ORDER BY topic_id, priority, id LIMIT ?) m",
+    )
+    .number(topic.0)
+    .number(priority)
+    .numbers([after.0, to.0])
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "measure a backlog", statement).await?;
+    Ok(rows.first().map_or(Stretch { rows: 0, last: None }, |row| Stretch {
+        rows: row.n.unsigned_abs(),
+        last: row.last.map(RowId),
+    }))
+}
+
+/// PRIMARY: the bytes of the body and headers of the first row at or after each of `places`, a dive
+/// each.
+///
+/// # Errors
+/// A database failure.
+pub async fn sizes(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    places: &[(u8, RowId)],
+) -> Result<Vec<u64>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        bytes: i64,
+    }
+    const DIVE: &str = "(SELECT LENGTH(body) + COALESCE(LENGTH(headers), 0) AS bytes \
+         FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority = ? AND id >= ? ORDER BY topic_id, priority, id LIMIT 1)";
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut statement = Statement::new(vec![DIVE; places.len()].join(" UNION ALL "));
+    for (priority, row) in places {
+        statement = statement.number(topic.0).number(*priority).number(row.0);
+    }
+    let rows: Vec<Row> = load(conn, "measure a backlog", statement).await?;
+    Ok(rows.into_iter().map(|row| row.bytes.unsigned_abs()).collect())
+}
+
+/// PRIMARY: writes down what was measured, in the caller's transaction; false if somebody has the
+/// topic's row locked, which is not waited for: the sweeper has more to do.
+///
+/// # Errors
+/// A database failure.
+pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        _id: u32,
+    }
+    const OPERATION: &str = "write down a backlog";
+    let statement =
+        Statement::new("SELECT id AS _id FROM queue_topic WHERE id = ? FOR UPDATE SKIP LOCKED")
+            .number(topic.id.0);
+    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    if rows.is_empty() {
+        return Ok(false);
+    }
+    let statement = Statement::new(
+        "UPDATE queue_topic SET backlog_depth = ?, backlog_bytes = ?, backlog_full = ?, \
+         backlog_at = UTC_TIMESTAMP(6) WHERE id = ?",
+    )
+    .number(backlog.depth)
+    .maybe_number(backlog.bytes)
+    .number(u64::from(backlog.full))
+    .number(topic.id.0);
+    execute(conn, OPERATION, statement).await?;
+    Ok(true)
+}
