@@ -132,7 +132,7 @@ async fn at_rest(guarded: &Guarded) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn producers_stop_near_the_limit_and_go_on_when_consumers_drain() {
     let guarded = Guarded::new(limited(WhenFull::Block)).await;
-    let wanted = 4 * LIMIT;
+    let wanted = 10 * LIMIT;
     let producer = guarded.producer(Duration::from_secs(300)).await;
     let started = Instant::now();
     let senders: Vec<_> =

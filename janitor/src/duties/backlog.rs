@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_millis(250);
 
 /// However many topics have a limit, measuring them takes at most one part in so many of the
 /// sweeper's time.
-const SHARE: u32 = 20;
+const SHARE: u32 = 10;
 
 /// How often a measurement is written down that changes nothing: often enough to hold, seldom
 /// enough that old versions of the topic's row do not pile up behind a long transaction.
