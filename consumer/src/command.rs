@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+mod forward;
+
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use consumer::exec::{ExecHandler, ExecOptions};
+use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, DoorbellMode, TopicOptions};
 use queue_core::{TopicName, doctor};
@@ -62,6 +65,11 @@ enum Command {
         #[arg(long, value_name = "HOST")]
         allow: Vec<Allowed>,
     },
+    /// Send a topic on, in batches and in order, to another system.
+    Forward {
+        #[command(subcommand)]
+        to: forward::Destination,
+    },
 }
 
 #[derive(Args)]
@@ -89,8 +97,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let url = arguments.server.url()?;
     let builder = Consumer::builder(url.clone()).options(options);
     let health = Health::new();
-    let consumer = register(arguments.command, builder)?.health(health.clone()).build()?;
     let shutdown = signals::shutdown_on_signals()?;
+    let ended = Ended::default();
+    let builder = match arguments.command {
+        Command::Forward { to } => to.register(builder, &shutdown, &ended)?,
+        command => register(command, builder)?,
+    };
+    let consumer = builder.health(health.clone()).build()?;
     // Probed and scraped until the very end: the drain is worth watching.
     let served = tokio_util::sync::CancellationToken::new();
     endpoint::serve(arguments.service.metrics, health, served.clone()).await?;
@@ -103,6 +116,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     });
     consumer.run(shutdown).await?;
     served.cancel();
+    if let Some(reason) = ended.reason() {
+        anyhow::bail!("{reason}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,10 +142,11 @@ fn register(command: Command, builder: ConsumerBuilder) -> anyhow::Result<Consum
             let handler = WebhookHandler::new(webhook)?;
             Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
         }
+        Command::Forward { .. } => anyhow::bail!("A forward is registered by itself."),
     }
 }
 
-fn secret(file: &Path) -> anyhow::Result<SecretString> {
+pub(crate) fn secret(file: &Path) -> anyhow::Result<SecretString> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("Cannot read the secret from {}", file.display()))?;
     Ok(SecretString::from(text.trim_end().to_owned()))

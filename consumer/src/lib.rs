@@ -1,7 +1,8 @@
 //! Consumers: claim messages, run handlers on them, settle them.
 //!
 //! [`Consumer`] runs registered handlers; [`Receiver`] hands out deliveries that the caller's own
-//! code settles. [`exec`] and [`webhook`] are handlers for people who write no Rust.
+//! code settles. [`exec`] and [`webhook`] are handlers for people who write no Rust, and
+//! [`forward`] sends a topic on to another system.
 
 mod bell;
 mod consumer;
@@ -9,6 +10,7 @@ mod crew;
 mod error;
 pub mod exec;
 mod executor;
+pub mod forward;
 mod ledger;
 mod listener;
 mod options;

@@ -5,7 +5,8 @@ use futures_util::future::BoxFuture;
 use queue_core::AsyncMysqlConnection;
 use queue_core::TopicName;
 use queue_core::handler::{
-    BatchHandler, BatchTxHandler, Context, Handler, RawHandler, RawTxHandler, RunOutcome, TxHandler,
+    BatchHandler, BatchTxHandler, Context, Handler, RawBatchHandler, RawHandler, RawTxHandler,
+    RunOutcome, TxHandler,
 };
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Effects, Ending, Perform};
@@ -97,14 +98,27 @@ impl<H: BatchHandler> Run for Batched<H> {
             }
             let mut verdicts =
                 if batch.is_empty() { Vec::new() } else { self.0.handle(batch).await }.into_iter();
-            let missing = || RunOutcome::Panicked("it gave no verdict on this message".to_owned());
             outcomes
                 .into_iter()
                 .map(|outcome| match outcome {
                     Some(outcome) => outcome,
-                    None => verdicts.next().map_or_else(missing, RunOutcome::Returned),
+                    None => verdicts.next().map_or_else(no_verdict, RunOutcome::Returned),
                 })
                 .collect()
+        }
+        .boxed()
+    }
+}
+
+pub(crate) struct RawBatched<H>(pub(crate) H);
+
+impl<H: RawBatchHandler> Run for RawBatched<H> {
+    fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
+        async move {
+            let verdicts = self.0.handle(&contexts).await.into_iter();
+            let missing = std::iter::repeat_with(no_verdict).take(contexts.len());
+            let missing = missing.skip(verdicts.len());
+            verdicts.take(contexts.len()).map(RunOutcome::Returned).chain(missing).collect()
         }
         .boxed()
     }
@@ -165,6 +179,10 @@ impl<H: BatchTxHandler> Perform for BatchTx<H> {
         }
         RunOutcome::Returned(self.0.handle(batch, tx).await)
     }
+}
+
+fn no_verdict() -> RunOutcome {
+    RunOutcome::Panicked("it gave no verdict on this message".to_owned())
 }
 
 fn undecodable(error: &serde_json::Error) -> RunOutcome {

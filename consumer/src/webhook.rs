@@ -63,15 +63,16 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use queue_core::handler::{Context, HandlerError, RawHandler};
-use reqwest::Client;
 use reqwest::header::HeaderMap;
+use reqwest::{Client, Response};
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 use url::Url;
 
 pub use self::address::{AddressPolicy, Allowed, InvalidAllowed};
 pub use self::network::Network;
-use self::response::{RunError, verdict};
+pub(crate) use self::response::Answer;
+use self::response::RunError;
 
 /// How messages are sent to a web service.
 #[derive(Clone)]
@@ -205,23 +206,42 @@ impl fmt::Debug for WebhookHandler {
 impl RawHandler for WebhookHandler {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         let headers = request::headers(context, &self.headers, self.secret.as_ref())?;
-        let sending = self
-            .client
-            .post(self.url.clone())
-            .headers(headers)
-            .timeout(self.timeout)
-            .body(context.delivery.body.clone())
-            .send();
+        let sending = self.send(headers, context.delivery.body.clone());
         let response = tokio::select! {
             biased;
             () = context.cancelled.cancelled() => return Err(self.interrupted(context)),
-            answer = sending => answer.map_err(|error| self.unanswered(error))?,
+            answer = sending => answer?,
         };
-        verdict(response, &self.origin, self.response_limit).await
+        Answer::read(response, self.response_limit).await.verdict(&self.origin)
     }
 }
 
 impl WebhookHandler {
+    /// Posts a body that is no message's own, `name` for short, and reads the answer.
+    pub(crate) async fn post(
+        &self,
+        name: &str,
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Answer, HandlerError> {
+        request::sign(&mut headers, self.secret.as_ref(), name, &body)?;
+        let fixed = self.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+        headers.extend(fixed);
+        let response = self.send(headers, body).await?;
+        Ok(Answer::read(response, self.response_limit).await)
+    }
+
+    /// Scheme, host and port: what errors call it.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    async fn send(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Response, RunError> {
+        let request = self.client.post(self.url.clone()).headers(headers);
+        let answer = request.timeout(self.timeout).body(body).send().await;
+        answer.map_err(|error| self.unanswered(error))
+    }
+
     /// The request was given up; the service may have seen it.
     fn interrupted(&self, context: &Context) -> HandlerError {
         // The consumer's own deadline for the run cancels the context too, and is a failure.

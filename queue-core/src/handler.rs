@@ -70,6 +70,16 @@ pub trait BatchHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Vec<Result<(), HandlerError>>> + Send;
 }
 
+/// Handles up to a batch of messages at once, as bytes.
+pub trait RawBatchHandler: Send + Sync + 'static {
+    /// Handles the messages, which are in the order of their claim; one verdict for each, in the
+    /// same order. A missing verdict is a failure of that message.
+    fn handle(
+        &self,
+        batch: &[Context],
+    ) -> impl Future<Output = Vec<Result<(), HandlerError>>> + Send;
+}
+
 /// Why a handler did not handle a message, which decides what becomes of it.
 ///
 /// It is no `std::error::Error` itself, so that `?` turns every error into [`HandlerError::Retry`].

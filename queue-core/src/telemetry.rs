@@ -58,6 +58,7 @@ names! {
     RINGS = "queue_doorbell_rings_total", counter, Count, "Wake-ups by the binary log, by topic.";
     RUN_SECONDS = "queue_run_seconds", histogram, Seconds, "Time a handler ran, by topic and outcome.";
     PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue, or a delayed message's moment, to the first claim by the server's clock, by topic.";
+    FORWARD_WAITS = "queue_forward_waits_total", counter, Count, "Times a forward waited because its receiver took nothing, by topic.";
     RUNNING = "queue_running", gauge, Count, "Handlers running now, by topic.";
     HELD = "queue_held", gauge, Count, "Deliveries claimed and not yet settled, by topic.";
     DECLARED_DEAD = "queue_workers_declared_dead_total", counter, Count, "Workers this sweeper declared dead, by reason.";
@@ -149,6 +150,11 @@ pub fn doorbell_ringing(now: bool) {
 /// The binary log has woken a topic's consumers.
 pub fn rang(topic: &str) {
     counter!(RINGS, "topic" => topic.to_owned()).increment(1);
+}
+
+/// A forward waits for its receiver.
+pub fn forward_waits(topic: &str) {
+    counter!(FORWARD_WAITS, "topic" => topic.to_owned()).increment(1);
 }
 
 /// What the loop of one topic counts with every message. It keeps what it counts with: looking a

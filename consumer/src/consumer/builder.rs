@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use queue_core::TopicName;
 use queue_core::handler::{
-    BatchHandler, BatchTxHandler, Handler, RawHandler, RawTxHandler, TxHandler,
+    BatchHandler, BatchTxHandler, Handler, RawBatchHandler, RawHandler, RawTxHandler, TxHandler,
 };
 use queue_service::endpoint::Health;
 
@@ -10,7 +10,9 @@ use super::Consumer;
 use crate::error::Error;
 use crate::listener::SettledListener;
 use crate::options::{ConsumerOptions, TopicOptions};
-use crate::registration::{BatchTx, Batched, Raw, RawTx, Registration, Tx, Typed, Work};
+use crate::registration::{
+    BatchTx, Batched, Raw, RawBatched, RawTx, Registration, Tx, Typed, Work,
+};
 
 /// Puts a [`Consumer`] together.
 #[must_use]
@@ -61,6 +63,17 @@ impl ConsumerBuilder {
         handler: impl BatchHandler,
     ) -> Self {
         self.register(topic, options, size, Work::Plain(Arc::new(Batched(handler))))
+    }
+
+    /// Handles up to `size` messages of `topic` at once, as bytes.
+    pub fn raw_batch_handler(
+        self,
+        topic: TopicName,
+        options: TopicOptions,
+        size: usize,
+        handler: impl RawBatchHandler,
+    ) -> Self {
+        self.register(topic, options, size, Work::Plain(Arc::new(RawBatched(handler))))
     }
 
     /// Handles the messages of `topic`, whose bodies are JSON, each in a transaction that is also

@@ -46,18 +46,31 @@ pub(super) fn headers(
         headers.insert(CONTENT_TYPE, own);
     }
     headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/octet-stream"));
-    // The service compares it with its own clock, so it is this machine's and not the database's.
-    let timestamp = Utc::now().timestamp();
     headers.insert(TOPIC, HeaderValue::from_str(context.topic.as_str())?);
     headers.insert(MSG_ID, HeaderValue::from_str(&delivery.msg_id.to_string())?);
     headers.insert(DELIVERY_NO, HeaderValue::from(delivery.delivery_no.0));
     headers.insert(FAILURES, HeaderValue::from(delivery.failures));
+    let name = format!("{}.{}", delivery.msg_id, delivery.delivery_no);
+    sign(&mut headers, secret, &name, &delivery.body)?;
+    Ok(headers)
+}
+
+/// Says when the request is made, and signs it if there is a secret; `name` is what the signature
+/// calls its body.
+pub(super) fn sign(
+    headers: &mut HeaderMap,
+    secret: Option<&SecretString>,
+    name: &str,
+    body: &[u8],
+) -> Result<(), HandlerError> {
+    // The service compares it with its own clock, so it is this machine's and not the database's.
+    let timestamp = Utc::now().timestamp();
     headers.insert(TIMESTAMP, HeaderValue::from(timestamp));
     if let Some(secret) = secret {
-        let signature = signature(secret, timestamp, delivery)?;
+        let signature = signature(secret, timestamp, name, body)?;
         headers.insert(SIGNATURE, HeaderValue::from_str(&signature)?);
     }
-    Ok(headers)
+    Ok(())
 }
 
 fn content_type(delivery: &Delivery) -> Option<HeaderValue> {
@@ -66,16 +79,16 @@ fn content_type(delivery: &Delivery) -> Option<HeaderValue> {
     HeaderValue::from_str(value).ok().filter(|value| !value.is_empty())
 }
 
-/// `v1=` and the HMAC-SHA256 of `timestamp "." msg_id "." delivery_no "." body`. The version lets
-/// another way of signing be added beside it.
+/// `v1=` and the HMAC-SHA256 of `timestamp "." name "." body`. The version lets another way of signing be added beside it.
 fn signature(
     secret: &SecretString,
     timestamp: i64,
-    delivery: &Delivery,
+    name: &str,
+    body: &[u8],
 ) -> Result<String, HandlerError> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes())?;
-    mac.update(format!("{timestamp}.{}.{}.", delivery.msg_id, delivery.delivery_no).as_bytes());
-    mac.update(&delivery.body);
+    mac.update(format!("{timestamp}.{name}.").as_bytes());
+    mac.update(body);
     let mut text = String::from("v1=");
     for byte in mac.finalize().into_bytes() {
         write!(text, "{byte:02x}")?;

@@ -1,12 +1,12 @@
 //! What the answer of a web service makes of the message.
 
+use std::error::Error;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::handler::HandlerError;
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
-use thiserror::Error;
 
 /// The header by which a service has a message come back later with nothing charged.
 const SNOOZE: &str = "queue-snooze";
@@ -20,7 +20,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 const BODY_GRACE: Duration = Duration::from_secs(5);
 
 /// Why a run failed. `origin` is all that is shown of the URL.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     #[error("the webhook at {origin} gave no answer: {reason}")]
     Failed { origin: String, reason: String },
@@ -37,35 +37,56 @@ pub(super) enum RunError {
     Redirect { origin: String, status: StatusCode },
 }
 
-/// The table of the module's documentation.
-pub(super) async fn verdict(
-    response: Response,
-    origin: &str,
-    limit: usize,
-) -> Result<(), HandlerError> {
-    let status = response.status();
-    let wait = retry_after(response.headers(), Utc::now());
-    let snooze = snooze(response.headers());
-    let said = excerpt(response, limit).await;
-    let origin = origin.to_owned();
-    if status.is_success() {
-        return Ok(());
+/// What the service said.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// The wait that it asks for.
+    pub(crate) wait: Option<Duration>,
+    /// For how long it wants to be left alone with the message.
+    snooze: Option<Duration>,
+    said: String,
+}
+
+impl Answer {
+    /// Reads the answer, up to `limit` bytes of it.
+    pub(super) async fn read(response: Response, limit: usize) -> Self {
+        let status = response.status();
+        let wait = retry_after(response.headers(), Utc::now());
+        let snooze = snooze(response.headers());
+        Self { status, wait, snooze, said: excerpt(response, limit).await }
     }
-    if status.is_redirection() {
-        return Err(RunError::Redirect { origin, status }.into());
+
+    /// What is told of an answer that is no success.
+    pub(crate) fn into_error(self, origin: &str) -> impl Error + Send + Sync + 'static {
+        let (origin, status) = (origin.to_owned(), self.status);
+        if status.is_redirection() {
+            return RunError::Redirect { origin, status };
+        }
+        RunError::Status { origin, status, said: self.said }
     }
-    let error = RunError::Status { origin, status, said };
-    let is_passing = status.is_server_error()
-        || matches!(
-            status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
-        );
-    Err(match (snooze, wait) {
-        _ if !is_passing => HandlerError::dead(error),
-        (Some(time), _) => HandlerError::Snooze(time),
-        (None, Some(wait)) => HandlerError::RetryAfter(wait, error.into()),
-        (None, None) => error.into(),
-    })
+
+    /// The table of the module's documentation.
+    pub(super) fn verdict(self, origin: &str) -> Result<(), HandlerError> {
+        let Self { status, wait, snooze, .. } = self;
+        if status.is_success() {
+            return Ok(());
+        }
+        let error = self.into_error(origin);
+        if status.is_redirection() {
+            return Err(error.into());
+        }
+        let is_passing = status.is_server_error()
+            || matches!(
+                status,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+            );
+        Err(match (snooze, wait) {
+            _ if !is_passing => HandlerError::dead(error),
+            (Some(time), _) => HandlerError::Snooze(time),
+            (None, Some(wait)) => HandlerError::RetryAfter(wait, error.into()),
+            (None, None) => error.into(),
+        })
+    }
 }
 
 /// For how long the service wants to be left alone with the message, in seconds.

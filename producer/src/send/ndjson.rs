@@ -3,11 +3,13 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use queue_core::{Headers, Moment, MsgId, NewMessage, Priority};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::input::Template;
 
+/// What `consumer forward` writes is read, too; where a message was is of no account here.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -18,7 +20,15 @@ struct Record {
     msg_id: Option<MsgId>,
     priority: Option<Priority>,
     key: Option<String>,
+    key_base64: Option<String>,
     biz_id: Option<String>,
+    biz_id_base64: Option<String>,
+    #[serde(rename = "topic")]
+    _topic: Option<IgnoredAny>,
+    #[serde(rename = "delivery_no")]
+    _delivery_no: Option<IgnoredAny>,
+    #[serde(rename = "enqueued_at")]
+    _enqueued_at: Option<IgnoredAny>,
     headers: Option<Headers>,
     deliver: Option<Moment>,
     expires: Option<Moment>,
@@ -37,9 +47,7 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     let body = match (record.body, record.json, record.body_base64) {
         (Some(text), None, None) => text.into_bytes(),
         (None, Some(json), None) => json.get().as_bytes().to_vec(),
-        (None, None, Some(text)) => {
-            STANDARD.decode(text).map_err(|error| format!("body_base64: {error}"))?
-        }
+        (None, None, text @ Some(_)) => bytes("body_base64", None, text)?.unwrap_or_default(),
         _ => return Err("it needs one of body, json and body_base64".to_owned()),
     };
     let mut message = template.message(body);
@@ -49,16 +57,32 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     if let Some(priority) = record.priority {
         message.priority = priority;
     }
-    if let Some(key) = record.key {
-        message.key = Some(key.into_bytes());
+    if let Some(key) = bytes("key_base64", record.key, record.key_base64)? {
+        message.key = Some(key);
     }
-    message.biz_id = record.biz_id.map(String::into_bytes);
+    message.biz_id = bytes("biz_id_base64", record.biz_id, record.biz_id_base64)?;
     message.deliver = record.deliver.or(message.deliver);
     message.expires = record.expires.or(message.expires);
     if let Some(headers) = record.headers {
         message.headers.0.extend(headers.0);
     }
     Ok(message)
+}
+
+/// Bytes that are given as text or, under the name `encoded`, as base64.
+fn bytes(
+    encoded: &str,
+    text: Option<String>,
+    base64: Option<String>,
+) -> Result<Option<Vec<u8>>, String> {
+    match (text, base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(text.into_bytes())),
+        (None, Some(base64)) => {
+            STANDARD.decode(base64).map(Some).map_err(|error| format!("{encoded}: {error}"))
+        }
+        (Some(_), Some(_)) => Err(format!("{encoded} is given beside the text")),
+    }
 }
 
 #[cfg(test)]
@@ -104,6 +128,17 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_a_forward_is_a_message_again() {
+        let line =
+            br#"{"msg_id":"0199f5a0-0000-7000-8000-000000000001","topic":"a","delivery_no":2,
+            "enqueued_at":"2026-11-21T17:00:00Z","key_base64":"/w==","biz_id":"o-1","body":"b"}"#;
+        let message = parse(line, &Template::default()).expect("a message");
+        assert_eq!(message.msg_id.to_string(), "0199f5a0-0000-7000-8000-000000000001");
+        assert_eq!(message.key.as_deref(), Some(&[0xff][..]));
+        assert_eq!((message.biz_id, message.body), (Some(b"o-1".to_vec()), b"b".to_vec()));
+    }
+
+    #[test]
     fn a_line_that_is_no_message_says_why() {
         for (line, why) in [
             ("", "EOF"),
@@ -117,6 +152,7 @@ mod tests {
             (r#"{"body":"a","headers":{"a":1}}"#, "expected a string"),
             (r#"{"body":"a","deliver":"soon"}"#, "no moment"),
             (r#"{"body_base64":"?"}"#, "body_base64"),
+            (r#"{"body":"","key":"a","key_base64":"YQ=="}"#, "beside the text"),
             ("{\"body\":\"\u{fffd}", "EOF"),
         ] {
             let error = body(line).expect_err(line);

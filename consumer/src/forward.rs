@@ -1,0 +1,191 @@
+//! Sending a topic on to another system: [`Stdout`], a [`Webhook`], a [`RedisStream`].
+//!
+//! A claimed batch is sent in the order of its claim, in parts of at most 1 MiB (a message that is
+//! larger goes alone), and acked when the receiver has confirmed it. What was sent and not
+//! confirmed is sent again, so a message arrives at least once, each time with the same message
+//! id. One forward with one batch under way keeps the order of the topic; messages that were
+//! delayed, retried or taken back from a forward that died come later.
+//!
+//! | the receiver | what becomes of the messages |
+//! |---|---|
+//! | confirms | acked |
+//! | takes nothing: gone, too slow, busy, not configured | the batch waits, 1 s to 30 s from try to try, or as long as the receiver asks; nothing is charged, and nothing overtakes it |
+//! | refuses the batch for what is in it | it is halved until the message is alone, which is dead-lettered, or retried by the topic's policy if it may pass; the others go on |
+//! | can take nothing ever again (a closed pipe) | released, and the forward ends |
+//!
+//! While a batch waits its claim lives as long as the forward does: nothing is counted against
+//! messages that a receiver's outage has met. A forward that is told to stop releases a batch that
+//! waits at once.
+
+mod line;
+mod redis;
+mod stdout;
+mod webhook;
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use queue_core::handler::{BoxError, Context, HandlerError, RawBatchHandler};
+use queue_core::telemetry;
+use queue_core::topic::RetryPolicy;
+use queue_service::signals::Shutdown;
+
+pub use self::redis::{RedisStream, RedisStreamError, RedisStreamOptions};
+pub use self::stdout::Stdout;
+pub use self::webhook::Webhook;
+
+/// The most bytes of bodies in one part: a receiver holds it in memory.
+const PART_BYTES: usize = 1 << 20;
+
+/// The waits for a receiver that takes nothing.
+const BACKOFF: RetryPolicy =
+    RetryPolicy::Exponential { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
+
+/// Where messages are sent on to.
+pub trait Destination: Send + Sync + 'static {
+    /// What logs call it; no password.
+    fn name(&self) -> &str;
+
+    /// Sends the messages in order, and returns when the receiver has confirmed all of them. It
+    /// holds no connection to the queue's database, and is dropped when the forward stops at once.
+    fn send(&self, part: &[Context]) -> impl Future<Output = Result<(), NotTaken>> + Send;
+}
+
+/// Why a receiver did not confirm messages.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// It takes nothing now; perhaps it has said for how long.
+    Unready(BoxError, Option<Duration>),
+    /// It does not want what is in it: dead-lettered if `dead`, else retried.
+    Refused {
+        /// What it said.
+        error: BoxError,
+        /// Whether it will never want it.
+        dead: bool,
+    },
+    /// It can take nothing ever again.
+    Closed(BoxError),
+}
+
+/// Why a forward has ended by itself, once it has.
+#[derive(Debug, Clone, Default)]
+pub struct Ended(Arc<OnceLock<String>>);
+
+impl Ended {
+    /// The reason as a sentence; `None` while it goes on, or if it was told to stop.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+}
+
+/// Sends batches to a destination.
+#[derive(Debug)]
+pub struct Forward<D> {
+    destination: D,
+    shutdown: Shutdown,
+    ended: Ended,
+}
+
+/// The forward ends, so that nothing more is sent.
+struct Ending;
+
+impl<D: Destination> Forward<D> {
+    /// A forward that ends with `shutdown`, and asks for it where its destination is closed.
+    pub fn new(destination: D, shutdown: Shutdown, ended: Ended) -> Self {
+        Self { destination, shutdown, ended }
+    }
+
+    /// Sends a part until it is confirmed or refused.
+    async fn send(&self, part: &[Context]) -> Result<Result<(), HandlerError>, Ending> {
+        let Some(first) = part.first() else { return Ok(Ok(())) };
+        let mut waits = 0;
+        loop {
+            // The network and a pipe are waited on here, never the queue's database.
+            let sent = tokio::select! {
+                biased;
+                sent = self.destination.send(part) => sent,
+                () = first.cancelled.cancelled() => return Err(Ending),
+            };
+            let (error, asked) = match sent {
+                Ok(()) => return Ok(Ok(())),
+                Err(NotTaken::Refused { error, dead: true }) => {
+                    return Ok(Err(HandlerError::Dead(error)));
+                }
+                Err(NotTaken::Refused { error, dead: false }) => {
+                    return Ok(Err(HandlerError::Retry(error)));
+                }
+                Err(NotTaken::Closed(error)) => {
+                    self.end(&*error);
+                    return Err(Ending);
+                }
+                Err(NotTaken::Unready(error, asked)) => (error, asked),
+            };
+            waits += 1;
+            let wait = asked.unwrap_or_else(|| BACKOFF.delay(waits));
+            tracing::warn!(
+                topic.name = %first.topic, destination = self.destination.name(),
+                batch.messages = part.len(), wait_ms = wait.as_millis(), %error,
+                "The receiver takes nothing; the forward waits."
+            );
+            telemetry::forward_waits(first.topic.as_str());
+            // A run that is cut off by the topic's limit would be charged as a failure.
+            let left = first.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left <= wait) {
+                return Err(Ending);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = first.cancelled.cancelled() => return Err(Ending),
+                () = self.shutdown.drain.cancelled() => return Err(Ending),
+            }
+        }
+    }
+
+    fn end(&self, error: &(dyn std::error::Error + Send + Sync)) {
+        let name = self.destination.name();
+        let reason = format!("{name} takes no more ({error}); the messages stay in the queue");
+        // The first reason is the one that counts.
+        drop(self.ended.0.set(reason));
+        self.shutdown.drain.cancel();
+    }
+}
+
+impl<D: Destination> RawBatchHandler for Forward<D> {
+    async fn handle(&self, batch: &[Context]) -> Vec<Result<(), HandlerError>> {
+        let mut verdicts = Vec::with_capacity(batch.len());
+        // The part to be sent next is the last.
+        let mut parts = parts(batch);
+        parts.reverse();
+        while let Some(part) = parts.pop() {
+            match self.send(part).await {
+                Err(Ending) => break,
+                Ok(Ok(())) => verdicts.extend(part.iter().map(|_| Ok(()))),
+                Ok(Err(_)) if part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Ok(Err(error)) => verdicts.push(Err(error)),
+            }
+        }
+        verdicts.resize_with(batch.len(), || Err(HandlerError::Release));
+        verdicts
+    }
+}
+
+/// Cuts a batch into parts of bounded bytes.
+fn parts(mut batch: &[Context]) -> Vec<&[Context]> {
+    let mut parts = Vec::new();
+    while !batch.is_empty() {
+        let mut bytes = 0;
+        let fitting = batch.iter().take_while(|context| {
+            bytes += context.delivery.body.len();
+            bytes <= PART_BYTES
+        });
+        let (part, rest) = batch.split_at(fitting.count().max(1));
+        parts.push(part);
+        batch = rest;
+    }
+    parts
+}
