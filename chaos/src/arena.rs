@@ -9,6 +9,7 @@ mod sessions;
 mod tables;
 mod tool;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,6 +45,11 @@ pub(crate) const BURST: &str = "burst";
 
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
+
+/// Topics with a limit that they reach now and then also without a fault: 400 ms of what comes in.
+/// Their senders are refused, or wait.
+const LIMITED: [(&str, NonZeroU64); 2] =
+    [(LEDGER, NonZeroU64::MIN.saturating_add(11)), (EFFECTS, NonZeroU64::MIN.saturating_add(11))];
 
 /// Where transactional handlers write their effects. A message may be there twice, so that it is
 /// seen.
@@ -111,7 +117,8 @@ impl Arena {
         .await??;
         let mut conn = connect(&root, SessionKind::Plain).await?;
         for topic in TOPICS {
-            let settings = TopicSettings::default();
+            let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
+            let settings = TopicSettings { max_depth, ..TopicSettings::default() };
             store::topic::create(&mut conn, &TopicName::new(topic)?, &settings).await?;
         }
         conn.batch_execute(EFFECT_TABLE).await?;

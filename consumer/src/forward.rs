@@ -6,12 +6,12 @@
 //! id. One forward with one batch under way keeps the order of the topic; messages that were
 //! delayed, retried or taken back from a forward that died come later.
 //!
-//! | the receiver | what becomes of the messages |
-//! |---|---|
-//! | confirms | acked |
-//! | takes nothing: gone, too slow, busy, not configured | the batch waits, 1 s to 30 s from try to try, or as long as the receiver asks; nothing is charged, and nothing overtakes it |
-//! | refuses the batch for what is in it | it is halved until the message is alone, which is dead-lettered, or retried by the topic's policy if it may pass; the others go on |
-//! | can take nothing ever again (a closed pipe) | released, and the forward ends |
+//! * A receiver that takes nothing (gone, too slow, busy, not configured) is waited for, 1 s to 30 s
+//!   from try to try, or as long as it asks. Nothing is charged, and nothing overtakes.
+//! * A batch that is refused for what is in it is halved until the message is alone, which is
+//!   dead-lettered, or retried by the topic's policy if that may pass. The others go on.
+//! * A receiver that can take nothing ever again, a closed pipe, ends the forward; what it has not
+//!   confirmed is released.
 //!
 //! While a batch waits its claim lives as long as the forward does: nothing is counted against
 //! messages that a receiver's outage has met. A forward that is told to stop releases a batch that

@@ -7,12 +7,13 @@ mod setup;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroU64;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use queue_core::connection::ServerUrl;
 use queue_core::store;
-use queue_core::topic::{TopicSettings, TopicState};
+use queue_core::topic::{Backlog, TopicSettings, TopicState, WhenFull};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,6 +136,32 @@ async fn what_cannot_be_stored_is_refused_with_a_reason() {
     let answer = relay.post("/topics/mail/messages", "", b"");
     assert!(answer.status == 503 && answer.head.contains("retry-after: 1"), "{answer:?}");
     assert_eq!(stored(&database, "mail").await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_full_topic_is_503_at_once_or_after_the_wait_and_opens_by_itself() {
+    let database = TestDatabase::new().await;
+    let max_depth = NonZeroU64::new(5);
+    let relay = Relay::start(database.url(), &["--give-up-after", "300ms"]);
+    let mut conn = database.connect().await;
+    for (name, when_full) in [("reject", WhenFull::Reject), ("block", WhenFull::Block)] {
+        let settings = TopicSettings { max_depth, when_full, ..TopicSettings::default() };
+        let topic = database.topic_with(name, &settings).await;
+        let measured = async |conn: &mut _, depth: u64, full: bool| {
+            let backlog = Backlog { depth, bytes: None, full };
+            assert!(store::backlog::publish(conn, &topic, backlog).await.expect("written"));
+        };
+        measured(&mut conn, 7, true).await;
+        let path = format!("/topics/{name}/messages");
+        let answer = relay.post(&path, "", b"");
+        assert!(answer.status == 503 && answer.head.contains("retry-after: 1"), "{answer:?}");
+        let reason = answer.body["error"].as_str().unwrap_or_default();
+        assert!(reason.contains("about 7 messages, the limit is 5"), "{reason}");
+        assert_eq!(stored(&database, name).await.len(), 0);
+        measured(&mut conn, 4, false).await;
+        until("it is taken", async || relay.post(&path, "", b"").status == 201).await;
+    }
+    relay.stop();
 }
 
 // The proxy runs beside what this test waits for.

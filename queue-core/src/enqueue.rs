@@ -45,7 +45,8 @@ pub async fn enqueue_all(
     enqueue_to(conn, &topic, messages).await
 }
 
-/// Enqueues messages to a topic that the caller has looked up, saving a round trip.
+/// Enqueues messages to a topic that the caller has looked up, saving a round trip. It is taken for
+/// what it was then, paused or full: look it up again for the next transaction.
 ///
 /// # Errors
 /// As [`enqueue_all`].

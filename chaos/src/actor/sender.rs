@@ -9,7 +9,7 @@ use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use producer::{Producer, ProducerOptions, SendError};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue_to, store};
+use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue_all};
 use queue_service::args::ServerArgs;
 use queue_service::signals;
 use rand::rngs::SmallRng;
@@ -167,9 +167,9 @@ impl Sender {
     ) -> anyhow::Result<()> {
         let mut conn = None;
         while !drain.is_cancelled() {
-            let open: &mut (AsyncMysqlConnection, Topic) = match &mut conn {
+            let open: &mut AsyncMysqlConnection = match &mut conn {
                 Some(open) => open,
-                None => match self.connect().await {
+                None => match connect(&self.url, SessionKind::Leased(LEASE)).await {
                     Ok(open) => conn.insert(open),
                     Err(_) => {
                         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -184,7 +184,11 @@ impl Sender {
                 if self.rng.random_ratio(ROLLBACKS, 100) { End::Rollback } else { End::Commit };
             self.record.note(&Event::Invoke { first, n })?;
             // The connection goes with the transaction that it may have been cut in.
-            let outcome = match tokio::time::timeout(LEASE, send(open, &messages, think, end)).await
+            let outcome = match tokio::time::timeout(
+                LEASE,
+                send(open, &self.args.topic, &messages, think, end),
+            )
+            .await
             {
                 Ok(outcome) => outcome,
                 Err(_) => Enqueued::InDoubt,
@@ -196,12 +200,6 @@ impl Sender {
             self.pace(n).await;
         }
         Ok(())
-    }
-
-    async fn connect(&self) -> anyhow::Result<(AsyncMysqlConnection, Topic)> {
-        let mut conn = connect(&self.url, SessionKind::Leased(LEASE)).await?;
-        let topic = store::topic::find(&mut conn, &self.args.topic).await?;
-        Ok((conn, topic.context("there is no such topic")?))
     }
 
     fn messages(&mut self, n: u64) -> anyhow::Result<(Tag, Vec<NewMessage>)> {
@@ -237,14 +235,16 @@ enum End {
 
 /// One transaction as a user writes it.
 async fn send(
-    (conn, topic): &mut (AsyncMysqlConnection, Topic),
+    conn: &mut AsyncMysqlConnection,
+    topic: &TopicName,
     messages: &[NewMessage],
     think: Duration,
     end: End,
 ) -> Enqueued {
     let enqueued = async {
         conn.batch_execute("BEGIN").await?;
-        enqueue_to(conn, topic, messages).await?;
+        // Its limit is one of what the topic holds now, not when the connection was new.
+        enqueue_all(conn, topic, messages).await?;
         tokio::time::sleep(think).await;
         anyhow::Ok(())
     };

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use self::ruler::Ruler;
 use crate::duty::{Duty, Sweep};
 
-/// How often the topics are measured: what producers send between two times may go beyond the limit.
+/// How often the topics are measured: what producers send between two times may go beyond the
+/// limit.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// However many topics have a limit, measuring them takes at most one part in so many of the

@@ -1,3 +1,4 @@
+use janitor::{Driver, DriverOptions};
 use queue_test::TestDatabase;
 use serde_json::json;
 
@@ -28,12 +29,19 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "1h",
         "--ledger-window",
         "7d",
+        "--max-depth",
+        "100000",
+        "--max-bytes",
+        "2GiB",
+        "--when-full",
+        "reject",
     ]);
     let expected = json!({
         "id": told["id"], "name": "told", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
         "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
-        "enqueue_paused": false, "claim_paused": false,
+        "max_depth": 100_000, "max_bytes": 2_147_483_648_u64, "when_full": "reject",
+        "enqueue_paused": false, "claim_paused": false, "backlog": null,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);
@@ -85,6 +93,31 @@ async fn dead_letters_go_to_the_topic_that_is_named_until_none_is() {
     let topic = queuectl.json(&["topic", "set", "mail", "--dead-letter-topic", "none"]);
     assert_eq!(topic["dead_letter_topic"], json!(null));
     queuectl.say(&["topic", "delete", "lost"]);
+}
+
+#[tokio::test]
+async fn a_full_topic_is_shown_as_such_and_opened_by_another_limit() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    queuectl.say(&["topic", "create", "mail", "--max-depth", "2"]);
+    let shown = queuectl.say(&["topic", "show", "mail"]);
+    assert!(shown.contains("start a janitor") && shown.contains("block"), "{shown}");
+    for _ in 0..2 {
+        queuectl.say(&["enqueue", "mail", "x"]);
+    }
+    let driver = Driver::new(DriverOptions::new(database.url().clone(), "test"));
+    assert!(driver.run_once().await.expect("swept"));
+    let shown = queuectl.say(&["topic", "show", "mail"]);
+    assert!(shown.contains("about 2 messages") && shown.contains("full"), "{shown}");
+    let sentence = queuectl.refuse(&["enqueue", "mail", "x"]);
+    assert!(sentence.contains("about 2 messages, the limit is 2"), "{sentence}");
+    assert_eq!(queuectl.json(&["stats"])[0]["backlog"]["full"], true);
+    assert!(queuectl.say(&["stats"]).contains(" full "));
+    queuectl.say(&["topic", "set", "mail", "--max-depth", "off"]);
+    queuectl.say(&["enqueue", "mail", "x"]);
+    for wrong in [["--max-depth", "0"], ["--max-bytes", "1GB"], ["--when-full", "wait"]] {
+        queuectl.refuse(&["topic", "set", "mail", wrong[0], wrong[1]]);
+    }
 }
 
 #[tokio::test]
