@@ -6,8 +6,8 @@
 //! id. One forward with one batch under way keeps the order of the topic; messages that were
 //! delayed, retried or taken back from a forward that died come later.
 //!
-//! * A receiver that takes nothing (gone, too slow, busy, not configured) is waited for, 1 s to 30 s
-//!   from try to try, or as long as it asks. Nothing is charged, and nothing overtakes.
+//! * A receiver that takes nothing (gone, too slow, busy, not configured) is waited for, 1 s to
+//!   30 s from try to try, or as long as it asks. Nothing is charged, and nothing overtakes.
 //! * A batch that is refused for what is in it is halved until the message is alone, which is
 //!   dead-lettered, or retried by the topic's policy if that may pass. The others go on.
 //! * A receiver that can take nothing ever again, a closed pipe, ends the forward; what it has not

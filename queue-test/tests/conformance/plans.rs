@@ -7,14 +7,14 @@ use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
 use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::message::{ClaimNo, DeadCause, Settlement, WorkerId};
+use queue_core::message::{ClaimNo, DeadCause, RowId, Settlement, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::Fence;
 use queue_core::store::dead::{self, DeadFilter};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::{floor, lane, ledger, prune, rescue};
+use queue_core::store::{backlog, floor, lane, ledger, prune, rescue};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
 use queue_core::{AsyncMysqlConnection, Moment, NewMessage, cancel, enqueue, reschedule};
@@ -216,6 +216,17 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     prune::lanes(&mut conn, Duration::ZERO, 10).await.unwrap();
     lane::close(&mut conn, lane).await.unwrap();
     enqueue(&mut conn, &scene.topic.name, &NewMessage::new("m")).await.unwrap();
+    measure(&mut conn, scene.topic.id).await;
+}
+
+/// Measures a backlog.
+async fn measure(conn: &mut AsyncMysqlConnection, topic: TopicId) {
+    let from: Vec<_> = backlog::priorities().map(|priority| (priority, RowId(0))).collect();
+    let first = backlog::starts(conn, topic, &from).await.unwrap()[0].first;
+    for end in [RowId(first.0 + 5000), RowId(u64::MAX)] {
+        backlog::stretch(conn, topic, 5, (first, end), 1000).await.unwrap();
+    }
+    backlog::sizes(conn, topic, &[(5, first); 16]).await.unwrap();
 }
 
 /// Looks at dead letters, and puts some back: one, a range, and a list.
