@@ -151,7 +151,7 @@ impl Consumer {
         let mut loops = JoinSet::new();
         for registration in &self.registrations {
             let Some(topic) = topics.get(&registration.topic) else { continue };
-            let health = self.health.clone();
+            let (health, turning) = (self.health.clone(), self.health.clone());
             let post = Post {
                 crew: crew.clone(),
                 performer: self.performer(registration, worker)?,
@@ -169,6 +169,7 @@ impl Consumer {
                     health.alive();
                     health.ready(result);
                 }),
+                turned: Arc::new(move || turning.alive()),
             };
             loops.spawn(topic_loop.run());
         }

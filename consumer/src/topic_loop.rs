@@ -30,6 +30,9 @@ const ALONE_WAIT: Duration = Duration::from_secs(1);
 /// The pause between suspects: other messages have their turn.
 const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
 
+/// How often the loop shows that it turns.
+const TURN: Duration = Duration::from_secs(5);
+
 /// The pause after a suspect did not get the worker for itself.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -44,6 +47,9 @@ pub(crate) struct TopicLoop {
     pub(crate) drain: CancellationToken,
     /// Called with how the last claim went, for the process's health.
     pub(crate) ticked: Arc<dyn Fn(Result<(), String>) + Send + Sync>,
+    /// Called every few seconds while it turns, also while every handler is busy and nothing is
+    /// claimed.
+    pub(crate) turned: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// What came of asking for more.
@@ -76,6 +82,7 @@ impl TopicLoop {
             suspect_at: None,
         };
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
+        let mut turn = tokio::time::interval(TURN);
         while !self.drain.is_cancelled() && !is_dead(&life) {
             self.start_runs(&mut state);
             self.post.meter.in_flight(state.runs.len(), state.held.get());
@@ -105,6 +112,7 @@ impl TopicLoop {
                     state.poll.wake();
                 }
                 () = self.drain.cancelled() => {}
+                _ = turn.tick() => (self.turned)(),
             }
         }
         self.wind_up(asking, state, &life).await;
@@ -236,7 +244,13 @@ impl TopicLoop {
         for waiting in std::mem::take(&mut state.waiting) {
             self.post.finish(&topic, waiting, RunOutcome::Interrupted);
         }
-        while state.runs.join_next().await.is_some() {}
+        let mut turn = tokio::time::interval(TURN);
+        while !state.runs.is_empty() {
+            tokio::select! {
+                _ = state.runs.join_next() => {}
+                _ = turn.tick() => (self.turned)(),
+            }
+        }
         self.post.meter.in_flight(0, state.held.get());
     }
 }

@@ -13,7 +13,7 @@ pub enum SendError {
     /// The server could not be reached, or took nothing, for as long as the
     /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
     #[error(
-        "Gave up sending {messages} message(s) to '{topic}' after {tries} tries in {} s; none of them is stored, send them again when the server is back",
+        "Gave up sending {messages} message(s) to '{topic}' after {tries} tries in {} s; none of them is stored, send them again later",
         elapsed.as_secs()
     )]
     GaveUp {

@@ -64,6 +64,12 @@ impl Health {
         self.ticked.send_replace(Instant::now());
     }
 
+    /// When the process's loop has turned last.
+    #[must_use]
+    pub fn last_turn(&self) -> Instant {
+        *self.ticked.borrow()
+    }
+
     /// Whether the process can do its work now, or why it cannot.
     pub fn ready(&self, ready: Result<(), String>) {
         drop(self.ready.send_replace(ready));

@@ -6,10 +6,12 @@ use queue_core::handler::Context;
 use queue_core::message::{ClaimNo, WorkerId};
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::{NewMessage, Priority, store};
+use queue_service::endpoint::Health;
 use queue_test::TestDatabase;
 use tokio::sync::{Barrier, Notify};
+use tokio_util::sync::CancellationToken;
 
-use crate::running::{PATIENCE, Running, With, drained, one_at_a_time, quick, send};
+use crate::running::{PATIENCE, Running, With, drained, one_at_a_time, quick, send, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_handler_at_a_time_sees_strict_order_by_priority_and_id() {
@@ -154,4 +156,36 @@ async fn handled_messages_are_kept_where_the_topic_says_so() {
     let table = store::inspect::MessageTable::Archive;
     purged += store::inspect::purge_some(&mut conn, table, topic.id, 100).await.expect("purged");
     assert_eq!(purged, 20);
+}
+
+/// A consumer whose handlers are all busy claims nothing, and is alive all the same: whoever
+/// restarts it for its probe would start the long jobs anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_is_busy_for_long_is_alive() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("jobs").await;
+    send(&database, &topic, &[NewMessage::new("a long job")]).await;
+    let (begun, over) = (CancellationToken::new(), CancellationToken::new());
+    let health = Health::new();
+    let (started, ended) = (begun.clone(), over.clone());
+    let job = With(move |_| {
+        let (started, ended) = (started.clone(), ended.clone());
+        async move {
+            started.cancel();
+            ended.cancelled().await;
+            Ok(())
+        }
+    });
+    let running = Running::start(&database, |builder| {
+        let builder = builder.health(health.clone());
+        builder.raw_handler(topic.name.clone(), one_at_a_time(), job)
+    });
+    begun.cancelled().await;
+    for _ in 0..2 {
+        let before = health.last_turn();
+        until("turned", async || health.last_turn() != before).await;
+    }
+    over.cancel();
+    drained(&database, &topic).await;
+    running.stop().await;
 }
