@@ -99,6 +99,7 @@ impl Arena {
             "queue_scheduled",
             "queue_archive",
             "queue_ledger",
+            "queue_lookup",
             "bench_bare",
             "bench_003",
             "bench_004",

@@ -20,6 +20,7 @@ table! {
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
         dead_letter_topic_id -> Nullable<Unsigned<Integer>>,
         ledger_window_ms -> Nullable<Unsigned<BigInt>>,
+        searchable_ms -> Nullable<Unsigned<BigInt>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -190,6 +191,17 @@ table! {
 }
 
 table! {
+    queue_lookup (topic_id, msg_id) {
+        topic_id -> Unsigned<Integer>,
+        msg_id -> Binary,
+        row_id -> Nullable<Unsigned<BigInt>>,
+        enqueued_at -> Datetime,
+        biz_id -> Nullable<Varbinary>,
+        ordering_key -> Nullable<Varbinary>,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -211,5 +223,6 @@ allow_tables_to_appear_in_same_query!(
     queue_dead,
     queue_archive,
     queue_ledger,
+    queue_lookup,
     queue_duty,
 );

@@ -42,6 +42,10 @@ pub struct TopicSettings {
     /// acked without being handled. Default none: biz ids are carried and not looked at.
     #[serde(with = "humantime_serde")]
     pub ledger_window: Option<Duration>,
+    /// For how long after it was enqueued a message can be looked up by its ids, its key and its
+    /// time; longer where it still exists. Default none: a search reads a bounded number of rows.
+    #[serde(with = "humantime_serde")]
+    pub searchable: Option<Duration>,
 }
 
 impl Default for TopicSettings {
@@ -55,6 +59,7 @@ impl Default for TopicSettings {
             on_done: OnDone::Delete,
             dead_letter_topic: None,
             ledger_window: None,
+            searchable: None,
         }
     }
 }

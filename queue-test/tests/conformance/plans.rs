@@ -27,8 +27,8 @@ const ROWS: usize = 20_000;
 
 /// The tables that grow, by the aliases the statements give them, and the keys they are read by.
 const KEYS: &[(&str, &[&str])] = &[
-    ("queue_message", &["PRIMARY"]),
-    ("m", &["PRIMARY"]),
+    ("queue_message", &["PRIMARY", "queue_message_id"]),
+    ("m", &["PRIMARY", "queue_message_id"]),
     ("queue_claim", &["PRIMARY", "queue_claim_frontier"]),
     ("c", &["PRIMARY"]),
     (

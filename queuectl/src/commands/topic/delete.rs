@@ -62,6 +62,7 @@ impl Delete {
             store::topic::delete(conn, topic.id).await
         };
         session.transaction("delete the topic", delete).await?;
+        forget(&mut session, &topic).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
@@ -144,6 +145,13 @@ async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_cor
     }
     bar.finish_and_clear();
     Ok(purged)
+}
+
+/// Empties the topic's lookup. What is left if this is interrupted is pruned.
+async fn forget(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+    let some = async |conn: &mut Link| store::lookup::drop_some(conn, topic.id, CHUNK).await;
+    while session.transaction("drop the lookup", some).await? > 0 {}
+    Ok(())
 }
 
 /// A bar where the depth is known, else a count. Shown on a terminal only.
