@@ -9,9 +9,9 @@ use queue_core::handler::{
 };
 use queue_core::message::Settlement;
 use queue_core::store::claim::walk;
-use queue_core::store::{floor, ledger, lookup};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
+use queue_core::store::{floor, ledger, lookup};
 use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;

@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_core::connection::{Connection, Link, Session};
-use queue_core::store::{floor, lookup};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Due, Reach};
+use queue_core::store::{floor, lookup};
 use queue_core::{Result, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;

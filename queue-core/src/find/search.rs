@@ -98,7 +98,9 @@ impl Search<'_> {
                 seen += 1;
                 after = Some((entry.enqueued_at.and_utc(), entry.msg_id));
                 if is_wanted(filter, entry) {
-                    let here = found.remove(&entry.msg_id).unwrap_or_else(|| vec![gone(self.topic, entry)]);
+                    let here = found
+                        .remove(&entry.msg_id)
+                        .unwrap_or_else(|| vec![gone(self.topic, entry)]);
                     self.take(here);
                 }
                 if self.answer.found.len() >= self.query.limit {
@@ -122,7 +124,8 @@ impl Search<'_> {
         let (topic, bodies) = (self.topic.id, self.query.bodies);
         let read = async |conn: &mut Link| by_ids(conn, topic, ids, bodies).await;
         let rows = self.session.call("find messages by their ids", read).await?;
-        let (here, elsewhere): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(id, _)| *id == topic);
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|(id, _)| *id == topic);
         for (_, found) in here {
             by_id.entry(found.msg_id).or_default().push(found);
         }

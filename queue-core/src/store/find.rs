@@ -259,19 +259,19 @@ pub async fn stretch(
     };
     let statement = Statement::new(format!("SELECT id, CAST({number} AS SIGNED) AS at, (TRUE"))
         .followed_by(wanted.condition(table, error));
-    let statement = statement.sql(&format!(
-        ") AS wanted FROM {name} FORCE INDEX ({index}) WHERE topic_id = ? \
+    let statement = statement
+        .sql(&format!(
+            ") AS wanted FROM {name} FORCE INDEX ({index}) WHERE topic_id = ? \
          AND (({first} = {value} AND id > ?) OR {first} > {value}) \
          ORDER BY topic_id, {first}, id LIMIT ?"
-    ))
-    .number(topic.0)
-    .number(from.at)
-    .number(from.row.0)
-    .number(from.at)
-    .number(limit);
+        ))
+        .number(topic.0)
+        .number(from.at)
+        .number(from.row.0)
+        .number(from.at)
+        .number(limit);
     let rows: Vec<Row> = load(conn, "search a table", statement).await?;
-    let place =
-        |row: &Row| TablePlace { table, at: row.at.unsigned_abs(), row: RowId(row.id) };
+    let place = |row: &Row| TablePlace { table, at: row.at.unsigned_abs(), row: RowId(row.id) };
     Ok(Stretch {
         seen: rows.len(),
         last: rows.last().filter(|_| rows.len() >= limit as usize).map(place),

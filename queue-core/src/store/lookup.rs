@@ -62,9 +62,8 @@ pub async fn insert(
         if placed == Placed::Ready {
             statement = statement.number(at);
         }
-        statement = statement
-            .maybe_bytes(message.biz_id.as_deref())
-            .maybe_bytes(message.key.as_deref());
+        statement =
+            statement.maybe_bytes(message.biz_id.as_deref()).maybe_bytes(message.key.as_deref());
     }
     execute(conn, "enqueue: enter into the lookup", statement).await?;
     Ok(())
@@ -110,11 +109,7 @@ pub async fn follow(
 ///
 /// # Errors
 /// A database failure.
-pub async fn follow_promoted(
-    conn: &mut impl Connection,
-    first: RowId,
-    due: &[Due],
-) -> Result<()> {
+pub async fn follow_promoted(conn: &mut impl Connection, first: RowId, due: &[Due]) -> Result<()> {
     let mut moved: BTreeMap<TopicId, Vec<MsgId>> = BTreeMap::new();
     for (topic, id) in due.iter().filter_map(|due| Some((due.topic, due.searchable?))) {
         moved.entry(topic).or_default().push(id);
@@ -200,11 +195,15 @@ pub async fn entries(
     let (index, condition, order) = match by {
         By::MsgId(_) => ("PRIMARY", "msg_id = ? AND msg_id > ?", "msg_id"),
         By::BizId(_) => ("queue_lookup_biz", "biz_id = ? AND msg_id > ?", "biz_id, msg_id"),
-        By::Key(_) => ("queue_lookup_key", "ordering_key = ? AND msg_id > ?", "ordering_key, msg_id"),
+        By::Key(_) => {
+            ("queue_lookup_key", "ordering_key = ? AND msg_id > ?", "ordering_key, msg_id")
+        }
         By::Time(..) => ("queue_lookup_time", "", "enqueued_at, msg_id"),
     };
     let condition = if let By::Time(..) = by {
-        format!("enqueued_at >= {MOMENT} AND enqueued_at < {MOMENT} AND (enqueued_at > {MOMENT} OR msg_id > ?)")
+        format!(
+            "enqueued_at >= {MOMENT} AND enqueued_at < {MOMENT} AND (enqueued_at > {MOMENT} OR msg_id > ?)"
+        )
     } else {
         condition.to_owned()
     };

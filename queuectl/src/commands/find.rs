@@ -4,7 +4,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
 use queue_core::connection::Session;
-use queue_core::find::{self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord};
+use queue_core::find::{
+    self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord,
+};
 use queue_core::store::find::Bodies;
 use queue_core::store::topic::server_time;
 use queue_core::{MsgId, Topic, TopicName};
@@ -203,7 +205,11 @@ fn sentence(searched: &Searched) -> String {
             "Searched by message id: all scheduled, dead, kept and discarded messages.".to_owned()
         }
         Searched::Table { table, rows, whole } => {
-            format!("Searched {} {rows} rows of the table of {} messages.", all(*whole), table.word())
+            format!(
+                "Searched {} {rows} rows of the table of {} messages.",
+                all(*whole),
+                table.word()
+            )
         }
     }
 }

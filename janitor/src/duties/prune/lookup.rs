@@ -49,10 +49,8 @@ impl PruneLookup {
         topic: TopicId,
         time: Duration,
     ) -> Result<usize> {
-        let walk = self
-            .walks
-            .entry(topic)
-            .or_insert_with(|| Walk { next: None, began: Instant::now() });
+        let walk =
+            self.walks.entry(topic).or_insert_with(|| Walk { next: None, began: Instant::now() });
         if walk.began.elapsed() > LIVING {
             *walk = Walk { next: None, began: Instant::now() };
         }
@@ -62,9 +60,8 @@ impl PruneLookup {
             let look = async |conn: &mut Link| lookup::aged(conn, topic, time, from, BATCH).await;
             let aged = session.call("prune the lookup", look).await?;
             if !aged.ended.is_empty() {
-                let prune = async |conn: &mut Link| {
-                    lookup::prune(conn, topic, time, &aged.ended).await
-                };
+                let prune =
+                    async |conn: &mut Link| lookup::prune(conn, topic, time, &aged.ended).await;
                 pruned += session.transaction("prune the lookup", prune).await?;
             }
             // At the end it stays there: what grows old next lies behind.
