@@ -72,6 +72,9 @@ struct Message {
     found: Found,
     #[serde(flatten)]
     body: Option<Body>,
+    /// It was dead-lettered to another topic.
+    #[serde(skip)]
+    elsewhere: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -143,7 +146,8 @@ fn show(invocation: &Invocation, topic: &Topic, answer: Answer) -> anyhow::Resul
     let output = invocation.output;
     let message = |mut found: Found| {
         let body = found.trace.as_mut().and_then(|trace| trace.body.take()).map(Body::new);
-        Message { found, body }
+        let elsewhere = found.topic != topic.name.as_str();
+        Message { found, body, elsewhere }
     };
     let messages: Vec<_> = answer.found.into_iter().map(message).collect();
     let next = answer.next.as_ref();
@@ -233,6 +237,7 @@ impl Row for Message {
             }
             State::Ready { .. } | State::Gone => (found.state.word().word().to_owned(), None),
         };
+        let place = if self.elsewhere { format!(", in '{}'", found.topic) } else { String::new() };
         let error = trace.and_then(|trace| trace.error.as_deref()).unwrap_or_default();
         let mut shown: String = error.chars().take(SHOWN).collect();
         if shown.len() < error.len() {
@@ -240,7 +245,7 @@ impl Row for Message {
         }
         let mut cells = vec![
             found.msg_id.to_string(),
-            state,
+            state + &place,
             at.map(time).unwrap_or_default(),
             trace.map(|trace| trace.delivery_no.to_string()).unwrap_or_default(),
             trace.map(|trace| trace.failures.to_string()).unwrap_or_default(),
