@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use queue_core::topic::TopicSettings;
+use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 
@@ -44,6 +44,9 @@ pub(crate) const BURST: &str = "burst";
 
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
+
+/// Those whose messages can be looked up. Everything with an effect is in one of them.
+const SEARCHABLE: [&str; 2] = [EFFECTS, PROGRAM];
 
 /// Where transactional handlers write their effects. A message may be there twice, so that it is
 /// seen.
@@ -111,7 +114,7 @@ impl Arena {
         .await??;
         let mut conn = connect(&root, SessionKind::Plain).await?;
         for topic in TOPICS {
-            let settings = TopicSettings::default();
+            let settings = settings(topic);
             store::topic::create(&mut conn, &TopicName::new(topic)?, &settings).await?;
         }
         conn.batch_execute(EFFECT_TABLE).await?;
@@ -215,6 +218,14 @@ impl Arena {
         self.record.note(&Event::Enqueue { first: tag, n: 1, outcome })?;
         Ok(tag)
     }
+}
+
+/// Two topics are searchable, and one of them keeps what was handled.
+fn settings(topic: &str) -> TopicSettings {
+    let day = Duration::from_secs(24 * 3600);
+    let searchable = SEARCHABLE.contains(&topic).then_some(day);
+    let on_done = if topic == PROGRAM { OnDone::Keep(day) } else { OnDone::Delete };
+    TopicSettings { searchable, on_done, ..TopicSettings::default() }
 }
 
 /// The same server and database as another account.
