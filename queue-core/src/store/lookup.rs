@@ -240,7 +240,7 @@ impl EntryRow {
 /// A topic that has rows in the lookup, and for how long it wants them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// The topic; it may be gone.
+    /// The topic.
     pub topic: TopicId,
     /// For how long after enqueue; `None`: not at all any more.
     pub time: Option<Duration>,
@@ -259,8 +259,8 @@ pub async fn topics(conn: &mut impl Connection) -> Result<Vec<Kept>> {
         searchable_ms: Option<u64>,
     }
     let statement = Statement::new(
-        "SELECT k.topic_id, t.searchable_ms FROM (SELECT DISTINCT topic_id FROM queue_lookup \
-         FORCE INDEX (PRIMARY)) k LEFT JOIN queue_topic t ON t.id = k.topic_id",
+        "SELECT t.id AS topic_id, t.searchable_ms FROM queue_topic t WHERE EXISTS \
+         (SELECT 1 FROM queue_lookup l FORCE INDEX (PRIMARY) WHERE l.topic_id = t.id)",
     );
     let rows: Vec<Row> = load(conn, "list the topics of the lookup", statement).await?;
     let kept = |row: Row| Kept {

@@ -61,8 +61,8 @@ impl Delete {
             store::schedule::delete_of_topic(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
         };
-        session.transaction("delete the topic", delete).await?;
         forget(&mut session, &topic).await?;
+        session.transaction("delete the topic", delete).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
@@ -147,7 +147,7 @@ async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_cor
     Ok(purged)
 }
 
-/// Empties the topic's lookup. What is left if this is interrupted is pruned.
+/// Empties the topic's lookup, while there is a topic to try again with.
 async fn forget(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
     let some = async |conn: &mut Link| store::lookup::drop_some(conn, topic.id, CHUNK).await;
     while session.transaction("drop the lookup", some).await? > 0 {}
