@@ -1,7 +1,8 @@
 //! Enqueue in diesel's own transaction, by plain SQL. `place` takes `diesel::MysqlConnection` as
 //! well as the connection without a C library that this program opens.
 //!
-//!     QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop cargo run -p queue-core --example enqueue_diesel
+//!     export QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop
+//!     cargo run -p queue-core --example enqueue_diesel
 
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose output is its result")]
 

@@ -1,9 +1,11 @@
-//! Enqueue in diesel-async's own transaction, by this library: what is wrong with a message is found
-//! before anything is sent, and thousands are one statement (`enqueue_all`).
+//! Enqueue in diesel-async's own transaction, by this library: what is wrong with a message is
+//! found before anything is sent, and thousands are one statement (`enqueue_all`).
 //!
-//!     QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop cargo run -p queue-core --example enqueue_diesel_async
+//!     export QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop
+//!     cargo run -p queue-core --example enqueue_diesel_async
 
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose output is its result")]
+#![allow(clippy::disallowed_methods, reason = "a user's transaction is diesel-async's own")]
 
 use anyhow::{Context, bail};
 use diesel::prelude::*;

@@ -1,6 +1,7 @@
-//! Enqueue in a transaction of mysql_async, by plain SQL.
+//! Enqueue in a transaction of `mysql_async`, by plain SQL.
 //!
-//!     QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop cargo run -p queue-core --example enqueue_mysql_async
+//!     export QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop
+//!     cargo run -p queue-core --example enqueue_mysql_async
 
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose output is its result")]
 

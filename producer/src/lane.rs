@@ -299,8 +299,8 @@ impl Lane {
 }
 
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
-/// large for one or its topic is searchable, in a transaction whose last INSERT of messages advances
-/// the lane.
+/// large for one or its topic is searchable, in a transaction whose last INSERT of messages
+/// advances the lane.
 async fn store_batch(
     conn: &mut Link,
     topic: &Topic,

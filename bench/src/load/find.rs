@@ -48,7 +48,7 @@ pub(super) async fn run(arena: &Arena, load: Find) -> anyhow::Result<Sample> {
         let query = Query { filter, after: None, limit: 20, bodies: Bodies::Leave };
         let start = Instant::now();
         let answer = find(&mut session, &topic, &query).await?;
-        times.record(u64::try_from(start.elapsed().as_micros())?)?;
+        times.record(u64::try_from(start.elapsed().as_nanos())?)?;
         ensure!(!load.searchable || answer.found.len() == 1, "a message was not found");
     }
     Ok(Sample::of([quantile(Name::P50, &times), quantile(Name::P99, &times)]))

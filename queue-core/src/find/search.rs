@@ -34,7 +34,7 @@ const READ: usize = 500;
 pub async fn find(session: &mut Session, topic: &Topic, query: &Query) -> Result<Answer> {
     let mut search = Search { session, topic, query, answer: Answer::default() };
     match &query.after {
-        None => search.from_the_start().await?,
+        None => search.begin().await?,
         Some(Place::Lookup(at, id)) => {
             search.lookup(Some((*at, *id))).await?;
         }
@@ -51,7 +51,7 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    async fn from_the_start(&mut self) -> Result<()> {
+    async fn begin(&mut self) -> Result<()> {
         let filter = &self.query.filter;
         let searchable = self.topic.settings.searchable.is_some();
         if searchable && by(filter).is_some() && self.lookup(None).await? > 0 {

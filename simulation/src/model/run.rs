@@ -191,7 +191,8 @@ impl Engine {
         let slots = &self.tables[table].slots;
         // Without another unique key only the row's own can be taken.
         let unique = definition.indexes.iter().any(|(_, _, unique)| *unique);
-        let range = if unique { slots.range::<Key, _>(..) } else { slots.range::<Key, _>(key..=key) };
+        let range =
+            if unique { slots.range::<Key, _>(..) } else { slots.range::<Key, _>(key..=key) };
         for (other, slot) in range {
             let versions = slot.committed.iter().chain(slot.pending.iter().flatten());
             let same = |version: &Row| {
