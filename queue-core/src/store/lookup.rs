@@ -71,8 +71,8 @@ pub async fn insert(
 
 /// KEY (id) of the messages, forced, from `first` on: notes in the lookup of `topic` the rows that
 /// messages were given in `now_in` by a move just made, `first` the lowest of them; enters those
-/// that it did not have. A move gives ids in order, with others' between them: the read ends with the
-/// last of these.
+/// that it did not have. A move gives ids in order, with others' between them: the read ends with
+/// the last of these.
 ///
 /// # Errors
 /// A database failure.
