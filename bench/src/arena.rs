@@ -8,11 +8,15 @@ use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::{NewMessage, Topic, enqueue_to};
+use queue_core::topic::TopicSettings;
+use queue_core::{NewMessage, Topic, enqueue_to, store};
 use queue_test::TestDatabase;
 use serde::Serialize;
 
 use crate::load::Claimer;
+
+/// For how long messages can be looked up where that is measured.
+pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
 
 /// Connections that fill a backlog, and rows of their statements.
 const FILLERS: u64 = 4;
@@ -99,6 +103,7 @@ impl Arena {
             "queue_scheduled",
             "queue_archive",
             "queue_ledger",
+            "queue_lookup",
             "bench_bare",
             "bench_003",
             "bench_004",
@@ -107,6 +112,14 @@ impl Arena {
             conn.query_drop(format!("TRUNCATE TABLE {table}")).await?;
         }
         Ok(())
+    }
+
+    /// Whether messages of the topic can be looked up.
+    pub(crate) async fn set_searchable(&self, searchable: bool) -> anyhow::Result<()> {
+        let mut conn = connect(self.url(), SessionKind::Plain).await?;
+        let searchable = searchable.then_some(SEARCHABLE);
+        let settings = TopicSettings { searchable, ..self.topic.settings.clone() };
+        Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
 
     /// Fills the backlog that `by` will drain, and lets the server write down what it owes.

@@ -49,6 +49,18 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "searchable",
+        about: "What it costs that each message can be looked up",
+        members: enqueue::searchable,
+        from: Extent::Full,
+    },
+    Case {
+        name: "find",
+        about: "How long it takes to learn what became of a message, beside a backlog",
+        members: enqueue::find,
+        from: Extent::Quick,
+    },
+    Case {
         name: "drain",
         about: "A backlog drained by four consumers, beside the bare statements and simpler ones",
         members: drain::base,

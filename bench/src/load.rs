@@ -5,6 +5,7 @@ mod backlog;
 mod delays;
 mod drain;
 mod enqueue;
+mod find;
 mod insert;
 mod memory;
 mod peer;
@@ -36,6 +37,8 @@ pub(crate) enum Load {
     Backlog(Backlog),
     /// Messages that come one by one to consumers with nothing to do.
     Pickup(Pickup),
+    /// What became of a message, asked beside a backlog.
+    Find(Find),
     /// Delayed messages that fall due one by one, beside many that do not.
     Delays(Delays),
     /// The memory of a consumer that drains a backlog.
@@ -93,6 +96,8 @@ pub(crate) struct Enqueue {
     pub(crate) batch: usize,
     /// Bytes of a body.
     pub(crate) body: usize,
+    /// Whether the topic is searchable.
+    pub(crate) searchable: bool,
     /// For how long.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,
@@ -230,6 +235,31 @@ pub(crate) struct Delays {
     pub(crate) body: usize,
 }
 
+/// What became of a message, asked beside a backlog.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Find {
+    /// Messages that are ready.
+    pub(crate) backlog: u64,
+    /// Whether they are in the lookup.
+    pub(crate) searchable: bool,
+    /// What is asked for.
+    pub(crate) asked: Asked,
+    /// How often.
+    pub(crate) asks: usize,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+}
+
+/// What is known of a message that is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Asked {
+    /// Its business id.
+    BizId,
+    /// Its message id.
+    MsgId,
+}
+
 /// How a consumer learns of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -267,6 +297,7 @@ impl Load {
             Self::Steady(steady) => steady::run(arena, *steady).await,
             Self::Backlog(backlog) => backlog::run(arena, *backlog).await,
             Self::Pickup(pickup) => pickup::run(arena, *pickup).await,
+            Self::Find(find) => find::run(arena, *find).await,
             Self::Delays(delays) => delays::run(arena, *delays).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Peer(peer) => peer::run(arena, peer).await,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use queue_core::topic::TopicSettings;
+use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 
@@ -50,6 +50,8 @@ pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURS
 /// Their senders are refused, or wait.
 const LIMITED: [(&str, NonZeroU64); 2] =
     [(LEDGER, NonZeroU64::MIN.saturating_add(11)), (EFFECTS, NonZeroU64::MIN.saturating_add(11))];
+/// Those whose messages can be looked up. Everything with an effect is in one of them.
+const SEARCHABLE: [&str; 2] = [EFFECTS, PROGRAM];
 
 /// Where transactional handlers write their effects. A message may be there twice, so that it is
 /// seen.
@@ -117,8 +119,7 @@ impl Arena {
         .await??;
         let mut conn = connect(&root, SessionKind::Plain).await?;
         for topic in TOPICS {
-            let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
-            let settings = TopicSettings { max_depth, ..TopicSettings::default() };
+            let settings = settings(topic);
             store::topic::create(&mut conn, &TopicName::new(topic)?, &settings).await?;
         }
         conn.batch_execute(EFFECT_TABLE).await?;
@@ -222,6 +223,15 @@ impl Arena {
         self.record.note(&Event::Enqueue { first: tag, n: 1, outcome })?;
         Ok(tag)
     }
+}
+
+/// Two topics are searchable, and one of them keeps what was handled.
+fn settings(topic: &str) -> TopicSettings {
+    let day = Duration::from_secs(24 * 3600);
+    let searchable = SEARCHABLE.contains(&topic).then_some(day);
+    let on_done = if topic == PROGRAM { OnDone::Keep(day) } else { OnDone::Delete };
+    let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
+    TopicSettings { searchable, on_done, max_depth, ..TopicSettings::default() }
 }
 
 /// The same server and database as another account.

@@ -10,6 +10,8 @@ mod tests;
 use std::collections::HashMap;
 use std::path::Path;
 
+use queue_core::find::StateWord;
+
 use crate::record::{Answer, Ended, Enqueued, Moment};
 use crate::tag::Tag;
 use crate::task::Ending;
@@ -26,6 +28,9 @@ pub(crate) struct Leftovers {
     pub(crate) unsettled: HashMap<Tag, u64>,
     /// Dead letters, and what each had asked for.
     pub(crate) dead: HashMap<Tag, Ending>,
+    /// What a search says of each message of the topics that are searchable, and whether its topic
+    /// keeps handled messages.
+    pub(crate) found: HashMap<Tag, (StateWord, bool)>,
     /// Effects that transactional handlers have committed: these rows are no table of the queue's.
     pub(crate) effects: HashMap<Tag, u64>,
 }
@@ -49,6 +54,8 @@ pub(crate) enum Breach {
     DeadInnocent,
     /// I8: still not settled.
     Stuck,
+    /// A search says something else of it than the records do.
+    Misreported,
 }
 
 /// One broken promise.
@@ -117,8 +124,10 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     };
     let unseen = Message::default();
     let known = leftovers.unsettled.keys().chain(leftovers.dead.keys());
+    let known = known.chain(leftovers.found.keys());
     let strangers =
         known.filter(|tag| !history.messages.contains_key(tag)).map(|tag| (tag, &unseen));
+    let strangers: HashMap<_, _> = strangers.collect();
     for (&tag, message) in history.messages.iter().chain(strangers) {
         count(&mut findings, tag, message, leftovers);
         for breach in breaches(tag, message, leftovers, quiet_end) {
@@ -153,6 +162,7 @@ fn breaches(
     let acknowledged = message.outcome() == Enqueued::Stored;
     let in_quiet = |at: Moment| quiet_end.is_none_or(|end| at < end);
     let exists = unsettled || dead.is_some() || !message.starts.is_empty();
+    let exists = exists || leftovers.found.contains_key(&tag);
     let gone = !message.is_done() && !unsettled && dead.is_none();
     let is_lost = acknowledged && gone && !message.purged;
     let broken = [
@@ -164,8 +174,23 @@ fn breaches(
         (Breach::DuplicateInQuiet, message.unasked().any(in_quiet)),
         (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
         (Breach::Stuck, unsettled),
+        (Breach::Misreported, !message.purged && is_misreported(tag, leftovers)),
     ];
     broken.into_iter().filter(|(_, is)| *is).map(|(breach, _)| breach).collect()
+}
+
+/// Whether a search says of a message what is not so. Everything with an effect was enqueued in a
+/// topic that is searchable.
+fn is_misreported(tag: Tag, leftovers: &Leftovers) -> bool {
+    let Some((said, kept)) = leftovers.found.get(&tag) else {
+        return !leftovers.found.is_empty() && leftovers.effects.contains_key(&tag);
+    };
+    let waits = [StateWord::Ready, StateWord::Claimed, StateWord::Scheduled];
+    match (leftovers.dead.contains_key(&tag), leftovers.unsettled.contains_key(&tag)) {
+        (true, _) => *said != StateWord::Dead,
+        (false, true) => !waits.contains(said),
+        (false, false) => *said != if *kept { StateWord::Done } else { StateWord::Gone },
+    }
 }
 
 /// Whether a handler asked for another delivery.

@@ -111,6 +111,7 @@ fn table(findings: &Findings) -> Table {
         (Breach::DuplicateInQuiet, "delivered again in the quiet phase (I6)"),
         (Breach::DeadInnocent, "innocents dead-lettered (I7)"),
         (Breach::Stuck, "stuck after the faults ended (I8)"),
+        (Breach::Misreported, "not found, or found as what they are not"),
     ];
     for (breach, what) in must {
         row(what, "0", findings.count(breach).to_string());
@@ -167,6 +168,7 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
             "frozen": times(&findings.rescue.frozen),
         },
         "stuck": findings.count(Breach::Stuck),
+        "misreported": findings.count(Breach::Misreported),
     })
 }
 

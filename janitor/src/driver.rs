@@ -83,7 +83,7 @@ impl Driver {
         driver.add(rescue);
         driver.add(Promote::default());
         driver.add(Tick::default());
-        driver.add(Prune);
+        driver.add(Prune::default());
         driver.add(Backlogs::default());
         if depths {
             driver.add(Depths);

@@ -24,6 +24,7 @@ CREATE TABLE queue_topic (
   backlog_bytes    BIGINT UNSIGNED NULL,
   backlog_full     BOOLEAN         NOT NULL DEFAULT FALSE,
   backlog_at       DATETIME(6)     NULL,
+  searchable_ms    BIGINT UNSIGNED NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -153,7 +154,8 @@ CREATE TABLE queue_dead (
   last_error   VARBINARY(8192)  NULL,
   died_at      DATETIME(6)      NOT NULL,
   PRIMARY KEY (id),
-  KEY queue_dead_topic (topic_id, died_at)
+  KEY queue_dead_topic (topic_id, died_at),
+  KEY queue_dead_msg (msg_id)
 ) ENGINE = InnoDB;
 
 -- Finished messages that the topic keeps for a time, and discarded ones with their reason.
@@ -178,6 +180,7 @@ CREATE TABLE queue_archive (
   keep_until   DATETIME(6)      NOT NULL,
   PRIMARY KEY (id),
   KEY queue_archive_topic (topic_id, settled_at),
+  KEY queue_archive_msg (msg_id),
   KEY queue_archive_keep_until (keep_until)
 ) ENGINE = InnoDB;
 
@@ -216,6 +219,21 @@ CREATE TABLE queue_ledger (
   KEY queue_ledger_keep_until (keep_until)
 ) ENGINE = InnoDB;
 
+-- What was enqueued in topics that are searchable, by what people search for. row_id: its row in the
+-- hot table, as far as is known; NULL until it has one. State is never kept here: it is looked up.
+CREATE TABLE queue_lookup (
+  topic_id     INT UNSIGNED    NOT NULL,
+  msg_id       BINARY(16)      NOT NULL,
+  row_id       BIGINT UNSIGNED NULL,
+  enqueued_at  DATETIME(6)     NOT NULL,
+  biz_id       VARBINARY(255)  NULL,
+  ordering_key VARBINARY(255)  NULL,
+  PRIMARY KEY (topic_id, msg_id),
+  KEY queue_lookup_biz (topic_id, biz_id),
+  KEY queue_lookup_key (topic_id, ordering_key),
+  KEY queue_lookup_time (topic_id, enqueued_at)
+) ENGINE = InnoDB;
+
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.
 CREATE TABLE queue_duty (
   name    VARBINARY(32)   NOT NULL,
@@ -252,6 +270,8 @@ BEGIN
   DECLARE the_limit  INT UNSIGNED;
   DECLARE the_full   BOOLEAN;
   DECLARE the_fill   VARCHAR(64);
+  DECLARE the_search BOOLEAN;
+  DECLARE the_row    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_text   VARCHAR(128);
   DECLARE the_random CHAR(32);
   -- In latin1 every byte is a character, so that a name of any bytes can be shown.
@@ -260,11 +280,11 @@ BEGIN
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
 
   -- A measurement that nobody has renewed for 30 s says nothing any more.
-  SELECT id, enqueue_paused, body_limit,
+  SELECT id, enqueue_paused, body_limit, searchable_ms IS NOT NULL,
       backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
         AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
       IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
-    INTO the_topic, the_pause, the_limit, the_full, the_fill
+    INTO the_topic, the_pause, the_limit, the_search, the_full, the_fill
     FROM queue_topic WHERE name = in_topic;
 
   IF the_topic IS NULL THEN
@@ -313,9 +333,15 @@ BEGIN
   IF in_deliver_at IS NULL THEN
     INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body)
       VALUES (the_topic, COALESCE(in_priority, 5), the_id, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, in_headers, in_body);
+    SET the_row = LAST_INSERT_ID();
   ELSE
     INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, headers, body)
       VALUES (GREATEST(in_deliver_at, UTC_TIMESTAMP(6)), the_topic, COALESCE(in_priority, 5), the_id, 0, 0, 0, 0, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, in_headers, in_body);
+  END IF;
+  IF the_search THEN
+    INSERT INTO queue_lookup (topic_id, msg_id, row_id, enqueued_at, biz_id, ordering_key)
+      VALUES (the_topic, the_id, the_row, UTC_TIMESTAMP(6), in_biz_id, in_key)
+      ON DUPLICATE KEY UPDATE row_id = VALUES(row_id), enqueued_at = VALUES(enqueued_at);
   END IF;
   SET @queue_msg_id = LOWER(CONCAT_WS('-',
     SUBSTR(HEX(the_id), 1, 8), SUBSTR(HEX(the_id), 9, 4), SUBSTR(HEX(the_id), 13, 4),

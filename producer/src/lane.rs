@@ -9,6 +9,7 @@ use queue_core::connection::{
 };
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, Fenced, LaneId};
+use queue_core::store::lookup::{self, Placed};
 use queue_core::topic::TopicSettings;
 use queue_core::{
     Error, Fault, NewMessage, Part, Result, Topic, TopicName, chance, statements, store,
@@ -300,7 +301,8 @@ impl Lane {
 }
 
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
-/// large for one, in a transaction whose last INSERT advances the lane.
+/// large for one or its topic is searchable, in a transaction whose last INSERT of messages
+/// advances the lane.
 async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
@@ -319,7 +321,8 @@ async fn store_batch(
         None => return Ok(()),
     };
     tries.hand_over();
-    if first.is_empty() {
+    let searchable = topic.settings.searchable.is_some() && !last.is_empty();
+    if first.is_empty() && !searchable {
         *stage = Stage::Committing;
         let insert =
             async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
@@ -328,9 +331,12 @@ async fn store_batch(
     transaction(conn, OPERATION, async |conn| {
         *stage = Stage::Working;
         for part in first {
-            part.insert(conn, topic.id).await?;
+            part.insert(conn, topic).await?;
         }
         insert_in_lane(conn, topic.id, last, id, seq + 1).await?;
+        if searchable {
+            lookup::insert(conn, topic.id, last, Placed::Ready).await?;
+        }
         *stage = Stage::Committing;
         Ok(())
     })

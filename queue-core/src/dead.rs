@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use crate::connection::{Link, Session};
 use crate::error::{Error, Result};
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
-use crate::store::floor;
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
+use crate::store::{floor, lookup};
 use crate::topic::{Topic, TopicId};
 
 /// The first dead letters of the topic that the filter wants, at most `limit`, in the order of
@@ -88,6 +88,10 @@ async fn redrive_some(conn: &mut Link, topic: TopicId, rows: &RowSet) -> Result<
         return Ok(0);
     }
     let lowest = dead::redrive(conn, &rows).await?;
+    if lookup::is_kept_for(conn, topic).await? {
+        let ids: Vec<_> = locked.iter().map(|letter| letter.msg_id).collect();
+        lookup::follow(conn, topic, topic, lowest, &ids).await?;
+    }
     let priorities: BTreeSet<_> = locked.iter().map(|letter| letter.priority).collect();
     for priority in priorities {
         floor::publish(conn, topic, priority, lowest).await?;

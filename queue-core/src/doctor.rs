@@ -25,7 +25,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 14] = [
+const OBJECTS: [&str; 15] = [
     "queue_topic",
     "queue_message",
     "queue_claim",
@@ -35,6 +35,7 @@ const OBJECTS: [&str; 14] = [
     "queue_dead",
     "queue_archive",
     "queue_ledger",
+    "queue_lookup",
     "queue_schedule",
     "queue_duty",
     "queue_enqueue",

@@ -5,8 +5,9 @@ use crate::error::{Error, Result};
 use crate::message::{MsgId, NewMessage};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
+use crate::store::lookup::{self, Placed};
 use crate::telemetry;
-use crate::topic::{Topic, TopicId, TopicName};
+use crate::topic::{Topic, TopicName};
 
 /// The most bytes in one INSERT, unless a single message needs more. Far below the packet of
 /// either server (16 and 64 MiB), and throughput gains nothing above it.
@@ -56,7 +57,7 @@ pub async fn enqueue_to(
     messages: &[NewMessage],
 ) -> Result<()> {
     for part in statements(conn, topic, messages).await? {
-        part.insert(conn, topic.id).await?;
+        part.insert(conn, topic).await?;
     }
     Ok(())
 }
@@ -71,15 +72,25 @@ pub enum Part<'m> {
 }
 
 impl Part<'_> {
-    /// Inserts them.
+    /// Inserts them, by one more statement if the topic is searchable.
     ///
     /// # Errors
     /// A database failure.
-    pub async fn insert(self, conn: &mut impl Connection, topic: TopicId) -> Result<()> {
-        match self {
-            Self::Ready(messages) => store::enqueue::insert(conn, topic, messages).await,
-            Self::Later(messages) => store::scheduled::insert(conn, topic, messages).await,
+    pub async fn insert(self, conn: &mut impl Connection, topic: &Topic) -> Result<()> {
+        let (messages, placed) = match self {
+            Self::Ready(messages) => {
+                store::enqueue::insert(conn, topic.id, messages).await?;
+                (messages, Placed::Ready)
+            }
+            Self::Later(messages) => {
+                store::scheduled::insert(conn, topic.id, messages).await?;
+                (messages, Placed::Later)
+            }
+        };
+        if topic.settings.searchable.is_some() {
+            lookup::insert(conn, topic.id, messages, placed).await?;
         }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod doorbell;
 mod enqueue;
 mod error;
+pub mod find;
 pub mod handler;
 pub mod message;
 pub mod migration;

@@ -27,6 +27,7 @@ table! {
         backlog_bytes -> Nullable<Unsigned<BigInt>>,
         backlog_full -> Bool,
         backlog_at -> Nullable<Datetime>,
+        searchable_ms -> Nullable<Unsigned<BigInt>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -197,6 +198,17 @@ table! {
 }
 
 table! {
+    queue_lookup (topic_id, msg_id) {
+        topic_id -> Unsigned<Integer>,
+        msg_id -> Binary,
+        row_id -> Nullable<Unsigned<BigInt>>,
+        enqueued_at -> Datetime,
+        biz_id -> Nullable<Varbinary>,
+        ordering_key -> Nullable<Varbinary>,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -218,5 +230,6 @@ allow_tables_to_appear_in_same_query!(
     queue_dead,
     queue_archive,
     queue_ledger,
+    queue_lookup,
     queue_duty,
 );

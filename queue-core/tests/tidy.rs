@@ -53,6 +53,9 @@ const ELSEWHERE: [(&str, &str); 8] = [
 /// The packages of other queues that the benchmark runs, each with a lock file of its own.
 const PEERS: &str = "bench/peers/";
 
+/// Programs of users, one of them a package with a lock file of its own.
+const EXAMPLES: &str = "examples/";
+
 struct File {
     path: PathBuf,
     text: String,
@@ -92,7 +95,7 @@ fn files(endings: &[&str]) -> Vec<File> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if path.is_dir() {
-                if !matches!(name.as_str(), "target" | ".git") {
+                if !matches!(name.as_str(), "target" | "node_modules" | ".git") {
                     folders.push(path);
                 }
             } else if endings.iter().any(|ending| name.ends_with(ending)) {
@@ -161,7 +164,7 @@ fn sql_is_only_in_the_store() {
     for file in sources().iter().filter(|file| !file.is_test()) {
         // The chaos harness must not take the store's word for what is in the tables. The peers
         // have tables of their own, and the references of the benchmark are bare statements.
-        let may = ["queue-core/src/store", "chaos/", "bench/src/", PEERS];
+        let may = ["queue-core/src/store", "chaos/", "bench/src/", PEERS, EXAMPLES];
         if may.iter().any(|folder| file.name().starts_with(folder)) {
             continue;
         }
@@ -257,8 +260,9 @@ fn links_between_documents_lead_somewhere() {
 #[test]
 fn versions_of_dependencies_stand_in_one_place() {
     let mut violations = Vec::new();
-    // Peers are no crates of this workspace.
-    for file in files(&["Cargo.toml"]).iter().filter(|file| !file.name().starts_with(PEERS)) {
+    // Peers and examples are no crates of this workspace.
+    let ours = |file: &&File| ![PEERS, EXAMPLES].iter().any(|it| file.name().starts_with(it));
+    for file in files(&["Cargo.toml"]).iter().filter(ours) {
         let mut in_dependencies = false;
         for line in file.text.lines().filter(|line| !line.starts_with('#')) {
             if line.starts_with('[') {

@@ -21,6 +21,7 @@ pub(crate) async fn advance(
         "UPDATE queue_schedule SET next_at = next_at - INTERVAL ? MICROSECOND \
          WHERE next_at IS NOT NULL",
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+        "UPDATE queue_lookup SET enqueued_at = enqueued_at - INTERVAL ? MICROSECOND",
         "UPDATE queue_ledger SET keep_until = keep_until - INTERVAL ? MICROSECOND",
     ] {
         let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);

@@ -9,10 +9,9 @@ use queue_core::handler::{
 };
 use queue_core::message::Settlement;
 use queue_core::store::claim::walk;
-use queue_core::store::floor;
-use queue_core::store::ledger;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
+use queue_core::store::{floor, ledger, lookup};
 use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;
@@ -234,6 +233,7 @@ async fn promote(conn: &mut AsyncMysqlConnection) {
         }
         let rows: RowSet = due.iter().map(|due| due.row).collect();
         let first = scheduled::promote(conn, &rows).await?;
+        lookup::follow_promoted(conn, first, &due).await?;
         let mut places: Vec<_> = due.iter().map(|due| (due.topic, due.priority)).collect();
         places.sort_unstable();
         places.dedup();

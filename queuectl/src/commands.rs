@@ -4,6 +4,7 @@ mod completions;
 mod dead;
 mod doctor;
 mod enqueue;
+mod find;
 mod janitor;
 mod migrate;
 mod peek;
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Topic(topic::Topic),
     Enqueue(enqueue::Enqueue),
     Peek(peek::Peek),
+    Find(find::Find),
     #[command(subcommand)]
     Dead(dead::Dead),
     #[command(subcommand)]
@@ -47,6 +49,7 @@ impl Command {
             Self::Topic(command) => command.run(invocation).await?,
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
+            Self::Find(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,
             Self::Schedule(command) => command.run(invocation).await?,
             Self::Scheduled(command) => command.run(invocation).await?,

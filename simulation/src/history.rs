@@ -167,8 +167,12 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         faulty: Duration::from_secs(rng.random_range(3..=9)),
         poison,
         dead_letter_topic: rng.random_range(0..3) == 0,
+        searchable: rng.random_range(0..3) == 0,
     }
 }
+
+/// For how long messages can be looked up.
+const SEARCHABLE: Duration = Duration::from_secs(3600);
 
 /// Makes the topic, and the one for its dead letters.
 async fn prepare(stage: &Rc<Stage>) {
@@ -178,8 +182,10 @@ async fn prepare(stage: &Rc<Stage>) {
         .expect("a session")
         .call("make the topic", async |conn| {
             let max_run_time = stage.settings.max_run_time;
-            let mut settings = TopicSettings { max_run_time, ..TopicSettings::default() };
-            store::topic::create(conn, &stage.dead_topic, &TopicSettings::default()).await?;
+            let searchable = stage.settings.searchable.then_some(SEARCHABLE);
+            let plain = TopicSettings { searchable, ..TopicSettings::default() };
+            store::topic::create(conn, &stage.dead_topic, &plain).await?;
+            let mut settings = TopicSettings { max_run_time, ..plain };
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
@@ -201,6 +207,7 @@ async fn recover(
 ) {
     // What was missing or silent at the last fault is decided within three leases.
     let decided = stage.settings.lease * 3;
+    look_up(stage);
     if stage.settings.poison > 0 {
         let end = Instant::now() + decided;
         while let Ok(Some(name)) = timeout_at(end, crashing.recv()).await {
@@ -220,10 +227,17 @@ async fn recover(
             kill(stage, troupe, &name, false).await;
         }
         sleep(Duration::from_millis(500)).await;
+        look_up(stage);
         let left = ["queue_message", "queue_scheduled", "queue_claim"];
         let drained = left.iter().all(|table| stage.rows(table) == 0);
         calm = if drained { calm + 1 } else { 0 };
     }
+}
+
+/// What is in the hot table can be looked up there.
+fn look_up(stage: &Rc<Stage>) {
+    let Some(id) = stage.astray().filter(|_| stage.settings.searchable) else { return };
+    stage.recorder.borrow_mut().fail(format!("message {id} cannot be looked up"));
 }
 
 fn judge(stage: &Rc<Stage>) {

@@ -86,7 +86,7 @@ pub(crate) struct Source {
 #[derive(Debug, Clone)]
 pub(crate) enum From {
     Table(String),
-    /// `JSON_TABLE` over an array of numbers, with the one column `id`.
+    /// `JSON_TABLE` over an array of numbers or texts, with the one column `id`.
     Json(Expr),
     Query(Query),
 }

@@ -1,6 +1,7 @@
 //! Where a history is played: the server, those who use it, and what they agree on.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) poison: u32,
     /// Whether dead letters are enqueued in a topic of their own, where nobody handles them.
     pub(crate) dead_letter_topic: bool,
+    /// Whether both topics are searchable.
+    pub(crate) searchable: bool,
 }
 
 /// A played history's surroundings.
@@ -233,6 +236,26 @@ impl Stage {
     }
 
     /// Committed rows of a table, without dead letters.
+    /// A message in the hot table whose row the lookup does not have. What a transaction does is
+    /// seen as one, so this holds at every moment.
+    pub(crate) fn astray(&self) -> Option<MsgId> {
+        let engine = self.server.engine.borrow();
+        let (hot, lookup) = (
+            &engine.tables[engine.table("queue_message")],
+            &engine.tables[engine.table("queue_lookup")],
+        );
+        let places = |table: &Table, columns: [&str; 3]| {
+            columns.map(|column| table.definition.place(column).expect("a column"))
+        };
+        let of_hot = places(hot, ["topic_id", "msg_id", "id"]);
+        let of_lookup = places(lookup, ["topic_id", "msg_id", "row_id"]);
+        let known: HashSet<_> =
+            messages(lookup).map(|row| of_lookup.map(|place| row[place].clone())).collect();
+        let mut rows = messages(hot).map(|row| of_hot.map(|place| row[place].clone()));
+        let [_, id, _] = rows.find(|row| !known.contains(row))?;
+        MsgId::from_bytes(&id.text())
+    }
+
     pub(crate) fn rows(&self, name: &str) -> usize {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table(name)];

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::BODY;
-use crate::case::{Member, Scale};
-use crate::load::{Commit, Enqueue, Insert, Load, Table, Way};
+use crate::case::{Extent, Member, Scale};
+use crate::load::{Asked, Commit, Enqueue, Find, Insert, Load, Table, Way};
 
 /// A single-row INSERT into the queue's table.
 const RAW: &str = "raw INSERT";
@@ -27,7 +27,7 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Memb
         let table = Table::Queue;
         Load::Insert(Insert { table, commit, connections, rows: 1, body: BODY, time })
     };
-    let ours = |way| Load::Enqueue(Enqueue { way, connections, batch: 1, body: BODY, time });
+    let ours = |way| enqueue(way, connections, 1, time);
     let barred = |member: Member, bar: Option<f64>| match bar {
         Some(bar) => member.bar(bar),
         None => member,
@@ -51,13 +51,52 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Memb
     ]
 }
 
+fn enqueue(way: Way, connections: usize, batch: usize, time: Duration) -> Load {
+    Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable: false, time })
+}
+
+/// What it costs that each message can be looked up.
+pub(super) fn searchable(scale: &Scale) -> Vec<Member> {
+    let time = Duration::from_secs(scale.seconds);
+    let ours = |way, connections, batch, searchable| {
+        Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, time })
+    };
+    let pair = |name: &str, way, connections, batch| {
+        [
+            Member::new(name, ours(way, connections, batch, false)),
+            Member::new(format!("{name}, searchable"), ours(way, connections, batch, true))
+                .against(name),
+        ]
+    };
+    let mut members = Vec::new();
+    members.extend(pair("a lane each, 32 connections", Way::Lane, 32, 1));
+    members.extend(pair("a transaction, 32 connections", Way::Transaction, 32, 1));
+    members.extend(pair("send_async, 32 tasks", Way::Receipts, 32, 1));
+    members.extend(pair("send_all of 1000, 4 lanes", Way::Lane, 4, 1000));
+    members
+}
+
+/// How long it takes to learn what became of a message.
+pub(super) fn find(scale: &Scale) -> Vec<Member> {
+    let backlog = if scale.extent == Extent::Quick { 20_000 } else { 1_000_000 };
+    let one = |name: &str, searchable, asked, asks| {
+        let body = BODY;
+        Member::new(name, Load::Find(Find { backlog, searchable, asked, asks, body }))
+    };
+    vec![
+        one("by business id, searchable", true, Asked::BizId, 1000),
+        one("by message id, searchable", true, Asked::MsgId, 1000),
+        one("by business id, the first 10,000 rows", false, Asked::BizId, 50),
+    ]
+}
+
 pub(super) fn bulk(scale: &Scale) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let raw = |table| {
         let commit = Commit::Auto;
         Load::Insert(Insert { table, commit, connections: 4, rows: 1000, body: BODY, time })
     };
-    let ours = |way| Load::Enqueue(Enqueue { way, connections: 4, batch: 1000, body: BODY, time });
+    let ours = |way| enqueue(way, 4, 1000, time);
     vec![
         Member::new("raw INSERT of 1000", raw(Table::Queue)),
         Member::new("raw INSERT of 1000, bare table", raw(Table::Bare)),

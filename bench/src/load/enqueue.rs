@@ -12,13 +12,20 @@ use queue_core::connection::{SessionKind, connect};
 use queue_core::{AsyncMysqlConnection, NewMessage, Topic, enqueue_to};
 
 use super::{Enqueue, Way};
-use crate::arena::{Arena, bytes};
+use crate::arena::{Arena, SEARCHABLE, bytes};
 use crate::figure::{Sample, rate};
 
 /// Receipts that a task has open at a time.
 const RECEIPTS: usize = 100;
 
 pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    arena.set_searchable(enqueue.searchable).await?;
+    let sample = on(arena, enqueue).await;
+    arena.set_searchable(false).await?;
+    sample
+}
+
+async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     match enqueue.way {
         Way::Lane => in_lanes(arena, enqueue).await,
         Way::Receipts => by_receipts(arena, enqueue).await,
@@ -93,7 +100,8 @@ async fn on_connections(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sampl
     let connections = try_join_all(connections).await?;
     let start = Instant::now();
     let loops = connections.into_iter().map(|conn| {
-        let topic = arena.topic.clone();
+        let mut topic = arena.topic.clone();
+        topic.settings.searchable = enqueue.searchable.then_some(SEARCHABLE);
         tokio::spawn(async move { until(start, enqueue, conn, &topic).await })
     });
     let mut messages = 0;

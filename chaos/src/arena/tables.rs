@@ -1,15 +1,23 @@
 //! What is in the server's tables.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use chrono::DateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary};
 use diesel_async::RunQueryDsl;
-use queue_core::MsgId;
+use queue_core::connection::{Link, Session, SessionKind, Wanted};
+use queue_core::find::{Filter, Query, StateWord, find};
+use queue_core::store::find::Bodies;
+use queue_core::store::topic::existing;
+use queue_core::topic::OnDone;
+use queue_core::{MsgId, TopicName};
 
-use super::{Arena, Queue, SERVER_PATIENCE};
+use super::{Arena, Queue, SEARCHABLE, SERVER_PATIENCE};
 use crate::check::Leftovers;
+use crate::tag::Tag;
 use crate::task::Task;
 
 #[derive(QueryableByName)]
@@ -64,8 +72,36 @@ impl Arena {
                 let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
                 *leftovers.effects.entry(id.into()).or_default() += 1;
             }
+            leftovers.found = self.found().await?;
         }
         Ok(leftovers)
+    }
+
+    /// What a search says of every message of the topics that are searchable.
+    async fn found(&self) -> anyhow::Result<HashMap<Tag, (StateWord, bool)>> {
+        let mut all = HashMap::new();
+        let mut session =
+            Session::open_to(&self.root, SessionKind::Plain, Wanted::Any, SERVER_PATIENCE).await?;
+        for name in SEARCHABLE {
+            let name = TopicName::new(name)?;
+            let read = async |conn: &mut Link| existing(conn, &name).await;
+            let topic = session.call("read the topic", read).await?;
+            let kept = topic.settings.on_done != OnDone::Delete;
+            let filter = Filter { since: Some(DateTime::UNIX_EPOCH), ..Filter::default() };
+            let (bodies, limit) = (Bodies::Leave, 10_000);
+            let mut query = Query { filter, after: None, limit, bodies };
+            loop {
+                let answer = find(&mut session, &topic, &query).await?;
+                let found = answer.found.into_iter();
+                all.extend(found.map(|one| (one.msg_id.into(), (one.state.word(), kept))));
+                query.after = answer.next;
+                if query.after.is_none() {
+                    break;
+                }
+            }
+        }
+        ensure!(!all.is_empty(), "a search finds none of the messages that were sent");
+        Ok(all)
     }
 
     async fn rows(&self, query: &str) -> anyhow::Result<Vec<Row>> {

@@ -180,3 +180,41 @@ fn a_rescue_near_another_fault_is_not_timed() {
         assert_eq!((times.hits, times.sorted.len()), (0, 0), "{other}");
     }
 }
+
+#[test]
+fn a_search_must_say_of_a_message_what_the_records_say() {
+    let breaches = |said, kept, more: Leftovers| {
+        let found = HashMap::from([(tag(0), (said, kept))]);
+        let findings = found_in(&Leftovers { found, ..more });
+        findings.count(Breach::Misreported)
+    };
+    let none = Leftovers::default;
+    assert_eq!(breaches(StateWord::Gone, false, none()), 0);
+    assert_eq!(breaches(StateWord::Done, true, none()), 0);
+    for (said, kept) in [
+        (StateWord::Gone, true),
+        (StateWord::Done, false),
+        (StateWord::Ready, false),
+        (StateWord::Dead, false),
+    ] {
+        assert_eq!(breaches(said, kept, none()), 1, "{said:?}");
+    }
+    let dead = || Leftovers { dead: HashMap::from([(tag(0), Ending::Poison)]), ..none() };
+    assert_eq!(breaches(StateWord::Dead, false, dead()), 0);
+    assert_eq!(breaches(StateWord::Gone, false, dead()), 1);
+    let waits = || Leftovers { unsettled: HashMap::from([(tag(0), 1)]), ..none() };
+    assert_eq!(breaches(StateWord::Scheduled, false, waits()), 0);
+    assert_eq!(breaches(StateWord::Gone, false, waits()), 1);
+    // It has an effect, and the search does not know it.
+    let unknown = Leftovers {
+        effects: HashMap::from([(tag(0), 1)]),
+        found: HashMap::from([(tag(1), (StateWord::Gone, false))]),
+        ..none()
+    };
+    assert_eq!(found_in(&unknown).count(Breach::Misreported), 1);
+}
+
+/// What is found in a sound run's records, with these leftovers.
+fn found_in(leftovers: &Leftovers) -> Findings {
+    found(&[], leftovers)
+}

@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_core::connection::{Connection, Link, Session};
-use queue_core::store::floor;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Due, Reach};
+use queue_core::store::{floor, lookup};
 use queue_core::{Result, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -120,6 +120,7 @@ async fn promote_some(conn: &mut impl Connection, reach: Reach) -> Result<Vec<Du
     due.truncate(fitting(&due));
     let rows: RowSet = due.iter().map(|due| due.row).collect();
     let lowest = scheduled::promote(conn, &rows).await?;
+    lookup::follow_promoted(conn, lowest, &due).await?;
     let places: BTreeSet<_> = due.iter().map(|due| (due.topic, due.priority)).collect();
     for (topic, priority) in places {
         floor::publish(conn, topic, priority, lowest).await?;
@@ -153,6 +154,7 @@ mod tests {
             priority: Priority::FIRST,
             late: Duration::ZERO,
             bytes,
+            searchable: None,
         };
         let fits = |sizes: &[u64]| fitting(&sizes.iter().map(|n| due(*n)).collect::<Vec<_>>());
         assert_eq!(fits(&[1, 2, 3]), 3);

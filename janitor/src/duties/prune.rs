@@ -1,9 +1,14 @@
+mod lookup;
+
 use std::time::Duration;
 
+use queue_core::connection::{Link, Session};
 use queue_core::store::prune;
 use queue_core::{Result, telemetry};
 use serde::Serialize;
+use tokio::time::Instant;
 
+use self::lookup::PruneLookup;
 use crate::duty::{Duty, Sweep};
 
 /// The most rows of one statement.
@@ -11,6 +16,9 @@ const BATCH: u32 = 1000;
 
 /// The most statements a table and run.
 const ROUNDS: usize = 10;
+
+/// Between two runs where the first left something: the other duties' turn.
+const BREATH: Duration = Duration::from_millis(20);
 
 /// A lane that no producer has used for a day has nothing in doubt any more.
 const LANE_IDLE: Duration = Duration::from_secs(24 * 3600);
@@ -20,7 +28,10 @@ const WORKER_ENDED: Duration = Duration::from_secs(3600);
 
 /// Removes rows that have served their time.
 #[derive(Debug, Default)]
-pub struct Prune;
+pub struct Prune {
+    lookup: PruneLookup,
+    again: Option<Instant>,
+}
 
 /// What a run of [`Prune`] did.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
@@ -29,10 +40,14 @@ pub struct PruneReport {
     pub archive: usize,
     /// Biz ids removed from the ledger.
     pub ledger: usize,
+    /// Entries removed from the lookup.
+    pub lookup: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
     pub workers: usize,
+    /// There is more, and the next run follows at once.
+    pub left: bool,
 }
 
 impl Duty for Prune {
@@ -44,45 +59,55 @@ impl Duty for Prune {
     }
 
     fn is_notable(report: &PruneReport) -> bool {
-        *report != PruneReport::default()
+        !report.left && *report != PruneReport::default()
     }
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<PruneReport> {
+        self.again = None;
         let mut report = PruneReport::default();
-        for _ in 0..ROUNDS {
-            let pruned = sweep
-                .session
-                .transaction("prune the archive", async |conn| prune::archive(conn, BATCH).await)
-                .await?;
-            report.archive += pruned;
-            if pruned < BATCH as usize {
-                break;
-            }
-        }
-        for _ in 0..ROUNDS {
-            let pruned = sweep
-                .session
-                .transaction("prune the ledger", async |conn| prune::ledger(conn, BATCH).await)
-                .await?;
-            report.ledger += pruned;
-            if pruned < BATCH as usize {
-                break;
-            }
-        }
-        report.lanes = sweep
-            .session
+        let session = &mut *sweep.session;
+        let archive = async |conn: &mut Link| prune::archive(conn, BATCH).await;
+        report.archive = some(session, "prune the archive", archive).await?;
+        let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await;
+        report.ledger = some(session, "prune the ledger", ledger).await?;
+        report.lookup = self.lookup.run(session).await?;
+        report.lanes = session
             .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
             .await?;
-        report.workers = sweep
-            .session
+        report.workers = session
             .transaction("prune the workers", async |conn| {
                 prune::workers(conn, WORKER_ENDED, BATCH).await
             })
             .await?;
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
+        telemetry::pruned("lookup", report.lookup);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
+        let full = |rows: usize| rows >= ROUNDS * BATCH as usize;
+        report.left = full(report.archive) || full(report.ledger) || full(report.lookup);
+        self.again = report.left.then(|| Instant::now() + BREATH);
         Ok(report)
     }
+
+    fn wants_run_at(&self) -> Option<Instant> {
+        self.again
+    }
+}
+
+/// Removes rows until there are no more, or as many as one run may.
+async fn some(
+    session: &mut Session,
+    operation: &'static str,
+    prune: impl AsyncFn(&mut Link) -> Result<usize>,
+) -> Result<usize> {
+    let mut pruned = 0;
+    for _ in 0..ROUNDS {
+        let batch = session.transaction(operation, &prune).await?;
+        pruned += batch;
+        if batch < BATCH as usize {
+            break;
+        }
+    }
+    Ok(pruned)
 }

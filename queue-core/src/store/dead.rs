@@ -253,6 +253,8 @@ pub struct LockedDead {
     pub row: RowId,
     /// Its priority.
     pub priority: Priority,
+    /// The message.
+    pub msg_id: MsgId,
 }
 
 /// PRIMARY, forced: locks those of the rows that are still there, at most 512. Those that another
@@ -268,16 +270,21 @@ pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<Locke
         id: u64,
         #[diesel(sql_type = Unsigned<TinyInt>)]
         priority: u8,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
     }
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
-        "SELECT id, priority FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} \
+        "SELECT id, priority, msg_id FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} \
          ORDER BY id FOR UPDATE"
     ))
     .numbers(ids);
     let rows: Vec<Row> = load(conn, "lock dead letters", statement).await?;
-    let locked =
-        |row: Row| LockedDead { row: RowId(row.id), priority: Priority::from_stored(row.priority) };
+    let locked = |row: Row| LockedDead {
+        row: RowId(row.id),
+        priority: Priority::from_stored(row.priority),
+        msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
+    };
     Ok(rows.into_iter().map(locked).collect())
 }
 

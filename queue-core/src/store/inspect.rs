@@ -189,7 +189,8 @@ pub async fn purge_some(
 }
 
 /// The tables that hold messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MessageTable {
     /// Ready and claimed.
     Ready,
@@ -204,4 +205,15 @@ pub enum MessageTable {
 impl MessageTable {
     /// Every one of them.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Scheduled, Self::Dead, Self::Archive];
+
+    /// Its name for people and scripts.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Scheduled => "scheduled",
+            Self::Dead => "dead",
+            Self::Archive => "archive",
+        }
+    }
 }

@@ -11,7 +11,7 @@ pub(super) const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECON
 pub(super) const LATEST: u64 = 253_402_300_799_999_999;
 
 /// A moment as it is bound; what lies before 1970 counts as 1970.
-pub(super) fn micros(time: DateTime<Utc>) -> u64 {
+pub(crate) fn micros(time: DateTime<Utc>) -> u64 {
     u64::try_from(time.timestamp_micros()).unwrap_or(0).min(LATEST)
 }
 

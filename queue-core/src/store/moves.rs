@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
-use super::Statement;
+use diesel::QueryableByName;
+use diesel::sql_types::Binary;
+
 use super::settle::{ClaimedRows, DELETE};
 use super::topic::{DeadLetterTopic, dead_letter_topic};
+use super::{Statement, first_inserted, load, lookup};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{DeadCause, FailedRun, LONGEST, Moment, stored_reason};
+use crate::message::{DeadCause, FailedRun, LONGEST, Moment, MsgId, RowId, stored_reason};
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
@@ -75,11 +78,40 @@ pub async fn to_dead(
     cause: DeadCause,
     error: &str,
 ) -> Result<()> {
-    let insert = match dead_letter_topic(conn, claimed.topic).await? {
-        Some(topic) => into_topic(&topic, cause, error),
-        None => into_dead(cause, error),
+    const OPERATION: &str = "settle: dead-letter";
+    let Some(topic) = dead_letter_topic(conn, claimed.topic).await? else {
+        return move_rows(conn, OPERATION, claimed, into_dead(cause, error)).await;
     };
-    move_rows(conn, "settle: dead-letter", claimed, insert).await
+    if topic.searchable.is_empty() {
+        return move_rows(conn, OPERATION, claimed, into_topic(&topic, cause, error)).await;
+    }
+    // One INSERT at a time, so that the first row of each is known.
+    for piece in claimed.rows.pieces() {
+        let claimed = claimed.with_rows(piece);
+        let ids = msg_ids(conn, &claimed).await?;
+        move_rows(conn, OPERATION, &claimed, into_topic(&topic, cause, error)).await?;
+        let first = RowId(first_inserted(conn, OPERATION).await?);
+        for of in &topic.searchable {
+            lookup::follow(conn, *of, topic.id, first, &ids).await?;
+        }
+    }
+    Ok(())
+}
+
+/// PRIMARY, forced: the message ids of rows that are the claim's own.
+async fn msg_ids(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Vec<MsgId>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+    }
+    let select = Statement::new("SELECT msg_id FROM queue_message FORCE INDEX (PRIMARY)");
+    let mut ids = Vec::with_capacity(claimed.rows.len());
+    for statement in claimed.statements(&select) {
+        let rows: Vec<Row> = load(conn, "settle: read the message ids", statement).await?;
+        ids.extend(rows.iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)));
+    }
+    Ok(ids)
 }
 
 fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {

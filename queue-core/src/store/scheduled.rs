@@ -11,14 +11,14 @@ use std::time::Duration;
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{Priority, RowId};
+use crate::message::{MsgId, Priority, RowId};
 use crate::topic::TopicId;
 
 /// A due message, locked by this transaction.
@@ -34,6 +34,8 @@ pub struct Due {
     pub late: Duration,
     /// The bytes of its body.
     pub bytes: u64,
+    /// The message, if its topic is searchable.
+    pub searchable: Option<MsgId>,
 }
 
 /// How far back a look for due messages reaches.
@@ -100,10 +102,15 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
         now: NaiveDateTime,
         #[diesel(sql_type = BigInt)]
         bytes: i64,
+        #[diesel(sql_type = Nullable<Binary>)]
+        searchable: Option<Vec<u8>>,
     }
+    // The topic by a query of its own: a join would lock it too.
     let statement = Statement::new(
         "SELECT id, topic_id, priority, due_at, UTC_TIMESTAMP(6) AS now, \
-         CAST(LENGTH(body) AS SIGNED) AS bytes \
+         CAST(LENGTH(body) AS SIGNED) AS bytes, (SELECT IF(t.searchable_ms IS NULL, NULL, \
+         queue_scheduled.msg_id) FROM queue_topic t WHERE t.id = queue_scheduled.topic_id) \
+         AS searchable \
          FROM queue_scheduled FORCE INDEX (PRIMARY) \
          WHERE due_at BETWEEN UTC_TIMESTAMP(6) - INTERVAL ? SECOND AND UTC_TIMESTAMP(6) \
          ORDER BY due_at, id LIMIT ? FOR UPDATE SKIP LOCKED",
@@ -119,6 +126,7 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
             priority: Priority::from_stored(row.priority),
             late: (row.now - row.due_at).to_std().unwrap_or(Duration::ZERO),
             bytes: row.bytes.unsigned_abs(),
+            searchable: row.searchable.and_then(|id| MsgId::from_bytes(&id)),
         })
         .collect())
 }

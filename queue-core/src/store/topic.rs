@@ -54,6 +54,8 @@ struct TopicRow {
     backlog_full: bool,
     #[diesel(sql_type = BigInt)]
     backlog_holds: i64,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    searchable_ms: Option<u64>,
 }
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
@@ -65,7 +67,7 @@ const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit,
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
-     AS backlog_holds, \
+     AS backlog_holds, searchable_ms, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -124,8 +126,8 @@ pub async fn create(
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
          max_run_time_ms, keep_done_ms, ledger_window_ms, max_depth, max_bytes, when_full, \
-         dead_letter_topic_id, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         searchable_ms, dead_letter_topic_id, created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
         .maybe_number(dead_letter_topic);
@@ -152,7 +154,7 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
-         max_depth = ?, max_bytes = ?, when_full = ?, \
+         max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, \
          dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
@@ -221,6 +223,8 @@ pub struct DeadLetterTopic {
     pub id: TopicId,
     /// The name of the topic they come from.
     pub from: TopicName,
+    /// Those of the two that are searchable.
+    pub searchable: Vec<TopicId>,
 }
 
 /// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
@@ -238,16 +242,22 @@ pub async fn dead_letter_topic(
         id: u32,
         #[diesel(sql_type = Binary)]
         name: Vec<u8>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        here_ms: Option<u64>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        there_ms: Option<u64>,
     }
     let statement = Statement::new(
-        "SELECT o.id, t.name FROM queue_topic t JOIN queue_topic o \
+        "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms FROM queue_topic t JOIN queue_topic o \
          ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
     )
     .number(topic.0);
     let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
     let found = |row: Row| {
         let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
-        Ok(DeadLetterTopic { id: TopicId(row.id), from })
+        let (here, there) = (row.here_ms.map(|_| topic), row.there_ms.map(|_| TopicId(row.id)));
+        let searchable = here.into_iter().chain(there).collect();
+        Ok(DeadLetterTopic { id: TopicId(row.id), from, searchable })
     };
     rows.into_iter().next().map(found).transpose()
 }
@@ -268,6 +278,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.max_depth.map(NonZeroU64::get))
         .maybe_number(settings.max_bytes.map(NonZeroU64::get))
         .bytes(settings.when_full.word().as_bytes())
+        .maybe_number(settings.searchable.map(millis))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -318,6 +329,7 @@ impl TopicRow {
                 max_depth: self.max_depth.and_then(NonZeroU64::new),
                 max_bytes: self.max_bytes.and_then(NonZeroU64::new),
                 when_full: WhenFull::from_stored(&self.when_full),
+                searchable: self.searchable_ms.map(Duration::from_millis),
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

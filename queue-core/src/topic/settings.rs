@@ -49,6 +49,10 @@ pub struct TopicSettings {
     pub max_bytes: Option<NonZeroU64>,
     /// What producers do while the topic is full. Default: they wait.
     pub when_full: WhenFull,
+    /// For how long after it was enqueued a message can be looked up by its ids, its key and its
+    /// time; longer where it still exists. Default none: a search reads a bounded number of rows.
+    #[serde(with = "humantime_serde")]
+    pub searchable: Option<Duration>,
 }
 
 impl Default for TopicSettings {
@@ -65,6 +69,7 @@ impl Default for TopicSettings {
             max_depth: None,
             max_bytes: None,
             when_full: WhenFull::default(),
+            searchable: None,
         }
     }
 }

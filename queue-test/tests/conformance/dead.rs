@@ -45,7 +45,7 @@ impl Scene {
         got
     }
 
-    async fn session(&self) -> Session {
+    pub(crate) async fn session(&self) -> Session {
         let deadline = Duration::from_secs(30);
         Session::open(self.db.url(), SessionKind::Plain, deadline).await.unwrap()
     }
@@ -148,9 +148,12 @@ async fn ten_thousand_redriven_by_several_people_run_again_once_each_with_their_
 
 #[tokio::test]
 async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
-    for statement in
-        ["SELECT id, priority FROM queue_dead", "INSERT INTO queue_message", "DELETE d", "COMMIT"]
-    {
+    for statement in [
+        "SELECT id, priority, msg_id FROM queue_dead",
+        "INSERT INTO queue_message",
+        "DELETE d",
+        "COMMIT",
+    ] {
         let mut scene = Scene::new().await;
         scene.many_dead(MANY).await;
         let proxy = FaultProxy::start(scene.db.url()).await;

@@ -9,7 +9,7 @@ use queue_core::message::RowId;
 use queue_core::store::moves;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Due, Reach};
-use queue_core::store::{floor, settle};
+use queue_core::store::{floor, lookup, settle};
 use queue_core::{AsyncMysqlConnection, Error, Moment, NewMessage, Priority, enqueue_all};
 
 use crate::scene::{Scene, all, bodies, claim_n, numbers, retry, settle as settle_all};
@@ -20,6 +20,7 @@ pub(crate) async fn promote(conn: &mut AsyncMysqlConnection, limit: u32) -> usiz
         let due = scheduled::lock_due(conn, Reach::All, limit).await?;
         if let Some(first) = due.first().copied() {
             let row = scheduled::promote(conn, &rows(&due)).await?;
+            lookup::follow_promoted(conn, row, &due).await?;
             floor::publish(conn, first.topic, first.priority, row).await?;
         }
         Ok(due.len())

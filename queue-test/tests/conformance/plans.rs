@@ -6,15 +6,17 @@ use std::time::Duration;
 use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
-use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::message::{ClaimNo, DeadCause, RowId, Settlement, WorkerId};
+use queue_core::connection::{Session, SessionKind, connect, transaction};
+use queue_core::find::{Filter, Query, StateWord, find};
+use queue_core::message::{ClaimNo, DeadCause, MsgId, RowId, Settlement, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::Fence;
 use queue_core::store::dead::{self, DeadFilter};
 use queue_core::store::enqueue::insert_in_lane;
+use queue_core::store::find::Bodies;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::{backlog, floor, lane, ledger, prune, rescue};
+use queue_core::store::{backlog, floor, lane, ledger, lookup, prune, rescue};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
 use queue_core::{AsyncMysqlConnection, Moment, NewMessage, cancel, enqueue, reschedule};
@@ -27,8 +29,8 @@ const ROWS: usize = 20_000;
 
 /// The tables that grow, by the aliases the statements give them, and the keys they are read by.
 const KEYS: &[(&str, &[&str])] = &[
-    ("queue_message", &["PRIMARY"]),
-    ("m", &["PRIMARY"]),
+    ("queue_message", &["PRIMARY", "queue_message_id"]),
+    ("m", &["PRIMARY", "queue_message_id"]),
     ("queue_claim", &["PRIMARY", "queue_claim_frontier"]),
     ("c", &["PRIMARY"]),
     (
@@ -36,11 +38,24 @@ const KEYS: &[(&str, &[&str])] = &[
         &["PRIMARY", "queue_scheduled_id", "queue_scheduled_msg", "queue_scheduled_topic"],
     ),
     ("s", &["queue_scheduled_id", "queue_scheduled_msg"]),
-    ("queue_archive", &["queue_archive_keep_until"]),
+    ("queue_archive", &["queue_archive_keep_until", "queue_archive_topic"]),
     ("queue_ledger", &["PRIMARY", "queue_ledger_keep_until"]),
-    ("l", &["PRIMARY"]),
+    ("l", &["PRIMARY", "queue_lookup_time"]),
+    ("queue_lookup", &["PRIMARY", "queue_lookup_biz", "queue_lookup_key", "queue_lookup_time"]),
+    (
+        "f",
+        &[
+            "PRIMARY",
+            "queue_message_id",
+            "queue_scheduled_id",
+            "queue_scheduled_msg",
+            "queue_dead_msg",
+            "queue_archive_msg",
+        ],
+    ),
+    ("a", &["queue_archive_msg"]),
     ("queue_dead", &["PRIMARY", "queue_dead_topic"]),
-    ("d", &["PRIMARY"]),
+    ("d", &["PRIMARY", "queue_dead_msg"]),
 ];
 
 /// One row of a plan.
@@ -202,6 +217,7 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     assert!(cancel(&mut conn, topic, later.msg_id).await.unwrap());
     scheduled::list(&mut conn, scene.topic.id, 10).await.unwrap();
     redrive(&mut conn, scene.topic.id).await;
+    look_up(scene, recorder).await;
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();
     prune::ledger(&mut conn, 10).await.unwrap();
@@ -227,6 +243,44 @@ async fn measure(conn: &mut AsyncMysqlConnection, topic: TopicId) {
         backlog::stretch(conn, topic, 5, (first, end), 1000).await.unwrap();
     }
     backlog::sizes(conn, topic, &[(5, first); 16]).await.unwrap();
+}
+
+/// Finds messages by all that they can be found by, follows some, and prunes the lookup.
+async fn look_up(scene: &mut Scene, recorder: &Recorder) {
+    let deadline = Duration::from_secs(60);
+    let mut session = Session::open(recorder.url(), SessionKind::Plain, deadline).await.unwrap();
+    let day = Duration::from_secs(86_400);
+    let mut topic = scene.topic.clone();
+    let since = Some(DateTime::UNIX_EPOCH);
+    let some = "SELECT HEX(msg_id) FROM queue_lookup ORDER BY row_id DESC LIMIT 1";
+    let some = MsgId(uuid::Uuid::try_parse(&scene.text(some).await).unwrap());
+    for searchable in [Some(day), None] {
+        topic.settings.searchable = searchable;
+        for filter in [
+            Filter { msg_id: Some(some), ..Filter::default() },
+            Filter { biz_id: Some("new7".into()), ..Filter::default() },
+            Filter { key: Some("k".into()), since, ..Filter::default() },
+            Filter { since, ..Filter::default() },
+            Filter { state: Some(StateWord::Dead), error: Some("n".into()), ..Filter::default() },
+        ] {
+            let query = Query { filter, after: None, limit: 50, bodies: Bodies::Leave };
+            find(&mut session, &topic, &query).await.unwrap();
+        }
+    }
+    let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
+    let id = scene.topic.id;
+    lookup::topics(&mut conn).await.unwrap();
+    let aged = lookup::aged(&mut conn, id, Duration::ZERO, None, 100).await.unwrap();
+    let aged = lookup::aged(&mut conn, id, Duration::ZERO, aged.next, 100).await.unwrap();
+    let ids = &aged.ended[..aged.ended.len().min(20)];
+    lookup::prune(&mut conn, id, Duration::ZERO, ids).await.unwrap();
+    lookup::drop_some(&mut conn, id, 10).await.unwrap();
+    let low = scene.number("SELECT MAX(id) - 100 FROM queue_message").await;
+    for n in [1, 20] {
+        let ids: Vec<_> = (0..n).map(|_| MsgId::new()).collect();
+        let low = RowId(low.unsigned_abs());
+        lookup::follow(&mut conn, id, id, low, &ids).await.unwrap();
+    }
 }
 
 /// Looks at dead letters, and puts some back: one, a range, and a list.
@@ -276,7 +330,10 @@ async fn fill(scene: &mut Scene) {
         "INSERT INTO queue_ledger SELECT topic_id, 0, CONCAT('b', id), msg_id, \
          UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND FROM queue_message"
             .to_owned(),
-        "ANALYZE TABLE queue_message, queue_scheduled, queue_archive, queue_claim, queue_dead, \
+        "INSERT INTO queue_lookup SELECT topic_id, msg_id, id, enqueued_at, CONCAT('b', id), 'k' \
+         FROM queue_message"
+            .to_owned(),
+        "ANALYZE TABLE queue_lookup, queue_message, queue_scheduled, queue_archive, queue_claim, queue_dead, \
          queue_ledger"
             .to_owned(),
     ] {

@@ -43,6 +43,7 @@ async fn settings_come_back_as_they_were_set() {
         max_depth: NonZeroU64::new(u64::MAX),
         max_bytes: NonZeroU64::new(1),
         when_full: WhenFull::Reject,
+        searchable: Some(Duration::from_secs(30 * 86_400)),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

@@ -14,6 +14,8 @@ use serde::Serialize;
 
 use crate::invocation::Invocation;
 
+pub(super) use self::show::HISTORY;
+
 /// Look at dead letters, put them back, do away with them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {

@@ -5,6 +5,7 @@
 
 mod dead;
 mod delete;
+mod find;
 mod messages;
 mod observation;
 mod own_server;

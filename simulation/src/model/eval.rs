@@ -191,6 +191,7 @@ fn function(
         }
         ("LOWER", [value]) => Value::bytes(&value.text().to_ascii_lowercase()),
         ("HEX", [value]) => Value::bytes(&hex(&value.text())),
+        ("UNHEX", [value]) => Value::bytes(&unhex(&value.text())),
         ("LEFT", [value, n]) => {
             let text = value.text();
             Value::bytes(&text[..text.len().min(n.number() as usize)])
@@ -206,9 +207,16 @@ fn function(
         ("SHA2", [value, _]) => {
             Value::bytes(&hex(&Sha256::digest(value.text())).to_ascii_lowercase())
         }
+        ("@@", [name]) if *name == Value::bytes(b"auto_increment_increment") => Value::Number(1),
         ("@@", _) => Value::Number(16 << 20),
         _ => return ask.call(name, arguments, context.session),
     })
+}
+
+fn unhex(digits: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(digits);
+    let pair = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal digits");
+    (0..text.len()).step_by(2).map(pair).collect()
 }
 
 fn hex(bytes: &[u8]) -> Vec<u8> {

@@ -63,8 +63,12 @@ impl Engine {
             From::Table(name) => self.join_table(scan, at, name, context, frames, out),
             From::Json(array) => {
                 let array = eval(array, context, frames, self)?.text();
-                let ids: Vec<u64> = serde_json::from_slice(&array).expect("an array of numbers");
-                let rows = ids.into_iter().map(|id| [Value::Number(id.into())].into()).collect();
+                let ids: Vec<serde_json::Value> = serde_json::from_slice(&array).expect("an array");
+                let id = |id: &serde_json::Value| match id.as_str() {
+                    Some(text) => Value::bytes(text.as_bytes()),
+                    None => Value::Number(id.as_u64().expect("a number or a text").into()),
+                };
+                let rows = ids.iter().map(|one| [id(one)].into()).collect();
                 self.join_rows(scan, at, ["id".to_owned()].into(), rows, context, frames, out)
             }
             From::Query(query) => {

@@ -179,7 +179,8 @@ impl Engine {
         }
         let old = self.tables[table].slots[&key].seen_by(me).cloned().expect("the other row");
         self.lock(me, table, &key);
-        let new = self.changed(table, "", &old, on_duplicate, context)?;
+        let given = self.frame(table, "VALUES", row);
+        let new = self.changed(table, "", &old, Some(given), on_duplicate, context)?;
         self.write(me, table, &key, Some(new));
         Ok(())
     }
@@ -187,7 +188,12 @@ impl Engine {
     /// The key of the row that has a unique key of `row` already.
     fn conflict(&self, table: usize, row: &Row, key: &Key, me: Id) -> Result<Option<Key>, Halt> {
         let definition = &self.tables[table].definition;
-        for (other, slot) in &self.tables[table].slots {
+        let slots = &self.tables[table].slots;
+        // Without another unique key only the row's own can be taken.
+        let unique = definition.indexes.iter().any(|(_, _, unique)| *unique);
+        let range =
+            if unique { slots.range::<Key, _>(..) } else { slots.range::<Key, _>(key..=key) };
+        for (other, slot) in range {
             let versions = slot.committed.iter().chain(slot.pending.iter().flatten());
             let same = |version: &Row| {
                 definition.indexes.iter().any(|(_, places, unique)| {
@@ -222,7 +228,7 @@ impl Engine {
         self.join(&scan, 0, context, &mut Vec::new(), &mut joined)?;
         for frames in &joined {
             let old = &frames[0].row;
-            let new = self.changed(table, &source.alias, old, sets, context)?;
+            let new = self.changed(table, &source.alias, old, None, sets, context)?;
             let (from, to) = (self.tables[table].key_of(old), self.tables[table].key_of(&new));
             if from != to {
                 self.write(context.session, table, &from, None);
@@ -237,11 +243,14 @@ impl Engine {
         table: usize,
         alias: &str,
         old: &Row,
+        given: Option<Frame>,
         sets: &[(String, Expr)],
         context: &Context<'_>,
     ) -> Result<Row, Halt> {
         let mut new = old.to_vec();
-        let mut frames = vec![self.frame(table, alias, old.clone())];
+        // A column without a name of its table is the row's own: the last frame's.
+        let mut frames: Vec<_> = given.into_iter().collect();
+        frames.push(self.frame(table, alias, old.clone()));
         for (column, value) in sets {
             let place = self.tables[table].definition.place(column).expect("a column");
             new[place] = eval(value, context, &mut frames, self)?;

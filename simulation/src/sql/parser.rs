@@ -286,7 +286,12 @@ impl Parser {
             assert_eq!(self.next(), Token::Text(b"$[*]".to_vec()), "elements of an array");
             self.needs("COLUMNS");
             self.in_parentheses(|p| {
-                p.needs("id BIGINT UNSIGNED PATH");
+                if p.take_all("id CHAR") {
+                    p.in_parentheses(Self::next);
+                    p.needs("PATH");
+                } else {
+                    p.needs("id BIGINT UNSIGNED PATH");
+                }
                 p.next()
             });
             self.needs_symbol(")");

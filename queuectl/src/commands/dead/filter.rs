@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use queue_core::MsgId;
@@ -9,6 +8,7 @@ use queue_core::message::DeadCause;
 use queue_core::store::dead::DeadFilter;
 use queue_core::store::topic::server_time;
 
+use crate::commands::find::ago;
 use crate::units::parse_time;
 
 /// Which dead letters: those that meet everything that is given.
@@ -63,10 +63,4 @@ impl FilterArgs {
         }
         Ok(filter)
     }
-}
-
-/// So long before `now`; what is longer than the calendar goes back to its beginning.
-fn ago(now: DateTime<Utc>, time: Duration) -> DateTime<Utc> {
-    let time = TimeDelta::from_std(time).ok();
-    time.and_then(|time| now.checked_sub_signed(time)).unwrap_or(DateTime::UNIX_EPOCH)
 }

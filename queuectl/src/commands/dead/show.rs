@@ -27,7 +27,7 @@ struct Shown {
     history: Vec<FailedRun>,
 }
 
-const HISTORY: [&str; 4] = ["delivery", "worker", "failed (UTC)", "error"];
+pub(in crate::commands) const HISTORY: [&str; 4] = ["delivery", "worker", "failed (UTC)", "error"];
 
 impl Row for FailedRun {
     fn cells(&self) -> Vec<String> {

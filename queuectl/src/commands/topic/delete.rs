@@ -61,6 +61,7 @@ impl Delete {
             store::schedule::delete_of_topic(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
         };
+        forget(&mut session, &topic).await?;
         session.transaction("delete the topic", delete).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
@@ -144,6 +145,13 @@ async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_cor
     }
     bar.finish_and_clear();
     Ok(purged)
+}
+
+/// Empties the topic's lookup, while there is a topic to try again with.
+async fn forget(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+    let some = async |conn: &mut Link| store::lookup::drop_some(conn, topic.id, CHUNK).await;
+    while session.transaction("drop the lookup", some).await? > 0 {}
+    Ok(())
 }
 
 /// A bar where the depth is known, else a count. Shown on a terminal only.

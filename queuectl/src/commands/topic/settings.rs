@@ -1,12 +1,13 @@
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, WhenFull};
 use queue_core::{Error, TopicName};
 
-use crate::units::{MaybeTime, parse_large_size, parse_size};
+use crate::units::{MaybeTime, parse_large_size, parse_size, parse_time};
 
 /// What can be set of a topic.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,10 @@ pub(crate) struct SettingsArgs {
     /// them is not handled again, or none. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     ledger_window: Option<MaybeTime>,
+    /// For how long after it was enqueued a message can be looked up by `queuectl find`: on (30
+    /// days), a time, or off: it reads a bounded number of rows. New topics: off.
+    #[arg(long, value_name = "on|off|TIME")]
+    searchable: Option<Searchable>,
     /// The topic that dead letters are enqueued in, or none: they stay where `queuectl dead` finds
     /// them. New topics: none.
     #[arg(long, value_name = "TOPIC|none")]
@@ -96,6 +101,25 @@ impl FromStr for MaybeTopic {
     }
 }
 
+/// For how long messages can be looked up where nobody says.
+const SEARCHABLE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// `on`, `off` or a time.
+#[derive(Debug, Clone)]
+struct Searchable(Option<Duration>);
+
+impl FromStr for Searchable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(match text {
+            "on" => Some(SEARCHABLE),
+            "off" => None,
+            time => Some(parse_time(time).map_err(|error| format!("on, off or a time: {error}"))?),
+        }))
+    }
+}
+
 /// At least one of the settings must be named.
 pub(crate) fn at_least_one() -> ArgGroup {
     ArgGroup::new("settings").required(true).multiple(true).args([
@@ -110,6 +134,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "max_depth",
         "max_bytes",
         "when_full",
+        "searchable",
     ])
 }
 
@@ -128,6 +153,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTopic(topic)) = self.dead_letter_topic {
             settings.dead_letter_topic = topic;
+        }
+        if let Some(Searchable(time)) = self.searchable {
+            settings.searchable = time;
         }
         if let Some(MaybeTime(time)) = self.ledger_window {
             settings.ledger_window = time;

@@ -1,0 +1,352 @@
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
+use crate::store::find::{Bodies, TablePlace, Wanted};
+use crate::store::inspect::MessageTable;
+use crate::store::moment::micros;
+
+/// Which messages of a topic: those that meet everything that is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Has this id.
+    pub msg_id: Option<MsgId>,
+    /// Has this business id.
+    pub biz_id: Option<Vec<u8>>,
+    /// Has this ordering key.
+    pub key: Option<Vec<u8>>,
+    /// Enqueued at this server time or later.
+    pub since: Option<DateTime<Utc>>,
+    /// Enqueued before this server time.
+    pub before: Option<DateTime<Utc>>,
+    /// Is in this state.
+    pub state: Option<StateWord>,
+    /// Its last error, or the reason it was discarded for, has this text in it, byte by byte.
+    pub error: Option<String>,
+}
+
+impl Filter {
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted {
+            ids: self.msg_id.into_iter().collect(),
+            biz_id: self.biz_id.clone(),
+            key: self.key.clone(),
+            since: self.since,
+            before: self.before,
+            state: self.state,
+            error: self.error.clone(),
+        }
+    }
+}
+
+/// What is looked for, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Which messages.
+    pub filter: Filter,
+    /// Where the answer before ended; `None`: from the start.
+    pub after: Option<Place>,
+    /// How many messages at most.
+    pub limit: usize,
+    /// Whether bodies are read.
+    pub bodies: Bodies,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The messages.
+    pub found: Vec<Found>,
+    /// What was searched for them.
+    pub searched: Vec<Searched>,
+    /// Where to go on; `None`: there is no more.
+    pub next: Option<Place>,
+}
+
+/// What was searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "searched", rename_all = "snake_case")]
+pub enum Searched {
+    /// The lookup of the topic.
+    Lookup {
+        /// How many of its entries were read.
+        entries: usize,
+        /// There are no more.
+        whole: bool,
+    },
+    /// The scheduled, the dead and the archived messages, by their message ids: exactly.
+    MsgIds,
+    /// A table, row by row.
+    Table {
+        /// Which one.
+        table: MessageTable,
+        /// How many of the topic's rows were read.
+        rows: usize,
+        /// There are no more.
+        whole: bool,
+    },
+}
+
+/// A message, where it is, and what happened to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// The topic that it is in now: another one, if it was dead-lettered there.
+    pub topic: String,
+    /// The message id.
+    pub msg_id: MsgId,
+    /// Its state.
+    #[serde(flatten)]
+    pub state: State,
+    /// Server time at which it was enqueued, or became due for the first time.
+    pub enqueued_at: DateTime<Utc>,
+    /// Ordering key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Business idempotency key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub biz_id: Option<String>,
+    /// What its row says; `None` if it has none any more.
+    #[serde(flatten)]
+    pub trace: Option<Trace>,
+}
+
+/// What a message's row says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Trace {
+    /// The row in the table of its state.
+    pub row: RowId,
+    /// Its priority.
+    pub priority: Priority,
+    /// How often it was claimed.
+    pub delivery_no: u32,
+    /// Failed handlings.
+    pub failures: u32,
+    /// Crashes of workers that held it.
+    pub crashes: u32,
+    /// What its handler said last, or why it was discarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Name and value pairs beside the body.
+    pub headers: Headers,
+    /// Its failed runs, oldest first; of many the newest.
+    pub history: Vec<FailedRun>,
+    /// The body's length.
+    pub body_bytes: u64,
+    /// The body, if it was asked for.
+    #[serde(skip)]
+    pub body: Option<Vec<u8>>,
+}
+
+/// The state of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    /// Waits to be claimed.
+    Ready {
+        /// Workers crashed on it: it is claimed alone.
+        suspect: bool,
+    },
+    /// A worker has it.
+    Claimed {
+        /// The worker.
+        worker: WorkerId,
+        /// What its process calls itself; empty if it is gone.
+        client_id: String,
+        /// Its connection.
+        conn_id: u64,
+    },
+    /// Waits for its time.
+    Scheduled {
+        /// Server time at which it becomes ready.
+        due_at: DateTime<Utc>,
+    },
+    /// A dead letter.
+    Dead {
+        /// Server time at which it died.
+        died_at: DateTime<Utc>,
+        /// Of what.
+        cause: String,
+    },
+    /// Handled, and kept.
+    Done {
+        /// Server time at which it was acked.
+        settled_at: DateTime<Utc>,
+        /// Until when it is kept.
+        keep_until: DateTime<Utc>,
+    },
+    /// Acked without being handled, because another one with its biz id was.
+    Repeated {
+        /// Server time at which it was acked.
+        settled_at: DateTime<Utc>,
+        /// Until when it is kept.
+        keep_until: DateTime<Utc>,
+    },
+    /// Not worth handling; its `error` says why.
+    Discarded {
+        /// Server time at which it was discarded.
+        settled_at: DateTime<Utc>,
+        /// Until when it is kept.
+        keep_until: DateTime<Utc>,
+    },
+    /// It was enqueued, and there is nothing of it any more: handled and not kept, as a rule.
+    Gone,
+}
+
+impl State {
+    /// Its name.
+    #[must_use]
+    pub fn word(&self) -> StateWord {
+        match self {
+            Self::Ready { .. } => StateWord::Ready,
+            Self::Claimed { .. } => StateWord::Claimed,
+            Self::Scheduled { .. } => StateWord::Scheduled,
+            Self::Dead { .. } => StateWord::Dead,
+            Self::Done { .. } => StateWord::Done,
+            Self::Repeated { .. } => StateWord::Repeated,
+            Self::Discarded { .. } => StateWord::Discarded,
+            Self::Gone => StateWord::Gone,
+        }
+    }
+}
+
+/// The name of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateWord {
+    /// Waits to be claimed.
+    Ready,
+    /// A worker has it.
+    Claimed,
+    /// Waits for its time.
+    Scheduled,
+    /// A dead letter.
+    Dead,
+    /// Handled, and kept.
+    Done,
+    /// Acked without being handled.
+    Repeated,
+    /// Not worth handling.
+    Discarded,
+    /// Nothing is left of it.
+    Gone,
+}
+
+impl StateWord {
+    /// Every one of them.
+    pub const ALL: [Self; 8] = [
+        Self::Ready,
+        Self::Claimed,
+        Self::Scheduled,
+        Self::Dead,
+        Self::Done,
+        Self::Repeated,
+        Self::Discarded,
+        Self::Gone,
+    ];
+
+    /// The word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Claimed => "claimed",
+            Self::Scheduled => "scheduled",
+            Self::Dead => "dead",
+            Self::Done => "done",
+            Self::Repeated => "repeated",
+            Self::Discarded => "discarded",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// The table that messages in this state are in.
+    pub(super) fn table(self) -> Option<MessageTable> {
+        match self {
+            Self::Ready | Self::Claimed => Some(MessageTable::Ready),
+            Self::Scheduled => Some(MessageTable::Scheduled),
+            Self::Dead => Some(MessageTable::Dead),
+            Self::Done | Self::Repeated | Self::Discarded => Some(MessageTable::Archive),
+            Self::Gone => None,
+        }
+    }
+}
+
+/// Where an answer ended. As text it can be handed back later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Behind this entry of the lookup.
+    Lookup(DateTime<Utc>, MsgId),
+    /// Behind these rows of the tables that have more.
+    Tables(Vec<TablePlace>),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lookup(at, id) => write!(f, "lookup.{}.{}", micros(*at), id.0.simple()),
+            Self::Tables(places) => {
+                for (n, place) in places.iter().enumerate() {
+                    let comma = if n > 0 { "," } else { "" };
+                    write!(f, "{comma}{}.{}.{}", place.table.word(), place.at, place.row)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            if let Some(rest) = text.strip_prefix("lookup.") {
+                let (at, id) = rest.split_once('.')?;
+                let at = DateTime::from_timestamp_micros(at.parse().ok()?)?;
+                return Some(Self::Lookup(at, MsgId(Uuid::try_parse(id).ok()?)));
+            }
+            let place = |part: &str| {
+                let mut parts = part.split('.');
+                let word = parts.next()?;
+                let table = MessageTable::ALL.into_iter().find(|table| table.word() == word)?;
+                let at = parts.next()?.parse().ok()?;
+                let row = RowId(parts.next()?.parse().ok()?);
+                parts.next().is_none().then_some(TablePlace { table, at, row })
+            };
+            text.split(',').map(place).collect::<Option<Vec<_>>>().map(Self::Tables)
+        };
+        let wrong = "a place is what the answer before said: `next` of --json";
+        read().ok_or_else(|| wrong.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written() {
+        let at = DateTime::from_timestamp_micros(1_700_000_000_123_456).unwrap();
+        let place = |table, at, row| TablePlace { table, at, row: RowId(row) };
+        for one in [
+            Place::Lookup(at, MsgId::new()),
+            Place::Tables(vec![place(MessageTable::Ready, 105, 7)]),
+            Place::Tables(MessageTable::ALL.map(|table| place(table, 0, u64::MAX)).to_vec()),
+        ] {
+            assert_eq!(one.to_string().parse(), Ok(one));
+        }
+        for wrong in ["", "lookup.1", "ready.1", "ready.1.2.3", "ready.1.2,", "hot.1.2", "dead.a.1"]
+        {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Messages wherever they are, as people look for them: by their ids in one statement over every
+//! table, or by reading a bounded number of a table's rows in the order of its key.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, TinyInt, Unsigned};
+
+use super::inspect::MessageTable;
+use super::lookup::padded;
+use super::moment::{LATEST, MOMENT, micros};
+use super::row_set::{RowSet, placeholders};
+use super::{Statement, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::find::{Found, State, StateWord, Trace};
+use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
+use crate::topic::TopicId;
+
+/// Whether bodies are read, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    /// They are.
+    Read,
+    /// Only their lengths.
+    Leave,
+}
+
+#[derive(QueryableByName)]
+struct FoundRow {
+    #[diesel(sql_type = Binary)]
+    state: Vec<u8>,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    row_id: u64,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    topic_id: u32,
+    #[diesel(sql_type = Nullable<Binary>)]
+    topic: Option<Vec<u8>>,
+    #[diesel(sql_type = Binary)]
+    msg_id: Vec<u8>,
+    #[diesel(sql_type = Unsigned<TinyInt>)]
+    priority: u8,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    delivery_no: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    failures: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    crashes: u32,
+    #[diesel(sql_type = Datetime)]
+    enqueued_at: NaiveDateTime,
+    #[diesel(sql_type = Nullable<Binary>)]
+    ordering_key: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    biz_id: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    headers: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    history: Option<Vec<u8>>,
+    #[diesel(sql_type = BigInt)]
+    body_bytes: i64,
+    #[diesel(sql_type = Nullable<Binary>)]
+    body: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Datetime>)]
+    at: Option<NaiveDateTime>,
+    #[diesel(sql_type = Nullable<Datetime>)]
+    until: Option<NaiveDateTime>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    worker: Option<u64>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    client_id: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    conn_id: Option<u64>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    cause: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    error: Option<Vec<u8>>,
+}
+
+/// The same columns of every table, which the statements call `f`.
+fn columns(table: MessageTable, bodies: Bodies) -> String {
+    let (state, rest) = match table {
+        MessageTable::Ready => (
+            "IF(f.worker_id = 0, 'ready', 'claimed')",
+            "NULL AS at, NULL AS until, f.worker_id AS worker, (SELECT w.client_id \
+             FROM queue_worker w WHERE w.id = f.worker_id) AS client_id, f.conn_id, \
+             NULL AS cause, NULL AS error",
+        ),
+        MessageTable::Scheduled => (
+            "'scheduled'",
+            "f.due_at AS at, NULL AS until, NULL AS worker, NULL AS client_id, NULL AS conn_id, \
+             NULL AS cause, f.last_error AS error",
+        ),
+        MessageTable::Dead => (
+            "'dead'",
+            "f.died_at AS at, NULL AS until, NULL AS worker, NULL AS client_id, NULL AS conn_id, \
+             f.cause, f.last_error AS error",
+        ),
+        MessageTable::Archive => (
+            "f.outcome",
+            "f.settled_at AS at, f.keep_until AS until, NULL AS worker, NULL AS client_id, \
+             NULL AS conn_id, NULL AS cause, f.reason AS error",
+        ),
+    };
+    let body = match bodies {
+        Bodies::Read => "f.body",
+        Bodies::Leave => "NULL",
+    };
+    format!(
+        "SELECT {state} AS state, f.id AS row_id, f.topic_id, (SELECT t.name FROM queue_topic t \
+         WHERE t.id = f.topic_id) AS topic, f.msg_id, f.priority, f.delivery_no, f.failures, \
+         f.crashes, f.enqueued_at, f.ordering_key, f.biz_id, f.headers, f.history, \
+         LENGTH(f.body) AS body_bytes, {body} AS body, {rest}"
+    )
+}
+
+/// KEY (id) of the messages by what the lookup says, and KEY (`msg_id`) of the others, forced: the
+/// messages with these ids, at most 512, in whatever topic they are by now. One statement, so one
+/// snapshot: a message that is being moved is in one place. A message that is ready or claimed is
+/// found only if the lookup of `topic` has its row.
+///
+/// # Errors
+/// A database failure.
+pub async fn by_ids(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    ids: &[MsgId],
+    bodies: Bodies,
+) -> Result<Vec<(TopicId, Found)>> {
+    let n = ids.len().next_power_of_two();
+    let list = placeholders(n);
+    let mut sql = format!(
+        "{} FROM queue_lookup l FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_message f \
+         FORCE INDEX (queue_message_id) ON f.id = l.row_id AND f.msg_id = l.msg_id \
+         WHERE l.topic_id = ? AND l.msg_id IN ({list})",
+        columns(MessageTable::Ready, bodies)
+    );
+    for (table, name, index) in [
+        (MessageTable::Scheduled, "queue_scheduled", "queue_scheduled_msg"),
+        (MessageTable::Dead, "queue_dead", "queue_dead_msg"),
+        (MessageTable::Archive, "queue_archive", "queue_archive_msg"),
+    ] {
+        let columns = columns(table, bodies);
+        sql.push_str(&format!(
+            " UNION ALL {columns} FROM {name} f FORCE INDEX ({index}) WHERE f.msg_id IN ({list})"
+        ));
+    }
+    let mut statement = Statement::new(sql).number(topic.0);
+    for _ in MessageTable::ALL {
+        for id in padded(ids, n) {
+            statement = statement.bytes(id.as_bytes().to_vec());
+        }
+    }
+    let rows: Vec<FoundRow> = load(conn, "find messages by their ids", statement).await?;
+    Ok(rows.into_iter().filter_map(FoundRow::into_found).collect())
+}
+
+/// KEY (id) of the messages and the scheduled, PRIMARY of the others, forced: these rows of a
+/// table, at most 512, in the order of their ids.
+///
+/// # Errors
+/// A database failure.
+pub async fn by_rows(
+    conn: &mut impl Connection,
+    table: MessageTable,
+    rows: &RowSet,
+    bodies: Bodies,
+) -> Result<Vec<Found>> {
+    let (name, index) = match table {
+        MessageTable::Ready => ("queue_message", "queue_message_id"),
+        MessageTable::Scheduled => ("queue_scheduled", "queue_scheduled_id"),
+        MessageTable::Dead => ("queue_dead", "PRIMARY"),
+        MessageTable::Archive => ("queue_archive", "PRIMARY"),
+    };
+    let (condition, ids) = rows.condition();
+    let columns = columns(table, bodies);
+    let statement = Statement::new(format!(
+        "{columns} FROM {name} f FORCE INDEX ({index}) WHERE {condition} ORDER BY id"
+    ))
+    .numbers(ids);
+    let rows: Vec<FoundRow> = load(conn, "read what was found", statement).await?;
+    Ok(rows.into_iter().filter_map(|row| row.into_found().map(|(_, found)| found)).collect())
+}
+
+/// What rows must have to be wanted; all of it.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// One of these ids; none: whatever id.
+    pub ids: Vec<MsgId>,
+    /// This business id.
+    pub biz_id: Option<Vec<u8>>,
+    /// This ordering key.
+    pub key: Option<Vec<u8>>,
+    /// Enqueued at this server time or later.
+    pub since: Option<DateTime<Utc>>,
+    /// Enqueued before this server time.
+    pub before: Option<DateTime<Utc>>,
+    /// In this state.
+    pub state: Option<StateWord>,
+    /// Its last error, or the reason it was discarded for, has this text in it, byte by byte.
+    pub error: Option<String>,
+}
+
+/// A place in the order of a table: its first column beside the topic, as a number (a priority, or
+/// microseconds since 1970), and the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TablePlace {
+    /// The table.
+    pub table: MessageTable,
+    /// The priority, or the moment.
+    pub at: u64,
+    /// The row.
+    pub row: RowId,
+}
+
+/// A stretch of a topic's rows in a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Those that are wanted, in order.
+    pub wanted: Vec<TablePlace>,
+    /// How many were looked at.
+    pub seen: usize,
+    /// The last of them; `None` at the end of the table.
+    pub last: Option<TablePlace>,
+}
+
+/// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: the next
+/// rows of the topic in the table, at most `limit`, and which of them are wanted.
+///
+/// # Errors
+/// A database failure.
+pub async fn stretch(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    wanted: &Wanted,
+    from: TablePlace,
+    limit: u32,
+) -> Result<Stretch> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = BigInt)]
+        at: i64,
+        #[diesel(sql_type = Bool)]
+        wanted: bool,
+    }
+    let table = from.table;
+    let (name, index, first, error) = match table {
+        MessageTable::Ready => ("queue_message", "PRIMARY", "priority", "''"),
+        MessageTable::Scheduled => {
+            ("queue_scheduled", "queue_scheduled_topic", "due_at", "last_error")
+        }
+        MessageTable::Dead => ("queue_dead", "queue_dead_topic", "died_at", "last_error"),
+        MessageTable::Archive => ("queue_archive", "queue_archive_topic", "settled_at", "reason"),
+    };
+    let (value, number) = match table {
+        MessageTable::Ready => ("?", first.to_owned()),
+        _ => (MOMENT, format!("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {first})")),
+    };
+    let statement = Statement::new(format!("SELECT id, CAST({number} AS SIGNED) AS at, (TRUE"))
+        .followed_by(wanted.condition(table, error));
+    let statement = statement
+        .sql(&format!(
+            ") AS wanted FROM {name} FORCE INDEX ({index}) WHERE topic_id = ? \
+         AND (({first} = {value} AND id > ?) OR {first} > {value}) \
+         ORDER BY topic_id, {first}, id LIMIT ?"
+        ))
+        .number(topic.0)
+        .number(from.at)
+        .number(from.row.0)
+        .number(from.at)
+        .number(limit);
+    let rows: Vec<Row> = load(conn, "search a table", statement).await?;
+    let place = |row: &Row| TablePlace { table, at: row.at.unsigned_abs(), row: RowId(row.id) };
+    Ok(Stretch {
+        seen: rows.len(),
+        last: rows.last().filter(|_| rows.len() >= limit as usize).map(place),
+        wanted: rows.iter().filter(|row| row.wanted).map(place).collect(),
+    })
+}
+
+impl Wanted {
+    /// ` AND …`, with its values.
+    fn condition(&self, table: MessageTable, error: &str) -> Statement<'static> {
+        let mut sql = Statement::new("");
+        if !self.ids.is_empty() {
+            let n = self.ids.len().next_power_of_two();
+            sql = sql.sql(&format!(" AND msg_id IN ({})", placeholders(n)));
+            for id in padded(&self.ids, n) {
+                sql = sql.bytes(id.as_bytes().to_vec());
+            }
+        }
+        for (column, value) in [("biz_id", &self.biz_id), ("ordering_key", &self.key)] {
+            if let Some(value) = value {
+                let is_it = format!(" AND COALESCE({column} = ?, FALSE)");
+                sql = sql.sql(&is_it).bytes(value.clone());
+            }
+        }
+        if self.since.is_some() || self.before.is_some() {
+            sql = sql
+                .sql(&format!(" AND enqueued_at >= {MOMENT} AND enqueued_at < {MOMENT}"))
+                .number(self.since.map_or(0, micros))
+                .number(self.before.map_or(LATEST, micros));
+        }
+        if let Some(text) = &self.error {
+            let has_it = format!(" AND COALESCE(LOCATE(?, {error}) > 0, FALSE)");
+            sql = sql.sql(&has_it).bytes(text.clone().into_bytes());
+        }
+        match (table, self.state) {
+            (MessageTable::Ready, Some(StateWord::Ready)) => sql.sql(" AND worker_id = 0"),
+            (MessageTable::Ready, Some(_)) => sql.sql(" AND worker_id <> 0"),
+            (MessageTable::Archive, Some(state)) => {
+                sql.sql(" AND outcome = ?").bytes(state.word().as_bytes())
+            }
+            _ => sql,
+        }
+    }
+}
+
+impl FoundRow {
+    /// `None` for a row that no program of ours can have written.
+    fn into_found(self) -> Option<(TopicId, Found)> {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let priority = Priority::from_stored(self.priority);
+        let at = self.at.map(|at| at.and_utc());
+        let keep_until = self.until.map(|until| until.and_utc());
+        let state = match self.state.as_slice() {
+            b"ready" => State::Ready { suspect: priority.is_suspect() },
+            b"claimed" => State::Claimed {
+                worker: WorkerId(self.worker?),
+                client_id: self.client_id.map(text).unwrap_or_default(),
+                conn_id: self.conn_id?,
+            },
+            b"scheduled" => State::Scheduled { due_at: at? },
+            b"dead" => State::Dead { died_at: at?, cause: text(self.cause?) },
+            b"done" => State::Done { settled_at: at?, keep_until: keep_until? },
+            b"repeated" => State::Repeated { settled_at: at?, keep_until: keep_until? },
+            _ => State::Discarded { settled_at: at?, keep_until: keep_until? },
+        };
+        let trace = Trace {
+            row: RowId(self.row_id),
+            priority: priority.plain(),
+            delivery_no: self.delivery_no,
+            failures: self.failures,
+            crashes: self.crashes,
+            error: self.error.map(text).filter(|error| !error.is_empty()),
+            headers: Headers::from_stored(self.headers.as_deref()),
+            history: FailedRun::from_stored(&self.history.unwrap_or_default()),
+            body_bytes: self.body_bytes.unsigned_abs(),
+            body: self.body,
+        };
+        let found = Found {
+            topic: self.topic.map(text).unwrap_or_default(),
+            msg_id: MsgId::from_bytes(&self.msg_id)?,
+            state,
+            enqueued_at: self.enqueued_at.and_utc(),
+            key: self.ordering_key.map(text),
+            biz_id: self.biz_id.map(text),
+            trace: Some(trace),
+        };
+        Some((TopicId(self.topic_id), found))
+    }
+}
