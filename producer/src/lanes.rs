@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
 use crate::error::SendError;
-use crate::lane::Lane;
+use crate::lane::{Lane, Unsent};
 use crate::options::ProducerOptions;
 
 /// The way to the lanes. Cheap to clone; they are closed when the last clone is gone.
@@ -40,19 +40,19 @@ struct Job {
 
 /// What became of a batch.
 pub(crate) struct Sent {
-    pub(crate) outcome: Result<(), SendError>,
+    pub(crate) outcome: Result<(), Unsent>,
     /// Its messages; none when the lanes are closed.
     pub(crate) messages: Vec<NewMessage>,
 }
 
 impl Sent {
     fn closed() -> Self {
-        Self { outcome: Err(SendError::Closed), messages: Vec::new() }
+        Self { outcome: Err(SendError::Closed.into()), messages: Vec::new() }
     }
 }
 
 /// A lane taken out of the idle ones; dropped, it goes back.
-struct Seat {
+pub(crate) struct Seat {
     lane: Option<mpsc::Sender<Job>>,
     idle: Idle,
     /// Declared last: a permit goes back after its lane.
@@ -72,13 +72,12 @@ impl Lanes {
     /// with `beside` on their thread.
     pub(crate) async fn start<F>(
         url: ServerUrl,
-        options: ProducerOptions,
+        options: Arc<ProducerOptions>,
         beside: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Result<Self>
     where
         F: Future<Output = ()>,
     {
-        let options = Arc::new(options);
         let count = options.lanes.get();
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
         let (ready, opened) = oneshot::channel();
@@ -90,7 +89,11 @@ impl Lanes {
         let users = started.clone();
         on_own_thread(move || async move {
             let mut first = Lane::new(url.clone(), Arc::clone(&options));
-            let open = first.open().await;
+            let open = first.open().await.map(drop).or_else(|error| {
+                // With a journal, a server that is away keeps nobody waiting.
+                let may_wait = options.spill.is_some() && error.is_transient();
+                if may_wait { Ok(()) } else { Err(error) }
+            });
             let failed = open.is_err();
             if ready.send(open).is_err() || failed {
                 return;
@@ -106,14 +109,18 @@ impl Lanes {
         Ok(started)
     }
 
-    /// Sends a batch in the first lane that is free.
-    pub(crate) async fn send(&self, batch: Batch) -> Sent {
-        let permit = Arc::clone(&self.free).acquire_owned().await;
-        let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let (Ok(permit), Some(lane)) = (permit, lane) else { return Sent::closed() };
+    /// Waits for a lane that is free; none when they are closed. May be dropped while it waits.
+    pub(crate) async fn seat(&self) -> Option<Seat> {
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
+        let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Seat { lane: Some(lane), idle: Arc::clone(&self.idle), _permit: permit })
+    }
+
+    /// Sends a batch through the lane of a seat.
+    pub(crate) async fn send(seat: Option<Seat>, batch: Batch) -> Sent {
+        let lane = seat.as_ref().and_then(|seat| seat.lane.clone());
+        let (Some(seat), Some(lane)) = (seat, lane) else { return Sent::closed() };
         let (reply, answer) = oneshot::channel();
-        let idle = Arc::clone(&self.idle);
-        let seat = Seat { lane: Some(lane.clone()), idle, _permit: permit };
         // There is room: whoever has the seat is alone with the lane. A lane that has ended drops
         // the job, and with it the reply.
         drop(lane.try_send(Job { batch, reply, seat }));

@@ -107,7 +107,7 @@ async fn send(
     let mut ids = Vec::with_capacity(n);
     for n in 0..n {
         let message = NewMessage::new(n.to_string());
-        ids.push(producer.send(&topic, message).await.expect("acknowledged"));
+        ids.push(producer.send(&topic, message).await.expect("acknowledged").msg_id);
         acknowledged.fetch_add(1, Ordering::SeqCst);
     }
     ids

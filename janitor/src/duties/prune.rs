@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use queue_core::store::lane::LaneKind;
 use queue_core::store::prune;
 use queue_core::{Result, telemetry};
 use serde::Serialize;
@@ -14,6 +15,11 @@ const ROUNDS: usize = 10;
 
 /// A lane that no producer has used for a day has nothing in doubt any more.
 const LANE_IDLE: Duration = Duration::from_secs(24 * 3600);
+
+/// A producer with a journal on its disk may come back after weeks and ask what became of its last
+/// batch; one that comes later finds it in doubt. A row is some hundred bytes, and one is left only
+/// where a connection broke or a process was killed.
+const DURABLE_LANE_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Ended workers are shown for an hour.
 const WORKER_ENDED: Duration = Duration::from_secs(3600);
@@ -69,10 +75,15 @@ impl Duty for Prune {
                 break;
             }
         }
-        report.lanes = sweep
-            .session
-            .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
-            .await?;
+        let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
+        for (kind, idle) in lanes {
+            report.lanes += sweep
+                .session
+                .transaction("prune the lanes", async |conn| {
+                    prune::lanes(conn, kind, idle, BATCH).await
+                })
+                .await?;
+        }
         report.workers = sweep
             .session
             .transaction("prune the workers", async |conn| {

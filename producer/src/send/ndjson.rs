@@ -18,7 +18,9 @@ struct Record {
     msg_id: Option<MsgId>,
     priority: Option<Priority>,
     key: Option<String>,
+    key_base64: Option<String>,
     biz_id: Option<String>,
+    biz_id_base64: Option<String>,
     headers: Option<Headers>,
     deliver: Option<Moment>,
     expires: Option<Moment>,
@@ -49,16 +51,32 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     if let Some(priority) = record.priority {
         message.priority = priority;
     }
-    if let Some(key) = record.key {
-        message.key = Some(key.into_bytes());
+    if let Some(key) = bytes("key", record.key, record.key_base64)? {
+        message.key = Some(key);
     }
-    message.biz_id = record.biz_id.map(String::into_bytes);
+    message.biz_id = bytes("biz_id", record.biz_id, record.biz_id_base64)?;
     message.deliver = record.deliver.or(message.deliver);
     message.expires = record.expires.or(message.expires);
     if let Some(headers) = record.headers {
         message.headers.0.extend(headers.0);
     }
     Ok(message)
+}
+
+/// A field that is text, or bytes in base64.
+fn bytes(
+    name: &str,
+    text: Option<String>,
+    base64: Option<String>,
+) -> Result<Option<Vec<u8>>, String> {
+    match (text, base64) {
+        (text, None) => Ok(text.map(String::into_bytes)),
+        (None, Some(base64)) => match STANDARD.decode(base64) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) => Err(format!("{name}_base64: {error}")),
+        },
+        (Some(_), Some(_)) => Err(format!("it has both {name} and {name}_base64")),
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +135,8 @@ mod tests {
             (r#"{"body":"a","headers":{"a":1}}"#, "expected a string"),
             (r#"{"body":"a","deliver":"soon"}"#, "no moment"),
             (r#"{"body_base64":"?"}"#, "body_base64"),
+            (r#"{"body":"","key_base64":"?"}"#, "key_base64"),
+            (r#"{"body":"","key":"a","key_base64":"YQ=="}"#, "both key and key_base64"),
             ("{\"body\":\"\u{fffd}", "EOF"),
         ] {
             let error = body(line).expect_err(line);

@@ -12,9 +12,10 @@ use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::Fence;
 use queue_core::store::dead::{self, DeadFilter};
 use queue_core::store::enqueue::insert_in_lane;
+use queue_core::store::lane::{self, LaneKind};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::{floor, lane, ledger, prune, rescue};
+use queue_core::store::{floor, ledger, prune, rescue};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
 use queue_core::{AsyncMysqlConnection, Moment, NewMessage, cancel, enqueue, reschedule};
@@ -207,13 +208,13 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     prune::ledger(&mut conn, 10).await.unwrap();
     ledger::look(&mut conn, scene.topic.id, &[b"b1", b"b2", b"none"]).await.unwrap();
     ledger::drop_expired(&mut conn, scene.topic.id, b"b1").await.unwrap();
-    prune::lanes(&mut conn, Duration::from_secs(3600), 10).await.unwrap();
-    let lane = lane::open(&mut conn, uuid::Uuid::new_v4()).await.unwrap();
+    prune::lanes(&mut conn, LaneKind::Passing, Duration::from_secs(3600), 10).await.unwrap();
+    let lane = lane::open(&mut conn, LaneKind::Passing, uuid::Uuid::new_v4()).await.unwrap();
     let messages = [NewMessage::new("m")];
     insert_in_lane(&mut conn, scene.topic.id, &messages, lane, 1).await.unwrap();
     lane::seq(&mut conn, lane).await.unwrap();
     lane::fence(&mut conn, lane, 1).await.unwrap();
-    prune::lanes(&mut conn, Duration::ZERO, 10).await.unwrap();
+    prune::lanes(&mut conn, LaneKind::Passing, Duration::ZERO, 10).await.unwrap();
     lane::close(&mut conn, lane).await.unwrap();
     enqueue(&mut conn, &scene.topic.name, &NewMessage::new("m")).await.unwrap();
 }
