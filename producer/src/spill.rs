@@ -10,6 +10,8 @@ mod format;
 mod journal;
 mod open;
 mod record;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::collections::BTreeMap;
