@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
+pub(crate) mod relay;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
