@@ -18,8 +18,9 @@ use crate::spill::{Drain, Spill};
 
 /// Sends messages in transactions of its own. Cheap to clone; all clones share the lanes.
 ///
-/// A `send` that returned `Ok` is committed. One that is dropped before it returns may still be
-/// stored, once, or not at all; nothing else is disturbed. Messages of one caller who waits for
+/// A `send` that returned `Ok` is committed, or, if it says so, on this machine's disk in the spill
+/// journal. One that is dropped before it returns may still be stored, once, or not at all; nothing
+/// else is disturbed. Messages of one caller who waits for
 /// each `send` are stored in that order; several sends at once have no order among them.
 #[derive(Debug, Clone)]
 pub struct Producer {

@@ -44,6 +44,7 @@ pub(super) struct Intent {
 pub(super) struct CursorFile {
     file: File,
     generation: u64,
+    is_new: bool,
 }
 
 impl CursorFile {
@@ -55,15 +56,20 @@ impl CursorFile {
         if bytes.iter().all(|byte| *byte == 0) {
             // Both slots take their room now.
             file.write_all_at(&[0; 2 * SLOT], 0)?;
-            let mut new = Self { file, generation: 0 };
+            let mut new = Self { file, generation: 0, is_new: true };
             new.write(Cursor::default())?;
             return Ok((new, Cursor::default()));
         }
         let slots = bytes.chunks(SLOT).map(read).collect::<Result<Vec<_>, _>>()?;
         match slots.into_iter().flatten().max_by_key(|(generation, _)| *generation) {
-            Some((generation, cursor)) => Ok((Self { file, generation }, cursor)),
+            Some((generation, cursor)) => Ok((Self { file, generation, is_new: false }, cursor)),
             None => Err(invalid("neither of its slots is whole".to_owned())),
         }
+    }
+
+    /// Whether nothing had ever been written to it when it was opened.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Writes it down; it is on the disk when this returns.

@@ -33,6 +33,12 @@ impl Journal {
             ),
             _ => writable(error),
         })?;
+        let segments = segments_of(dir).map_err(unreadable)?;
+        // The cursor is on the disk before the first segment is made.
+        if cursors.is_new() && !segments.is_empty() {
+            drop(fs::remove_file(dir.join("cursor")));
+            return Err("its file cursor is gone, so which of its messages are sent already is not known; put that file back, or move the segments to another place".to_owned());
+        }
         let mut journal = Self {
             dir: dir.to_owned(),
             _lock: lock,
@@ -45,7 +51,7 @@ impl Journal {
             messages: 0,
             broken: None,
         };
-        for (first, is_last) in segments_of(dir).map_err(unreadable)? {
+        for (first, is_last) in segments {
             journal.take(first, is_last)?;
         }
         journal.remove_sent();

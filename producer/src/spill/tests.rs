@@ -132,6 +132,7 @@ fn a_tail_that_a_crash_has_torn_is_cut_wherever_it_is_torn() {
     for len in (0..bytes.len() as u64).step_by(7) {
         let dir = folder.path().join(len.to_string());
         fs::create_dir(&dir).expect("made");
+        fs::copy(source.join("cursor"), dir.join("cursor")).expect("copied");
         fs::write(dir.join(name), &bytes[..usize::try_from(len).expect("small")]).expect("written");
         let mut journal = open(&dir);
         append(&mut journal, &["after"]).expect("room");
@@ -171,6 +172,7 @@ fn what_another_version_wrote_or_nobody_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path();
     let name = dir.join("00000000000000000000.spill");
+    drop(open(dir));
     for (bytes, part) in [
         (&b"QSPILL\x09\x00________________"[..], "version 9 of the journal's format"),
         (b"no journal at all, but a text of somebody", "does not begin as a segment"),
@@ -180,6 +182,20 @@ fn what_another_version_wrote_or_nobody_is_refused_and_left_alone() {
         assert!(error.contains(part), "{error}");
         assert_eq!(fs::read(&name).expect("read"), bytes);
     }
+}
+
+#[test]
+fn a_journal_without_its_cursor_is_refused_because_messages_could_be_sent_twice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    append(&mut open(folder.path()), &["1"]).expect("room");
+    let cursor = fs::read(folder.path().join("cursor")).expect("read");
+    fs::remove_file(folder.path().join("cursor")).expect("removed");
+    for _ in 0..2 {
+        let error = Journal::open(folder.path(), LIMIT).expect_err("refused");
+        assert!(error.contains("cursor is gone"), "{error}");
+    }
+    fs::write(folder.path().join("cursor"), cursor).expect("put back");
+    assert_eq!(drain(&mut open(folder.path())), ["1"]);
 }
 
 #[test]

@@ -15,6 +15,9 @@ use super::record::Record;
 use crate::error::SendError;
 use crate::options::SpillOptions;
 
+/// The most commands that wait for one sync: more would make the first wait for the last.
+const TOGETHER: usize = 1000;
+
 type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// The answer to records to be appended: the number of the first, or the records and why they are
@@ -99,7 +102,8 @@ impl Keeper {
     fn work(&mut self, incoming: &mpsc::Receiver<Command>) {
         while let Ok(command) = incoming.recv() {
             let (mut pending, mut waiting) = (Pending::default(), Waiting::new());
-            for command in std::iter::once(command).chain(incoming.try_iter()) {
+            let more = incoming.try_iter().take(TOGETHER);
+            for command in std::iter::once(command).chain(more) {
                 let other = match command {
                     Command::Append { records, reply } => {
                         match self.journal.add(&mut pending, &records) {
