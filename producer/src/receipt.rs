@@ -40,7 +40,8 @@ impl Place {
     }
 }
 
-/// Awaited, it returns when the message is stored or spilled, or certainly or perhaps never will be.
+/// Awaited, it returns when the message is stored or spilled, or certainly or perhaps never will
+/// be.
 ///
 /// Dropped, it takes nothing back: the message is sent all the same, and nobody is told.
 #[derive(Debug)]

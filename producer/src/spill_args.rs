@@ -11,9 +11,9 @@ use queue_core::{Result, doctor};
 /// The spill journal.
 #[derive(Debug, Args)]
 pub(crate) struct SpillArgs {
-    /// Keep messages that the server does not take in a journal in DIR, and send them from there, in
-    /// order and once, when it takes them again. What an earlier process left in DIR is sent too.
-    /// One process at a time.
+    /// Keep messages that the server does not take in a journal in DIR, and send them from there,
+    /// in order and once, when it takes them again. What an earlier process left in DIR is sent
+    /// too. One process at a time.
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
     /// The most bytes of the journal; what comes while it is full waits, and then fails

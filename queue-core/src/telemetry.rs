@@ -110,8 +110,7 @@ pub fn drained(topic: &str, messages: usize) {
 
 /// Messages of the spill journal were put aside.
 pub fn set_aside(topic: &str, reason: &'static str, messages: usize) {
-    counter!(SET_ASIDE, "topic" => topic.to_owned(), "reason" => reason)
-        .increment(messages as u64);
+    counter!(SET_ASIDE, "topic" => topic.to_owned(), "reason" => reason).increment(messages as u64);
 }
 
 /// How large the spill journal is.

@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
     /// free one and logs it. There is no password, so the network is not served.
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "8099", value_parser = loopback)]
     pub(super) listen: SocketAddr,
-    /// For how long a message is tried, or waits for room in the spill journal, before the answer is
-    /// 503.
+    /// For how long a message is tried, or waits for room in the spill journal, before the answer
+    /// is 503.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(super) give_up_after: Duration,
     /// Sends NDJSON from standard input to TOPIC besides, as `producer send --ndjson -` does, and

@@ -71,7 +71,8 @@ impl Drain {
                 break;
             }
         }
-        // A lane that stands has nothing in doubt. Its row may go once the journal does not name it.
+        // A lane that stands has nothing in doubt. Its row may go once the journal does not name
+        // it.
         if self.lane.stands() && self.spill.intend(None).await.is_err() {
             self.lane.leave();
         }
