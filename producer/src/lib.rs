@@ -31,9 +31,10 @@
 //! # How an outage is bridged
 //!
 //! With [`ProducerOptions::spill`], messages that the server does not take go into a journal on
-//! this machine's disk, and from there to the server when it is back: in order, each once, also after
-//! this process was killed at any point. Which batch goes through which lane under which number is
-//! on the disk before the batch is sent, so that the next process can ask what became of it.
+//! this machine's disk, and from there to the server when it is back: in order, each once, also
+//! after this process was killed at any point. Which batch goes through which lane under which
+//! number is on the disk before the batch is sent, so that the next process can ask what became of
+//! it.
 
 mod accumulator;
 mod batch;

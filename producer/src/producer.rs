@@ -80,7 +80,8 @@ impl Producer {
 
     /// Sends messages, in order, and waits until all of them are stored, or in the spill journal.
     /// They are one transaction: whatever happens, all of them are stored or none. One transaction
-    /// must be through within the [`lease`](ProducerOptions::lease), so send some hundreds or thousands at a time.
+    /// must be through within the [`lease`](ProducerOptions::lease), so send some hundreds or
+    /// thousands at a time.
     ///
     /// # Errors
     /// As [`Producer::send`].

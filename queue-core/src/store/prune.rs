@@ -37,8 +37,8 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
 }
 
 /// PRIMARY: removes up to `limit` lanes of this kind that no producer has used for `idle`. A
-/// producer that still comes back makes its row anew. They are looked for without locks, so that no lane in use
-/// is waited for.
+/// producer that still comes back makes its row anew. They are looked for without locks, so that no
+/// lane in use is waited for.
 ///
 /// # Errors
 /// A database failure.
