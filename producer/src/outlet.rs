@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use queue_core::NewMessage;
+use tokio::sync::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -27,6 +28,8 @@ pub(crate) struct Outlet {
 pub(crate) struct Journal {
     spill: Spill,
     options: Arc<ProducerOptions>,
+    /// Shared by the sends under way: what is in doubt must find the journal open.
+    under_way: RwLock<()>,
     /// Ends the sending from the journal when nobody can send any more.
     _end: DropGuard,
 }
@@ -82,6 +85,13 @@ impl Outlet {
         }
     }
 
+    /// Waits until no send is under way.
+    pub(crate) async fn rest(&self) {
+        if let Some(journal) = &self.journal {
+            drop(journal.under_way.write().await);
+        }
+    }
+
     /// The journal, if there is one.
     pub(crate) fn spill(&self) -> Option<&Spill> {
         self.journal.as_ref().map(|journal| &journal.spill)
@@ -95,7 +105,7 @@ impl Journal {
         options: Arc<ProducerOptions>,
         end: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self { spill, options, _end: end.drop_guard() })
+        Arc::new(Self { spill, options, under_way: RwLock::new(()), _end: end.drop_guard() })
     }
 
     async fn send(&self, lanes: &Lanes, mut batch: Batch, unit: Unit) -> Left {
@@ -103,6 +113,7 @@ impl Journal {
         if let Err(error) = batch.messages.iter().try_for_each(NewMessage::check) {
             return Left { outcome: Err(SendError::Refused(error)), messages: batch.messages };
         }
+        let _under_way = self.under_way.read().await;
         let mut doubt = None;
         loop {
             if doubt.is_none() && !self.spill.is_filled() {

@@ -158,6 +158,7 @@ impl Producer {
     /// database, because the process ends first, is pruned by the janitor.
     pub async fn close(&self) {
         self.accumulator.close().await;
+        self.outlet.rest().await;
         self.lanes.close().await;
         self.end.cancel();
         if let Some(spill) = self.outlet.spill() {

@@ -11,7 +11,8 @@ use super::cursor::{Cursor, CursorFile, Intent};
 use super::format::{self, FRAME, HEADER};
 use super::record::Record;
 
-/// From this size on, records go into a new segment.
+/// From this size on, records go into a new segment; from a quarter of the limit on if that is
+/// less, because room comes back segment by segment.
 const SEGMENT: u64 = 16 << 20;
 
 /// The most messages of a batch that is sent from the journal: a transaction of some 5 ms.
@@ -166,7 +167,8 @@ impl Journal {
         if pending.records == 0 {
             return Ok(());
         }
-        if self.segments.back().is_none_or(|segment| segment.len >= SEGMENT) {
+        let full = SEGMENT.min(self.limit / 4);
+        if self.segments.back().is_none_or(|segment| segment.len >= full) {
             self.begin_segment().map_err(|error| failed(&error))?;
         }
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
