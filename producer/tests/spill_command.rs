@@ -197,10 +197,9 @@ async fn a_disk_without_room_loses_nothing_that_was_acknowledged() {
     shell.env("QUEUE_URL", url.expose()).env("RUST_LOG", "warn");
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell.process_group(0);
-    let child = spawn(shell);
+    let mut child = spawn(shell);
     let id = rustix::process::Pid::from_child(&child);
     // It says what is wrong, and then waits for the server with what it has taken.
-    let mut child = child;
     let mut said = String::new();
     let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
     while !said.contains("cannot be written") {
