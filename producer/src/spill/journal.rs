@@ -253,8 +253,12 @@ impl Journal {
 
     /// Where the record begins that comes after the one at `place`, which takes `len` bytes.
     fn behind(&self, place: Place, len: usize) -> Place {
-        let next = Place { number: place.number + 1, at: place.at + len as u64, ..place };
-        let mut segments = self.segments.iter().skip_while(|s| s.first != place.segment);
+        self.seated(Place { number: place.number + 1, at: place.at + len as u64, ..place })
+    }
+
+    /// The same place, in the next segment if this one ends there.
+    fn seated(&self, next: Place) -> Place {
+        let mut segments = self.segments.iter().skip_while(|s| s.first != next.segment);
         let ended = segments.next().is_some_and(|segment| next.at >= segment.len);
         match segments.next() {
             // Records may be missing before it.
@@ -279,7 +283,8 @@ impl Journal {
     pub(super) fn settle(&mut self, group: &Group) -> io::Result<()> {
         let Some(end) = group.ends.last() else { return Ok(()) };
         let before = self.place;
-        self.place = *end;
+        // A segment may have begun there since it was looked at.
+        self.place = self.seated(*end);
         if self.place.number == self.next
             && let Err(error) = self.intend(None)
         {

@@ -226,6 +226,19 @@ fn segments_follow_one_another_and_go_when_they_are_sent() {
 }
 
 #[test]
+fn a_segment_that_begins_while_the_batch_before_it_is_on_its_way_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A quarter of the limit is a segment.
+    let mut journal = Journal::open(folder.path(), 4000).expect("a journal");
+    let body = "x".repeat(1000);
+    append(&mut journal, &[&body]).expect("room");
+    let group = journal.peek().expect("read");
+    append(&mut journal, &["next"]).expect("room");
+    journal.settle(&group).expect("settled");
+    assert_eq!(drain(&mut journal), ["next"]);
+}
+
+#[test]
 fn a_journal_without_room_takes_nothing_and_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut journal = Journal::open(folder.path(), 2000).expect("a journal");
