@@ -61,6 +61,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "spill",
+        about: "A journal on the disk while the server is away",
+        members: enqueue::spill,
+        from: Extent::Quick,
+    },
+    Case {
         name: "drain",
         about: "A backlog drained by four consumers, beside the bare statements and simpler ones",
         members: drain::base,

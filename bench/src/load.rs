@@ -10,6 +10,7 @@ mod insert;
 mod memory;
 mod peer;
 mod pickup;
+mod spill;
 mod steady;
 
 use std::time::Duration;
@@ -112,6 +113,12 @@ pub(crate) enum Way {
     /// `Producer::send_async`, as many tasks as connections, each with a hundred receipts open: the
     /// producer makes batches of them, one under way at a time.
     Receipts,
+    /// The same, with a spill journal that nothing goes into.
+    Journal,
+    /// `Producer::send` while the server is away: into the spill journal, tasks as connections.
+    Spill,
+    /// As `Spill`, of which only the sending from the journal is timed.
+    Refill,
     /// `enqueue_to` on a connection in autocommit: nothing tells a resend from a second message.
     Plain,
     /// `enqueue_to` between the caller's BEGIN and COMMIT.

@@ -100,6 +100,13 @@ pub(crate) static CATALOGUE: &[Fault] = &[
     ),
     fault!("kill-producer", "F1", Storm, process::kill_producer, "kill -9 of a producer"),
     fault!(
+        "kill-spiller",
+        "F1",
+        Storm,
+        process::kill_spiller,
+        "kill -9, several times, of a producer with a journal while the server is away from it"
+    ),
+    fault!(
         "stop-consumer",
         "F25",
         Storm,

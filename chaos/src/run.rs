@@ -91,7 +91,10 @@ async fn strike(
 /// No more faults: the senders finish, the backlog is handled, the fleet stops in order.
 pub(crate) async fn settle_down(arena: &Arena) -> anyhow::Result<bool> {
     let deadline = Instant::now() + LIVENESS;
-    arena.fleet.dismiss(&arena.fleet.all(Role::Sender)).await?;
+    // Those with a journal end when it is empty.
+    for role in [Role::Sender, Role::Spiller] {
+        arena.fleet.dismiss(&arena.fleet.all(role)).await?;
+    }
     let mut drained = false;
     while !drained && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(200)).await;

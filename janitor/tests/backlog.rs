@@ -200,7 +200,7 @@ async fn bytes_are_limited_from_the_sizes_of_some_messages() {
     let error = loop {
         let small = (0..50).map(|n| NewMessage::new(vec![b'x'; 1000 + 40 * (n % 50)])).collect();
         match producer.send_all(&guarded.topic.name, small).await {
-            Ok(()) => sent += 50,
+            Ok(_) => sent += 50,
             Err(error) => break error,
         }
     };

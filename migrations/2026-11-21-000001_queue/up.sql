@@ -35,7 +35,8 @@ CREATE TABLE queue_topic (
 -- and settle would move an entry at one hot spot (measured, docs/architecture.md).
 -- worker_id = 0: ready. priority 100..109: a suspect of priority 0..9, claimed alone.
 -- topic_id = 0 is no topic: a row is a producer's lane there, so that one INSERT stores a batch and
--- advances the lane. claim_no: the number of the last batch that was committed; msg_id: its name.
+-- advances the lane. claim_no: the number of the last batch that was committed; msg_id: its name;
+-- priority 1: a producer with a spill journal may ask for it after a restart.
 -- history: a line of JSON for each failed run, its newest 32 KiB. No claim reads it.
 CREATE TABLE queue_message (
   topic_id     INT UNSIGNED     NOT NULL,

@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::error::SendError;
-use crate::lanes::Lanes;
 use crate::options::Batching;
-use crate::receipt::Tell;
+use crate::outlet::{Outlet, Places, Unit};
+use crate::receipt::{Sent, Tell};
 
 /// What a message takes beside its bytes: itself, its place in a queue and its receipt.
 const OVERHEAD: usize = 512;
@@ -107,12 +107,12 @@ fn bytes(message: &NewMessage) -> usize {
 /// Sends what comes in, until nobody can send any more and everything has its outcome.
 pub(crate) async fn run(
     mut incoming: mpsc::UnboundedReceiver<Order>,
-    lanes: Lanes,
+    outlet: Outlet,
     batching: Batching,
 ) {
     let most = batching.max_messages.get();
     let mut flow =
-        Flow { lanes, batching, queues: BTreeMap::new(), steps: FuturesUnordered::new() };
+        Flow { outlet, batching, queues: BTreeMap::new(), steps: FuturesUnordered::new() };
     let mut arrived = Vec::with_capacity(most);
     let mut open = true;
     while open || !flow.steps.is_empty() {
@@ -156,7 +156,7 @@ enum Step {
 }
 
 struct Flow {
-    lanes: Lanes,
+    outlet: Outlet,
     batching: Batching,
     /// Those of the topics that have something waiting or under way.
     queues: BTreeMap<TopicName, Queue>,
@@ -231,7 +231,7 @@ impl Flow {
         let Some(queue) = self.queues.get_mut(topic) else { return };
         queue.state = State::Sending;
         let batch = queue.next_batch(&self.batching);
-        self.steps.push(Box::pin(send(self.lanes.clone(), topic.clone(), batch)));
+        self.steps.push(Box::pin(send(self.outlet.clone(), topic.clone(), batch)));
     }
 }
 
@@ -257,12 +257,13 @@ impl Queue {
 
 /// Sends a batch and tells each message's outcome. If a message is refused for what it is, the
 /// batch is halved until that message is alone: the others lose nothing by its company.
-async fn send(lanes: Lanes, topic: TopicName, batch: Vec<(NewMessage, Ticket)>) -> Step {
+async fn send(outlet: Outlet, topic: TopicName, batch: Vec<(NewMessage, Ticket)>) -> Step {
     let mut parts = vec![batch];
     while let Some(part) = parts.pop() {
         let (messages, tickets): (Vec<_>, Vec<_>) = part.into_iter().unzip();
         let Some(since) = tickets.first().map(|oldest| oldest.accepted_at) else { continue };
-        let sent = lanes.send(Batch { topic: topic.clone(), messages, since }).await;
+        let batch = Batch { topic: topic.clone(), messages, since };
+        let sent = outlet.send(batch, Unit::Apart).await;
         match sent.outcome {
             Err(error) if error.is_about_message() && sent.messages.len() > 1 => {
                 let mut first: Vec<_> = sent.messages.into_iter().zip(tickets).collect();
@@ -275,11 +276,11 @@ async fn send(lanes: Lanes, topic: TopicName, batch: Vec<(NewMessage, Ticket)>) 
     Step::Sent(topic)
 }
 
-fn tell(tickets: Vec<Ticket>, outcome: &Result<(), SendError>) {
-    for Ticket { id, tell, room, .. } in tickets {
+fn tell(tickets: Vec<Ticket>, outcome: &Result<Places, SendError>) {
+    for (nth, Ticket { id, tell, room, .. }) in tickets.into_iter().enumerate() {
         telemetry::answered(room.num_permits());
         let outcome = match outcome {
-            Ok(()) => Ok(id),
+            Ok(places) => Ok(Sent { msg_id: id, place: places.of(nth) }),
             Err(error) => Err(error.of_one()),
         };
         tell.outcome(id, outcome);

@@ -41,6 +41,32 @@ pub enum SendError {
         /// Why it could not be found out.
         reason: String,
     },
+    /// The server took nothing, and the spill journal had no room, for as long as the
+    /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
+    #[error(
+        "{messages} message(s) to '{topic}' are not stored: the server takes nothing, and the spill journal has no room for them below its limit of {limit} bytes; send them again later, or allow it more"
+    )]
+    SpillFull {
+        /// Where they were to go.
+        topic: TopicName,
+        /// How many there were.
+        messages: usize,
+        /// The limit of the journal, in bytes.
+        limit: u64,
+    },
+    /// The server took nothing, and the spill journal could not be written, for as long as the
+    /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
+    #[error(
+        "{messages} message(s) to '{topic}' are not stored: the server takes nothing, and the spill journal cannot be written ({reason}); send them again when one of the two is mended"
+    )]
+    SpillFailed {
+        /// Where they were to go.
+        topic: TopicName,
+        /// How many there were.
+        messages: usize,
+        /// What the file system says.
+        reason: String,
+    },
     /// The producer has been closed, or its runtime has ended.
     #[error("The producer is closed: connect a new one to send.")]
     Closed,
@@ -52,20 +78,29 @@ impl SendError {
     #[must_use]
     pub fn is_about_message(&self) -> bool {
         let Self::Refused(error) = self else { return false };
-        use Error::{InvalidHeaders, InvalidRetry, InvalidTime, KeyTooLong};
-        let wrong = matches!(
-            error,
-            KeyTooLong { .. } | InvalidHeaders { .. } | InvalidRetry { .. } | InvalidTime { .. }
-        );
-        wrong || error.fault() == Fault::TooLarge
+        is_about_message(error)
     }
 
     /// The same of one message of the batch.
     pub(crate) fn of_one(&self) -> Self {
         let mut error = self.clone();
-        if let Self::GaveUp { messages, .. } | Self::Unknown { messages, .. } = &mut error {
+        if let Self::GaveUp { messages, .. }
+        | Self::Unknown { messages, .. }
+        | Self::SpillFull { messages, .. }
+        | Self::SpillFailed { messages, .. } = &mut error
+        {
             *messages = 1;
         }
         error
     }
+}
+
+/// Whether the error is about a message, wherever it goes.
+pub(crate) fn is_about_message(error: &Error) -> bool {
+    use Error::{InvalidHeaders, InvalidRetry, InvalidTime, KeyTooLong};
+    let wrong = matches!(
+        error,
+        KeyTooLong { .. } | InvalidHeaders { .. } | InvalidRetry { .. } | InvalidTime { .. }
+    );
+    wrong || error.fault() == Fault::TooLarge
 }

@@ -1,20 +1,17 @@
 //! A lane: one connection, one sequence number, one batch under way.
 
-use std::borrow::Cow;
+mod insert;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use queue_core::connection::{
-    Link, ServerUrl, Session, SessionKind, again_on_conflict, transaction,
-};
-use queue_core::store::enqueue::insert_in_lane;
-use queue_core::store::lane::{self, Fenced, LaneId};
-use queue_core::store::lookup::{self, Placed};
+use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
+use queue_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use queue_core::topic::TopicSettings;
-use queue_core::{
-    Error, Fault, NewMessage, Part, Result, Topic, TopicName, chance, statements, store,
-};
+use queue_core::{Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
+
+use self::insert::{Stage, store_batch};
 
 use crate::batch::Batch;
 use crate::error::SendError;
@@ -25,6 +22,7 @@ use crate::resend::Tries;
 pub(crate) struct Lane {
     url: ServerUrl,
     options: Arc<ProducerOptions>,
+    kind: LaneKind,
     session: Option<Session>,
     position: Option<Position>,
     /// The topics sent to of late, and when each was read. Those that refused a batch are not kept.
@@ -32,15 +30,29 @@ pub(crate) struct Lane {
 }
 
 /// Where an open lane stands.
-#[derive(Debug, Clone, Copy)]
-struct Position {
-    id: LaneId,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) id: LaneId,
     /// The sequence number of the last batch that was committed.
-    seq: u64,
+    pub(crate) seq: u64,
+}
+
+/// Why a batch is not stored, or not known to be.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) error: SendError,
+    /// Where its lane stood, if that will tell later whether it is stored.
+    pub(crate) doubt: Option<Position>,
+}
+
+impl From<SendError> for Unsent {
+    fn from(error: SendError) -> Self {
+        Self { error, doubt: None }
+    }
 }
 
 /// What became of one try.
-enum Attempt {
+pub(crate) enum Attempt {
     Stored,
     /// Nothing was in doubt, and the lane is not where it was left: gone with a failover or a
     /// restored backup. Not stored.
@@ -58,25 +70,19 @@ enum Found {
     NotStored,
 }
 
-/// How far a batch came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Nothing of it has been sent.
-    Before,
-    /// Its transaction may hold locks, and its COMMIT has not been sent.
-    Working,
-    /// What commits it may have been sent.
-    Committing,
-}
-
 impl Lane {
     pub(crate) fn new(url: ServerUrl, options: Arc<ProducerOptions>) -> Self {
-        Self { url, options, session: None, position: None, topics: HashMap::new() }
+        // A batch in doubt may go into the journal, and be asked about by another process.
+        let kind = match options.spill {
+            Some(_) => LaneKind::Durable,
+            None => LaneKind::Passing,
+        };
+        Self { url, options, kind, session: None, position: None, topics: HashMap::new() }
     }
 
-    /// Connects and opens the lane, if that is still to be done.
-    pub(crate) async fn open(&mut self) -> Result<()> {
-        self.stand().await.map(drop)
+    /// Connects and opens the lane, if that is still to be done: where it stands.
+    pub(crate) async fn open(&mut self) -> Result<Position> {
+        self.stand().await.map(|(_, position)| position)
     }
 
     /// Whether there is anything to [`close`](Self::close).
@@ -104,7 +110,7 @@ impl Lane {
         &mut self,
         batch: &Batch,
         wanted: impl Fn() -> bool,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), Unsent> {
         let options = Arc::clone(&self.options);
         let mut tries = Tries::new(batch, &options);
         loop {
@@ -119,10 +125,10 @@ impl Lane {
             };
             // Where there is to be room first, it is not the lane that waits for it.
             if !error.is_transient() || matches!(error, Error::TopicFull { .. }) {
-                return Err(SendError::Refused(error));
+                return Err(SendError::Refused(error).into());
             }
             if !wanted() {
-                return Err(tries.gave_up(error));
+                return Err(tries.gave_up(error).into());
             }
             tries.pause(error).await.map_err(|error| tries.gave_up(error))?;
         }
@@ -146,7 +152,8 @@ impl Lane {
         }
     }
 
-    async fn transact(&mut self, batch: &Batch, tries: &mut Tries<'_>) -> Attempt {
+    /// One transaction, in the lane where it stands.
+    pub(crate) async fn transact(&mut self, batch: &Batch, tries: &mut Tries<'_>) -> Attempt {
         let topic = match self.topic(&batch.topic).await {
             Ok(topic) => topic,
             Err(error) => return Attempt::Failed(error),
@@ -212,29 +219,41 @@ impl Lane {
     }
 
     /// Asks the lane what became of the batch, until it answers.
-    async fn find_out(
-        &mut self,
-        before: Position,
-        tries: &mut Tries<'_>,
-    ) -> Result<Found, SendError> {
+    async fn find_out(&mut self, before: Position, tries: &mut Tries<'_>) -> Result<Found, Unsent> {
         // What is in doubt may still be on its way, and then finds this lane fenced. So the lane's
         // row stays, and the next batch goes through another.
         self.position = None;
+        let in_doubt = |error| Unsent { error, doubt: Some(before) };
         loop {
             let error = match self.fence(before).await {
                 Ok(Fenced::Stored) => return Ok(Found::Stored),
                 Ok(Fenced::NotStored) => return Ok(Found::NotStored),
-                Ok(Fenced::Gone) => return Err(tries.unknown("its lane is gone".to_owned())),
+                Ok(Fenced::Gone) => {
+                    return Err(tries.unknown("its lane is gone".to_owned()).into());
+                }
                 Err(error) => error,
             };
             if !error.is_transient() {
-                return Err(tries.unknown(error.to_string()));
+                return Err(in_doubt(tries.unknown(error.to_string())));
             }
-            tries.wait(error).await.map_err(|error| tries.unknown(error.to_string()))?;
+            let waited = tries.wait(error).await;
+            waited.map_err(|error| in_doubt(tries.unknown(error.to_string())))?;
         }
     }
 
-    async fn fence(&mut self, Position { id, seq }: Position) -> Result<Fenced> {
+    /// Whether the lane is open, so that nothing is in doubt in it.
+    pub(crate) fn stands(&self) -> bool {
+        self.position.is_some()
+    }
+
+    /// Uses another lane from now on: what is in doubt may still find this one.
+    pub(crate) fn leave(&mut self) {
+        self.position = None;
+    }
+
+    /// Asks a lane what became of a batch that it was to take on from this position. An answer
+    /// stands: it may be asked again, also after it was not heard.
+    pub(crate) async fn fence(&mut self, Position { id, seq }: Position) -> Result<Fenced> {
         let session = self.connected().await?;
         session.call("read the lane", async |conn| lane::fence(conn, id, seq).await).await
     }
@@ -255,7 +274,7 @@ impl Lane {
         Ok(topic)
     }
 
-    async fn create_topic(&mut self, topic: &TopicName) -> Result<()> {
+    pub(crate) async fn create_topic(&mut self, topic: &TopicName) -> Result<()> {
         let session = self.connected().await?;
         let settings = TopicSettings::default();
         let create = async |conn: &mut Link| store::topic::create(conn, topic, &settings).await;
@@ -267,13 +286,13 @@ impl Lane {
 
     /// A connection and an open lane.
     async fn stand(&mut self) -> Result<(&mut Session, Position)> {
-        let open = self.position;
+        let (open, kind) = (self.position, self.kind);
         let session = self.connected().await?;
         let position = match open {
             Some(position) => position,
             None => {
                 let name = chance::name();
-                let open = async |conn: &mut Link| lane::open(conn, name).await;
+                let open = async |conn: &mut Link| lane::open(conn, kind, name).await;
                 Position { id: session.call("open the lane", open).await?, seq: 0 }
             }
         };
@@ -298,61 +317,6 @@ impl Lane {
         };
         Ok(self.session.insert(session))
     }
-}
-
-/// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
-/// large for one or its topic is searchable, in a transaction whose last INSERT of messages
-/// advances the lane.
-async fn store_batch(
-    conn: &mut Link,
-    topic: &Topic,
-    batch: &Batch,
-    Position { id, seq }: Position,
-    tries: &mut Tries<'_>,
-    stage: &mut Stage,
-) -> Result<()> {
-    const OPERATION: &str = "send the batch";
-    let sorted = sorted(&batch.messages);
-    let parts = statements(conn, topic, &sorted).await?;
-    // The lane's row can only be advanced beside messages that are ready, or alone.
-    let (first, last) = match parts.split_last() {
-        Some((Part::Ready(last), first)) => (first, *last),
-        Some((Part::Later(_), _)) => (&parts[..], &[][..]),
-        None => return Ok(()),
-    };
-    tries.hand_over();
-    let searchable = topic.settings.searchable.is_some() && !last.is_empty();
-    if first.is_empty() && !searchable {
-        *stage = Stage::Committing;
-        let insert =
-            async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
-        return again_on_conflict(conn, OPERATION, insert).await;
-    }
-    transaction(conn, OPERATION, async |conn| {
-        *stage = Stage::Working;
-        for part in first {
-            part.insert(conn, topic).await?;
-        }
-        insert_in_lane(conn, topic.id, last, id, seq + 1).await?;
-        if searchable {
-            lookup::insert(conn, topic.id, last, Placed::Ready).await?;
-        }
-        *stage = Stage::Committing;
-        Ok(())
-    })
-    .await
-}
-
-/// The delayed messages first: in any other order they would be a statement each. Order is promised
-/// to those that are ready, and they keep it.
-fn sorted(messages: &[NewMessage]) -> Cow<'_, [NewMessage]> {
-    let is_ready = |message: &NewMessage| message.deliver.is_none();
-    if messages.is_sorted_by_key(is_ready) {
-        return Cow::Borrowed(messages);
-    }
-    let mut sorted = messages.to_vec();
-    sorted.sort_by_key(is_ready);
-    Cow::Owned(sorted)
 }
 
 /// Twice in a row, the lane just opened among them.

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
 use crate::error::SendError;
-use crate::lane::Lane;
+use crate::lane::{Lane, Unsent};
 use crate::options::ProducerOptions;
 use crate::resend::Tries;
 
@@ -42,19 +42,19 @@ struct Job {
 
 /// What became of a batch.
 pub(crate) struct Sent {
-    pub(crate) outcome: Result<(), SendError>,
+    pub(crate) outcome: Result<(), Unsent>,
     /// Its messages; none when the lanes are closed.
     pub(crate) messages: Vec<NewMessage>,
 }
 
 impl Sent {
     fn closed() -> Self {
-        Self { outcome: Err(SendError::Closed), messages: Vec::new() }
+        Self { outcome: Err(SendError::Closed.into()), messages: Vec::new() }
     }
 }
 
 /// A lane taken out of the idle ones; dropped, it goes back.
-struct Seat {
+pub(crate) struct Seat {
     lane: Option<mpsc::Sender<Job>>,
     idle: Idle,
     /// Declared last: a permit goes back after its lane.
@@ -74,13 +74,12 @@ impl Lanes {
     /// with `beside` on their thread.
     pub(crate) async fn start<F>(
         url: ServerUrl,
-        options: ProducerOptions,
+        options: Arc<ProducerOptions>,
         beside: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Result<Self>
     where
         F: Future<Output = ()>,
     {
-        let options = Arc::new(options);
         let count = options.lanes.get();
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
         let (ready, opened) = oneshot::channel();
@@ -92,7 +91,11 @@ impl Lanes {
         let users = started.clone();
         on_own_thread(move || async move {
             let mut first = Lane::new(url.clone(), Arc::clone(&options));
-            let open = first.open().await;
+            let open = first.open().await.map(drop).or_else(|error| {
+                // With a journal, a server that is away keeps nobody waiting.
+                let may_wait = options.spill.is_some() && error.is_transient();
+                if may_wait { Ok(()) } else { Err(error) }
+            });
             let failed = open.is_err();
             if ready.send(open).is_err() || failed {
                 return;
@@ -108,34 +111,41 @@ impl Lanes {
         Ok(started)
     }
 
-    /// Sends a batch in the first lane that is free. One whose topic is full waits for room, and
-    /// keeps no lane from the other topics meanwhile.
-    pub(crate) async fn send(&self, mut batch: Batch) -> Sent {
+    /// Waits for a lane that is free; none when they are closed. May be dropped while it waits.
+    pub(crate) async fn seat(&self) -> Option<Seat> {
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
+        let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Seat { lane: Some(lane), idle: Arc::clone(&self.idle), _permit: permit })
+    }
+
+    /// Sends a batch through the lane of a seat. One whose topic is full waits for room, keeps no
+    /// lane from the other topics meanwhile, and goes through the first that is free then.
+    pub(crate) async fn send(&self, mut seat: Option<Seat>, mut batch: Batch) -> Sent {
         let mut waits = 0;
         loop {
             let (topic, since) = (batch.topic.clone(), batch.since);
-            let Sent { outcome, messages } = self.send_now(batch).await;
+            let Sent { outcome, messages } = Self::send_now(seat, batch).await;
             let error = match outcome {
-                Err(SendError::Refused(error)) if error.is_transient() => error,
+                Err(Unsent { error: SendError::Refused(error), .. }) if error.is_transient() => {
+                    error
+                }
                 outcome => return Sent { outcome, messages },
             };
             batch = Batch { topic, messages, since };
             let mut tries = Tries::after(waits, &batch, &self.options);
             if let Err(error) = tries.pause(error).await {
-                let outcome = Err(tries.gave_up(error));
+                let outcome = Err(tries.gave_up(error).into());
                 return Sent { outcome, messages: batch.messages };
             }
             waits += 1;
+            seat = self.seat().await;
         }
     }
 
-    async fn send_now(&self, batch: Batch) -> Sent {
-        let permit = Arc::clone(&self.free).acquire_owned().await;
-        let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let (Ok(permit), Some(lane)) = (permit, lane) else { return Sent::closed() };
+    async fn send_now(seat: Option<Seat>, batch: Batch) -> Sent {
+        let lane = seat.as_ref().and_then(|seat| seat.lane.clone());
+        let (Some(seat), Some(lane)) = (seat, lane) else { return Sent::closed() };
         let (reply, answer) = oneshot::channel();
-        let idle = Arc::clone(&self.idle);
-        let seat = Seat { lane: Some(lane.clone()), idle, _permit: permit };
         // There is room: whoever has the seat is alone with the lane. A lane that has ended drops
         // the job, and with it the reply.
         drop(lane.try_send(Job { batch, reply, seat }));

@@ -12,8 +12,8 @@
 //! let url = ServerUrl::new("mysql://app:secret@db.example/shop")?;
 //! let producer = Producer::connect(url, ProducerOptions::default()).await?;
 //! let mail = TopicName::new("mail")?;
-//! let id = producer.send(&mail, NewMessage::json(&"welcome, Ada")?).await?;
-//! println!("{id} is stored");
+//! let sent = producer.send(&mail, NewMessage::json(&"welcome, Ada")?).await?;
+//! println!("{} is stored", sent.msg_id);
 //! producer.close().await;
 //! # Ok(())
 //! # }
@@ -27,6 +27,14 @@
 //! committed. Asking locks the row, so a commit that is still under way on the lost connection is
 //! waited for, and takes the number past a statement that has not arrived yet, so that the server
 //! refuses it when it does.
+//!
+//! # How an outage is bridged
+//!
+//! With [`ProducerOptions::spill`], messages that the server does not take go into a journal on
+//! this machine's disk, and from there to the server when it is back: in order, each once, also
+//! after this process was killed at any point. Which batch goes through which lane under which
+//! number is on the disk before the batch is sent, so that the next process can ask what became of
+//! it.
 
 mod accumulator;
 mod batch;
@@ -34,11 +42,16 @@ mod error;
 mod lane;
 mod lanes;
 mod options;
+mod outlet;
 mod producer;
 mod receipt;
 mod resend;
+mod spill;
 
 pub use self::error::SendError;
-pub use self::options::{Batching, ProducerOptions, Progress, ProgressListener, ResendPolicy};
+pub use self::options::{
+    Batching, ProducerOptions, Progress, ProgressListener, ResendPolicy, SpillOptions,
+};
 pub use self::producer::Producer;
-pub use self::receipt::{Outcome, Receipt};
+pub use self::receipt::{Outcome, Place, Receipt, Sent};
+pub use self::spill::Spilled;

@@ -2,6 +2,7 @@
 
 mod relay;
 mod send;
+mod spill_args;
 
 use std::process::ExitCode;
 
@@ -19,12 +20,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Send(Box<send::Arguments>),
-    Relay(relay::Arguments),
+    Relay(Box<relay::Arguments>),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Send(arguments) => queue_service::process::run(|| send::run(*arguments)),
-        Command::Relay(arguments) => queue_service::process::run(|| relay::run(arguments)),
+        Command::Relay(arguments) => queue_service::process::run(|| relay::run(*arguments)),
     }
 }

@@ -1,5 +1,6 @@
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub struct ProducerOptions {
     pub lease: Duration,
     /// How messages that nobody waits for one by one are collected.
     pub batching: Batching,
+    /// Where messages go while the server does not take them. Default none: then they are tried
+    /// for the [`ResendPolicy`]'s time, and their sender waits.
+    pub spill: Option<SpillOptions>,
     /// Told about tries that failed and batches that are sent again.
     pub on_progress: Option<ProgressListener>,
 }
@@ -36,6 +40,7 @@ impl Default for ProducerOptions {
             resend: ResendPolicy::default(),
             lease: Duration::from_secs(10),
             batching: Batching::default(),
+            spill: None,
             on_progress: None,
         }
     }
@@ -65,6 +70,34 @@ impl Default for Batching {
             max_messages: NonZeroUsize::MIN.saturating_add(499),
             max_bytes: NonZeroUsize::MIN.saturating_add((1 << 20) - 1),
             buffer_bytes: NonZeroU32::MIN.saturating_add((32 << 20) - 1),
+        }
+    }
+}
+
+/// A journal on this machine's disk, for messages that the server does not take now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpillOptions {
+    /// The directory, of this producer alone and for one database. It is made if it is not there,
+    /// readable by nobody else: bodies are in it as they are.
+    pub dir: PathBuf,
+    /// The most bytes that the journal takes. Default 1 GiB. While it is full, senders wait for
+    /// room as long as the [`ResendPolicy`] allows, and then end with
+    /// [`SendError::SpillFull`](crate::SendError::SpillFull).
+    pub limit_bytes: NonZeroU64,
+    /// For how long a batch is tried at the server before it goes into the journal, when nothing is
+    /// in it; a try that is under way is waited for, behind a cut cable for up to a
+    /// [`lease`](ProducerOptions::lease). Default 1 s: less than a restart of the server takes, and
+    /// more than a deadlock or a failover that only a connection notices.
+    pub after: Duration,
+}
+
+impl SpillOptions {
+    /// A journal in this directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            limit_bytes: NonZeroU64::MIN.saturating_add((1 << 30) - 1),
+            after: Duration::from_secs(1),
         }
     }
 }
@@ -117,6 +150,28 @@ pub enum Progress<'a> {
         /// Where the batch goes.
         topic: &'a TopicName,
         /// How many messages it has.
+        messages: usize,
+    },
+    /// Messages are in the spill journal now.
+    Spilled {
+        /// Where they go.
+        topic: &'a TopicName,
+        /// How many they are.
+        messages: usize,
+    },
+    /// Messages of the spill journal are stored now.
+    Drained {
+        /// Where they went.
+        topic: &'a TopicName,
+        /// How many they are.
+        messages: usize,
+    },
+    /// Messages of the spill journal that cannot be sent from it were put into a file of its
+    /// directory.
+    SetAside {
+        /// Where they were to go.
+        topic: &'a TopicName,
+        /// How many they are.
         messages: usize,
     },
 }

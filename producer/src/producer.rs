@@ -1,56 +1,87 @@
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::join;
 use queue_core::connection::ServerUrl;
-use queue_core::{MsgId, NewMessage, Result, TopicName};
+use queue_core::{NewMessage, Result, TopicName};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::accumulator::{self, Accumulator};
 use crate::batch::Batch;
 use crate::error::SendError;
 use crate::lanes::Lanes;
 use crate::options::ProducerOptions;
-use crate::receipt::{Outcome, Receipt, Tell};
+use crate::outlet::{Journal, Outlet, Unit};
+use crate::receipt::{Outcome, Place, Receipt, Sent, Tell};
+use crate::spill::{Drain, Spill};
 
 /// Sends messages in transactions of its own. Cheap to clone; all clones share the lanes.
 ///
-/// A `send` that returned `Ok` is committed. One that is dropped before it returns may still be
-/// stored, once, or not at all; nothing else is disturbed. Messages of one caller who waits for
+/// A `send` that returned `Ok` is committed, or, if it says so, on this machine's disk in the spill
+/// journal. One that is dropped before it returns may still be stored, once, or not at all; nothing
+/// else is disturbed. Messages of one caller who waits for
 /// each `send` are stored in that order; several sends at once have no order among them.
 #[derive(Debug, Clone)]
 pub struct Producer {
     lanes: Lanes,
+    outlet: Outlet,
     accumulator: Arc<Accumulator>,
+    /// Ends the sending from the journal.
+    end: CancellationToken,
 }
 
 impl Producer {
     /// Connects to the server. The lanes run on a thread of their own, whatever the runtime.
     ///
     /// # Errors
-    /// [`Connect`](queue_core::Error::Connect) when the server cannot be reached: only later
-    /// failures are tried again. A database failure when the queue's tables are missing.
+    /// [`Connect`](queue_core::Error::Connect) when the server cannot be reached, unless there is a
+    /// spill journal: only later failures are tried again. A database failure when the queue's
+    /// tables are missing. [`Spill`](queue_core::Error::Spill) when the directory of the journal
+    /// cannot be used.
     pub async fn connect(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
+        let options = Arc::new(options);
         let batching = options.batching.clone();
         let (accumulator, incoming) = Accumulator::new(&batching);
-        let collect = |lanes| accumulator::run(incoming, lanes, batching);
-        let lanes = Lanes::start(url, options, collect).await?;
-        Ok(Self { lanes, accumulator: Arc::new(accumulator) })
+        let end = CancellationToken::new();
+        let (mut journal, mut drain) = (None, None);
+        if let Some(spill) = &options.spill {
+            let spill = Spill::open(spill).await?;
+            drain = Some(Drain::new(spill.clone(), url.clone(), Arc::clone(&options), end.clone()));
+            journal = Some(Journal::new(spill, Arc::clone(&options), end.clone()));
+        }
+        let collected = journal.clone();
+        let beside = |lanes| {
+            let collect = accumulator::run(incoming, Outlet::new(lanes, collected), batching);
+            let drain = async {
+                if let Some(drain) = drain {
+                    drain.run().await;
+                }
+            };
+            join(collect, drain).map(drop)
+        };
+        let lanes = Lanes::start(url, options, beside).await?;
+        let outlet = Outlet::new(lanes.clone(), journal);
+        Ok(Self { lanes, outlet, accumulator: Arc::new(accumulator), end })
     }
 
-    /// Sends one message and waits until it is stored.
+    /// Sends one message and waits until it is stored, or in the spill journal: the answer says
+    /// which.
     ///
     /// # Errors
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
     /// paused topic, a body beyond the topic's limit, a missing grant. The others after the
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
-    pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<MsgId, SendError> {
-        let id = message.msg_id;
-        self.send_all(topic, vec![message]).await?;
-        Ok(id)
+    pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<Sent, SendError> {
+        let msg_id = message.msg_id;
+        let place = self.send_all(topic, vec![message]).await?;
+        Ok(Sent { msg_id, place })
     }
 
-    /// Sends messages, in order, and waits until all of them are stored. They are one transaction:
-    /// whatever happens, all of them are stored or none. One transaction must be through within
-    /// the [`lease`](ProducerOptions::lease), so send some hundreds or thousands at a time.
+    /// Sends messages, in order, and waits until all of them are stored, or in the spill journal.
+    /// They are one transaction: whatever happens, all of them are stored or none. One transaction
+    /// must be through within the [`lease`](ProducerOptions::lease), so send some hundreds or
+    /// thousands at a time.
     ///
     /// # Errors
     /// As [`Producer::send`].
@@ -58,19 +89,19 @@ impl Producer {
         &self,
         topic: &TopicName,
         messages: Vec<NewMessage>,
-    ) -> Result<(), SendError> {
+    ) -> Result<Place, SendError> {
         if messages.is_empty() {
-            return Ok(());
+            return Ok(Place::Stored);
         }
         let batch = Batch { topic: topic.clone(), messages, since: Instant::now() };
-        self.lanes.send(batch).await.outcome
+        self.outlet.send(batch, Unit::Whole).await.outcome.map(|places| places.of(0))
     }
 
     /// Accepts a message, to be stored together with others, and returns as soon as there is room
     /// for it; the [`Receipt`] tells when it is stored. Messages of one topic are stored in the
     /// order in which they were accepted; those of one batch share a transaction, as
     /// [`ProducerOptions::batching`](crate::ProducerOptions) says. What is accepted lives in this
-    /// process until then.
+    /// process until then, or until the receipt says that it is in the spill journal.
     ///
     /// # Errors
     /// [`SendError::Closed`]. The receipt's are those of [`Producer::send`]: what is wrong with one
@@ -100,14 +131,38 @@ impl Producer {
         self.accumulator.accept(topic, message, Tell::Callback(Box::new(then))).await
     }
 
+    /// How many messages are in the spill journal and not stored yet.
+    #[must_use]
+    pub fn in_journal(&self) -> u64 {
+        self.outlet.spill().map_or(0, |spill| spill.standing().messages)
+    }
+
+    /// Waits until nothing is left in the spill journal; what earlier processes left in its
+    /// directory is sent first. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// [`SendError::Closed`] when the producer is closed before that.
+    pub async fn drained(&self) -> Result<(), SendError> {
+        match self.outlet.spill() {
+            Some(spill) => spill.emptied().await,
+            None => Ok(()),
+        }
+    }
+
     /// Waits for everything accepted and under way, then closes the lanes and their connections.
-    /// Later sends,
-    /// also of clones, end with [`SendError::Closed`].
+    /// Later sends, also of clones, end with [`SendError::Closed`]. What is in the spill journal
+    /// stays there for the next producer with its directory: call [`Producer::drained`] before, to
+    /// wait for it.
     ///
     /// A producer that is merely dropped closes its lanes in the background; what it leaves in the
     /// database, because the process ends first, is pruned by the janitor.
     pub async fn close(&self) {
         self.accumulator.close().await;
+        self.outlet.rest().await;
         self.lanes.close().await;
+        self.end.cancel();
+        if let Some(spill) = self.outlet.spill() {
+            spill.closed().await;
+        }
     }
 }

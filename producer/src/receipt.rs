@@ -8,11 +8,40 @@ use queue_core::MsgId;
 use tokio::sync::oneshot;
 
 use crate::error::SendError;
+use crate::spill::Spilled;
 
-/// What becomes of one message: its id when it is stored, or why it is not.
-pub type Outcome = Result<MsgId, SendError>;
+/// What becomes of one message: where it is, or why it is nowhere.
+pub type Outcome = Result<Sent, SendError>;
 
-/// Awaited, it returns when the message is stored, or certainly or perhaps never will be.
+/// A message that cannot be lost any more.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    /// Its id.
+    pub msg_id: MsgId,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where messages are.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// The server has them.
+    Stored,
+    /// They are on this machine's disk, and go to the server when it takes them. Only with
+    /// [`ProducerOptions::spill`](crate::ProducerOptions).
+    Spilled(Spilled),
+}
+
+impl Place {
+    /// Whether the server has them already.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        matches!(self, Self::Stored)
+    }
+}
+
+/// Awaited, it returns when the message is stored or spilled, or certainly or perhaps never will
+/// be.
 ///
 /// Dropped, it takes nothing back: the message is sent all the same, and nobody is told.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 mod arguments;
 mod request;
 mod response;
+mod stdin;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use axum::routing::post;
+use futures_util::future::join;
 use producer::{Producer, ProgressListener};
-use queue_core::doctor;
 use queue_service::endpoint::{self, Health};
 use queue_service::logging;
 use queue_service::signals::shutdown_on_signals;
@@ -48,7 +49,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let url = arguments.server.url()?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.quit.clone()).await?;
-    doctor::require(&url).await?;
+    arguments.spill.require(&url).await?;
     let mut options = arguments.producer_options();
     let ticked = health.clone();
     options.on_progress = Some(ProgressListener::new(move |_| ticked.alive()));
@@ -67,14 +68,21 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let router =
         Router::new().route("/topics/{topic}/messages", post(request::take)).with_state(relay);
-    let drained = shutdown.drain.clone().cancelled_owned();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(drained);
+    let stop = shutdown.drain.child_token();
+    let stopped = stop.clone().cancelled_owned();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
+    let stdin = async {
+        let Some(topic) = arguments.stdin else { return Ok(ExitCode::SUCCESS) };
+        let sent = stdin::send(producer.clone(), topic, shutdown.clone(), &health).await;
+        stop.cancel();
+        sent
+    };
     // A client that never ends its request must not hold the process.
-    let drain = shutdown.drain.clone();
     let drained_long_enough = async {
-        drain.cancelled().await;
+        stop.cancelled().await;
         tokio::time::sleep(DRAIN).await;
     };
+    let mut code = ExitCode::SUCCESS;
     let pulse = async {
         loop {
             health.alive();
@@ -83,11 +91,21 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     // No future that holds a connection is among these: the lanes run on a thread of their own.
     tokio::select! {
-        served = async { serving.await } => served.context("Cannot go on serving")?,
+        (served, sent) = join(async { serving.await }, stdin) => {
+            served.context("Cannot go on serving")?;
+            code = sent?;
+        }
         () = shutdown.quit.cancelled() => {}
         () = drained_long_enough => {}
         () = pulse => {}
     }
+    let left = producer.in_journal();
+    if left > 0 {
+        tracing::warn!(
+            spill.messages = left,
+            "Messages stay in the spill journal; the next start with its directory sends them."
+        );
+    }
     shutdown.quit.run_until_cancelled(producer.close()).await;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }

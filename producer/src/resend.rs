@@ -24,6 +24,8 @@ pub(crate) struct Tries<'a> {
     batch: &'a Batch,
     options: &'a ProducerOptions,
     since: Instant,
+    /// For how long it is tried.
+    patience: Duration,
     waits: u32,
     pauses: u32,
     sent: Sent,
@@ -31,7 +33,19 @@ pub(crate) struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     pub(crate) fn new(batch: &'a Batch, options: &'a ProducerOptions) -> Self {
-        Self { batch, options, since: batch.since, waits: 0, pauses: 0, sent: Sent::Never }
+        let give_up_after = options.resend.give_up_after;
+        // What is not stored by then goes into the journal.
+        let spill = options.spill.as_ref().map(|spill| spill.after.min(give_up_after));
+        let patience = spill.unwrap_or(give_up_after);
+        Self {
+            batch,
+            options,
+            since: batch.since,
+            patience,
+            waits: 0,
+            pauses: 0,
+            sent: Sent::Never,
+        }
     }
 
     /// The tries of a batch that has waited so often already, with nothing sent.
@@ -69,14 +83,13 @@ impl<'a> Tries<'a> {
     /// Waits before asking again what became of the batch, or hands the error back if the time is
     /// up. Asking is no resend.
     pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
-        let policy = &self.options.resend;
-        let left = policy.give_up_after.saturating_sub(self.since.elapsed());
+        let left = self.patience.saturating_sub(self.since.elapsed());
         if left.is_zero() {
             return Err(error);
         }
         self.waits += 1;
         // The last try comes when the time is up, so that none of it is given away.
-        let wait = policy.backoff.delay(self.waits).min(left);
+        let wait = self.options.resend.backoff.delay(self.waits).min(left);
         self.announce(wait, &error);
         tokio::time::sleep(wait).await;
         Ok(())

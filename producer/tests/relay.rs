@@ -5,87 +5,15 @@
 mod setup;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::num::NonZeroU64;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use queue_core::connection::ServerUrl;
 use queue_core::store;
 use queue_core::topic::{Backlog, TopicSettings, TopicState, WhenFull};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use rustix::process::{Pid, Signal, kill_process};
+use setup::relay::{Relay, command, post};
 use setup::{depth, stored, until};
-
-/// A relay under way.
-struct Relay {
-    child: Child,
-    address: String,
-}
-
-/// What it answered.
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: serde_json::Value,
-}
-
-fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
-    command.arg("relay").args(arguments).env("QUEUE_URL", url.expose()).env_remove("RUST_LOG");
-    command.stdin(Stdio::null()).stderr(Stdio::piped());
-    command
-}
-
-impl Relay {
-    fn start(url: &ServerUrl, arguments: &[&str]) -> Self {
-        let arguments = [&["--listen", "0"], arguments].concat();
-        let mut child = command(url, &arguments).spawn().expect("it starts");
-        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let taken = log.by_ref().map_while(Result::ok).find(|line| line.contains("are taken"));
-        let taken = taken.expect("it logs where");
-        let address = taken.rsplit('=').next().expect("an address").to_owned();
-        thread::spawn(move || log.map_while(Result::ok).for_each(drop));
-        Self { child, address }
-    }
-
-    fn post(&self, path: &str, headers: &str, body: &[u8]) -> Answer {
-        post(&self.address, path, headers, body).expect("an answer")
-    }
-
-    fn stop(mut self) {
-        let id = i32::try_from(self.child.id()).expect("an id");
-        kill_process(Pid::from_raw(id).expect("an id"), Signal::TERM).expect("it runs");
-        assert!(self.child.wait().expect("it ends").success());
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        // It may have ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn post(address: &str, path: &str, headers: &str, body: &[u8]) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect(address)?;
-    let len = body.len();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{headers}Content-Length: {len}\r\n\r\n"
-    )?;
-    stream.write_all(body)?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let body = serde_json::from_str(body).unwrap_or(serde_json::Value::Null);
-    Ok(Answer { status, head: head.to_lowercase(), body })
-}
 
 #[tokio::test]
 async fn a_message_is_stored_with_all_that_the_request_says_before_it_is_answered() {

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use producer::{Producer, ProducerOptions, ResendPolicy, SendError};
+use producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, Sent};
 use queue_core::store::lane;
 use queue_core::{MsgId, NewMessage, TopicName};
 use queue_test::TestDatabase;
@@ -53,13 +53,13 @@ impl Broken {
     }
 
     /// A send of one message, under way.
-    fn send(&self) -> tokio::task::JoinHandle<Result<MsgId, SendError>> {
+    fn send(&self) -> tokio::task::JoinHandle<Result<Sent, SendError>> {
         let (producer, topic) = (self.producer.clone(), self.topic.clone());
         tokio::spawn(async move { producer.send(&topic, NewMessage::new("x")).await })
     }
 
     /// A send of so many, under way.
-    fn send_some(&self, n: usize) -> tokio::task::JoinHandle<Result<(), SendError>> {
+    fn send_some(&self, n: usize) -> tokio::task::JoinHandle<Result<Place, SendError>> {
         let (producer, topic) = (self.producer.clone(), self.topic.clone());
         tokio::spawn(async move { producer.send_all(&topic, messages(n)).await })
     }
@@ -309,7 +309,7 @@ async fn thirty_two_senders_over_a_network_that_breaks_again_and_again_lose_and_
     drop(acknowledged);
     let mut sent = Vec::new();
     while let Some(id) = acknowledgements.recv().await {
-        sent.push(id.expect("acknowledged"));
+        sent.push(id.expect("acknowledged").msg_id);
         match sent.len() % 30 {
             10 => broken.proxy.drop_reply_after(IN_LANE),
             20 => broken.proxy.cut_before(IN_LANE),

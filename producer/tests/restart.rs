@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use producer::Producer;
+use producer::{Producer, ProducerOptions, SpillOptions};
 use queue_core::connection::ServerUrl;
 use queue_core::{MsgId, NewMessage, TopicName, doctor, migration};
 use queue_test::TestDatabase;
@@ -27,12 +27,12 @@ struct DevServer {
 }
 
 impl DevServer {
-    async fn start() -> Self {
+    async fn start(of: &str) -> Self {
         let url = std::env::var("QUEUE_URL").expect("QUEUE_URL names the server to test on");
         let url = ServerUrl::new(&url).expect("a URL");
         let product = doctor::examine(&url).await.expect("the server answers").server;
         let kind = if product.contains("MariaDB") { "mariadb" } else { "mysql" };
-        let name = format!("producer-restart-{}", std::process::id());
+        let name = format!("producer-{of}-{}", std::process::id());
         let said = ops(kind, &name, "start");
         let own = said.lines().find_map(|line| line.strip_prefix("QUEUE_URL=")).expect("its URL");
         Self { kind, name, url: ServerUrl::new(own).expect("a URL") }
@@ -64,7 +64,7 @@ fn ops(kind: &str, name: &str, command: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_and_a_crash_of_the_server_lose_and_double_no_message() {
-    let server = DevServer::start().await;
+    let server = DevServer::start("restart").await;
     let database = TestDatabase::empty_on(&server.url).await;
     migration::run(database.url()).await.expect("migrated");
     let topic = database.topic("mail").await.name;
@@ -98,6 +98,53 @@ async fn a_restart_and_a_crash_of_the_server_lose_and_double_no_message() {
     assert!(found == sent, "what is stored is not what was acknowledged");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_down_while_a_producer_with_a_journal_restarts_gets_everything_in_order() {
+    let server = DevServer::start("journal").await;
+    let database = TestDatabase::empty_on(&server.url).await;
+    migration::run(database.url()).await.expect("migrated");
+    let topic = database.topic("mail").await.name;
+    let folder = tempfile::tempdir().expect("a folder");
+    let connect = async || {
+        let spill = Some(SpillOptions::new(folder.path()));
+        let options = ProducerOptions { spill, ..ProducerOptions::default() };
+        Producer::connect(database.url().clone(), options).await.expect("connected")
+    };
+    let mut sent = vec![Vec::new(); SENDERS];
+    for round in 0..3 {
+        let producer = connect().await;
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let senders: Vec<_> = (0..SENDERS)
+            .map(|_| {
+                let (producer, topic) = (producer.clone(), topic.clone());
+                tokio::spawn(send(producer, topic, 60, Arc::clone(&acknowledged)))
+            })
+            .collect();
+        if round == 0 {
+            let some = async || acknowledged.load(Ordering::SeqCst) >= SENDERS * 10;
+            until("some are acknowledged", some).await;
+            server.run("crash").await;
+        }
+        if round == 2 {
+            server.run("restart").await;
+        }
+        for (sender, ids) in senders.into_iter().zip(&mut sent) {
+            ids.extend(sender.await.expect("no panic"));
+        }
+        assert!(round == 2 || producer.in_journal() > 0, "the server is down");
+        if round == 2 {
+            producer.drained().await.expect("open");
+        }
+        producer.close().await;
+    }
+    let found = stored_ids(&database, "mail").await;
+    assert_eq!(found.len(), SENDERS * 60 * 3);
+    for ids in sent {
+        let of_this: Vec<_> = found.iter().copied().filter(|id| ids.contains(id)).collect();
+        assert!(of_this == ids, "a sender's messages are not stored once and in order");
+    }
+}
+
 async fn send(
     producer: Producer,
     topic: TopicName,
@@ -107,7 +154,7 @@ async fn send(
     let mut ids = Vec::with_capacity(n);
     for n in 0..n {
         let message = NewMessage::new(n.to_string());
-        ids.push(producer.send(&topic, message).await.expect("acknowledged"));
+        ids.push(producer.send(&topic, message).await.expect("acknowledged").msg_id);
         acknowledged.fetch_add(1, Ordering::SeqCst);
     }
     ids

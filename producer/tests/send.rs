@@ -23,7 +23,7 @@ async fn a_send_returns_when_the_row_is_there_with_all_that_was_given() {
         .with_key([0xfe])
         .with_biz_id("order-1")
         .with_header("trace", "a?b'c");
-    let id = producer.send(&topic, message).await.expect("sent");
+    let id = producer.send(&topic, message).await.expect("sent").msg_id;
 
     let rows = stored(&database, "mail").await;
     assert_eq!(rows.len(), 1);
@@ -58,7 +58,7 @@ async fn sends_that_follow_one_another_are_stored_in_that_order() {
         .expect("connected");
     let mut ids = Vec::new();
     for message in messages(50) {
-        ids.push(producer.send(&topic, message).await.expect("sent"));
+        ids.push(producer.send(&topic, message).await.expect("sent").msg_id);
     }
     assert_eq!(stored_ids(&database, "mail").await, ids);
     assert_eq!(lane_count(&database).await, 1, "one lane is enough for one sender");
@@ -149,7 +149,7 @@ async fn thirty_two_senders_at_once_store_each_message_once() {
         tokio::spawn(async move {
             let mut ids = Vec::new();
             for message in messages(20) {
-                ids.push(producer.send(&topic, message).await.expect("sent"));
+                ids.push(producer.send(&topic, message).await.expect("sent").msg_id);
             }
             ids
         })
@@ -182,7 +182,7 @@ async fn a_send_dropped_by_its_caller_disturbs_no_other() {
             let limit = Duration::from_micros(50 * (n as u64 % 40));
             drop(tokio::time::timeout(limit, producer.send(&topic, message)).await);
         } else {
-            sent.push(producer.send(&topic, message).await.expect("sent"));
+            sent.push(producer.send(&topic, message).await.expect("sent").msg_id);
         }
     }
     producer.close().await;

@@ -193,6 +193,14 @@ pub enum Error {
         /// What it must be.
         fix: &'static str,
     },
+    /// A directory of this machine cannot hold a producer's spill journal.
+    #[error("The spill directory {dir} cannot be used: {reason}.")]
+    Spill {
+        /// The directory.
+        dir: String,
+        /// What is wrong with it, and the fix.
+        reason: String,
+    },
     /// The queue's tables are missing or older than this program.
     #[error("The queue's tables are missing or too old in the database '{database}' ({detail}).")]
     Schema {

@@ -47,6 +47,10 @@ names! {
     RESENT = "queue_resent_total", counter, Count, "Batches sent again after a lost or refused reply, by topic.";
     FOUND_FULL = "queue_enqueue_full_total", counter, Count, "Tries of this process to enqueue that found the topic full, by topic.";
     UNSENT = "queue_unsent_bytes", gauge, Bytes, "Room taken by messages that this process's producers have accepted and that have no outcome yet.";
+    SPILLED = "queue_spilled_total", counter, Count, "Messages written to the spill journal, by topic.";
+    DRAINED = "queue_drained_total", counter, Count, "Messages of the spill journal that are stored now, by topic.";
+    SET_ASIDE = "queue_set_aside_total", counter, Count, "Messages of the spill journal that were put into a file for a person to decide on, by topic and reason.";
+    SPILL_BYTES = "queue_spill_bytes", gauge, Bytes, "Size of the spill journal.";
     CLAIMED = "queue_claimed_total", counter, Count, "Messages claimed, by topic.";
     SETTLED = "queue_settled_total", counter, Count, "Deliveries settled, by topic and verb.";
     FENCED = "queue_fenced_total", counter, Count, "Settles refused because the claim had been taken back, by topic.";
@@ -103,6 +107,26 @@ pub fn accepted(bytes: usize) {
 /// Messages that take so many bytes have their outcomes.
 pub fn answered(bytes: usize) {
     gauge!(UNSENT).decrement(bytes as f64);
+}
+
+/// Messages were written to the spill journal.
+pub fn spilled(topic: &str, messages: usize) {
+    counter!(SPILLED, "topic" => topic.to_owned()).increment(messages as u64);
+}
+
+/// Messages of the spill journal were stored.
+pub fn drained(topic: &str, messages: usize) {
+    counter!(DRAINED, "topic" => topic.to_owned()).increment(messages as u64);
+}
+
+/// Messages of the spill journal were put aside.
+pub fn set_aside(topic: &str, reason: &'static str, messages: usize) {
+    counter!(SET_ASIDE, "topic" => topic.to_owned(), "reason" => reason).increment(messages as u64);
+}
+
+/// How large the spill journal is.
+pub fn spill_size(bytes: u64) {
+    gauge!(SPILL_BYTES).set(bytes as f64);
 }
 
 /// Messages were claimed.

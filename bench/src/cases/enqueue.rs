@@ -90,6 +90,20 @@ pub(super) fn find(scale: &Scale) -> Vec<Member> {
     ]
 }
 
+/// The spill journal: what it costs unused, what goes into it, and how fast it is sent.
+pub(super) fn spill(scale: &Scale) -> Vec<Member> {
+    const UNUSED: &str = "send_async, 32 tasks";
+    let time = Duration::from_secs(scale.seconds);
+    let ours = |way, connections| enqueue(way, connections, 1, time);
+    vec![
+        Member::new(UNUSED, ours(Way::Receipts, 32)),
+        Member::new("the same with a journal", ours(Way::Journal, 32)).against(UNUSED).bar(0.9),
+        Member::new("into the journal, one task", ours(Way::Spill, 1)),
+        Member::new("into the journal, 32 tasks", ours(Way::Spill, 32)),
+        Member::new("from the journal", ours(Way::Refill, 32)).against(UNUSED),
+    ]
+}
+
 pub(super) fn bulk(scale: &Scale) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let raw = |table| {

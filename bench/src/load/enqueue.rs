@@ -28,7 +28,8 @@ pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sampl
 async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     match enqueue.way {
         Way::Lane => in_lanes(arena, enqueue).await,
-        Way::Receipts => by_receipts(arena, enqueue).await,
+        Way::Receipts => by_receipts(arena, enqueue, ProducerOptions::default()).await,
+        Way::Journal | Way::Spill | Way::Refill => super::spill::run(arena, enqueue).await,
         Way::Plain | Way::Transaction => on_connections(arena, enqueue).await,
     }
 }
@@ -55,8 +56,12 @@ async fn in_lanes(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-async fn by_receipts(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
-    let producer = Producer::connect(arena.url().clone(), ProducerOptions::default()).await?;
+pub(super) async fn by_receipts(
+    arena: &Arena,
+    enqueue: Enqueue,
+    options: ProducerOptions,
+) -> anyhow::Result<Sample> {
+    let producer = Producer::connect(arena.url().clone(), options).await?;
     send(&producer, arena, enqueue).await?;
     let start = Instant::now();
     let loops = (0..enqueue.connections).map(|_| {

@@ -1,13 +1,14 @@
 //! A process that sends: through the producer's lanes, or in transactions of its own.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
-use producer::{Producer, ProducerOptions, SendError};
+use producer::{Producer, ProducerOptions, SendError, SpillOptions};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue_all};
 use queue_service::args::ServerArgs;
@@ -52,6 +53,9 @@ pub(crate) struct SenderArgs {
     /// instead of through the producer's lanes.
     #[arg(long)]
     think_ms: Option<u64>,
+    /// Through the lanes, with a journal in this directory.
+    #[arg(long, conflicts_with = "think_ms")]
+    spill_dir: Option<PathBuf>,
     /// In the first so many seconds every handler ends well at its first try.
     #[arg(long, default_value_t = 0)]
     quiet_seconds: u64,
@@ -126,7 +130,8 @@ pub(crate) async fn run(args: SenderArgs) -> anyhow::Result<ExitCode> {
 impl Sender {
     async fn through_lanes(&mut self, drain: &CancellationToken) -> anyhow::Result<()> {
         let lanes = NonZeroU32::new(self.args.lanes).context("--lanes is 1 or more")?;
-        let options = ProducerOptions { lanes, ..Default::default() };
+        let spill = self.args.spill_dir.as_ref().map(SpillOptions::new);
+        let options = ProducerOptions { lanes, spill, ..Default::default() };
         let producer = Producer::connect(self.url.clone(), options).await?;
         let topic = self.args.topic.clone();
         // A few batches wait for a lane; more would only say how fast memory is.
@@ -156,6 +161,8 @@ impl Sender {
         while let Some(sent) = sends.join_next().await {
             sent??;
         }
+        // Whoever has been told that a message is in the journal counts on it.
+        producer.drained().await?;
         producer.close().await;
         Ok(())
     }

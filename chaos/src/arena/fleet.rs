@@ -104,6 +104,8 @@ impl Fleet {
         self.add_consumer(&["webhook", HOOK, &url, "--allow", "127.0.0.1"]).await?;
         let sender = |topic, rate| SenderLoad { topic, rate, work_ms: load.work_ms, quiet, seed };
         self.add_sender(sender(WORK, load.rate), &[]).await?;
+        let journal = self.folder.join("journal").display().to_string();
+        self.add_sender(sender(WORK, load.rate / 5.0), &["--spill-dir", &journal]).await?;
         self.add_sender(sender(LEDGER, load.rate / 5.0), &["--think-ms", "200"]).await?;
         self.add_sender(sender(EFFECTS, load.rate / 5.0), &["--batch", "4"]).await?;
         self.add_sender(sender(PROGRAM, 4.0), &["--batch", "2"]).await?;
@@ -157,7 +159,11 @@ impl Fleet {
             format!("--quiet-seconds={}", load.quiet.as_secs()),
         ];
         fixed.extend(more.iter().map(|&word| word.to_owned()));
-        self.add_actor(Role::Sender, fixed).await
+        let role = match more.first() {
+            Some(&"--spill-dir") => Role::Spiller,
+            _ => Role::Sender,
+        };
+        self.add_actor(role, fixed).await
     }
 
     /// Adds a process that gets these arguments besides who it is.

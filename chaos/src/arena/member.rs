@@ -20,6 +20,8 @@ use crate::tag::Actor;
 pub(crate) enum Role {
     /// Sends messages.
     Sender,
+    /// Sends messages, through a journal on its disk while the server is away.
+    Spiller,
     /// Handles messages and writes them down.
     Recorder,
     /// The product's own `consumer`.
@@ -32,6 +34,7 @@ impl Role {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Sender => "sender",
+            Self::Spiller => "spiller",
             Self::Recorder => "recorder",
             Self::Consumer => "consumer",
             Self::Janitor => "janitor",

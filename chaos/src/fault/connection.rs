@@ -138,7 +138,8 @@ fn anybody(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<std::sync::Arc<M
     let role = match rng.random_range(0..8) {
         0 => Role::Janitor,
         1 => Role::Consumer,
-        2..5 => Role::Sender,
+        2..4 => Role::Sender,
+        4 => Role::Spiller,
         _ => Role::Recorder,
     };
     arena.fleet.pick(role, rng)

@@ -11,6 +11,9 @@ use crate::arena::{Arena, EFFECTS, LEDGER, Role, WORK};
 use crate::record::{Event, Hit};
 use crate::task::{Ending, Task};
 
+/// What a lane says to send a batch, as it begins on the wire.
+const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
+
 pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let victim = arena.fleet.pick(Role::Recorder, rng)?;
     let actor = victim.actor().0;
@@ -33,6 +36,30 @@ pub(super) async fn freeze_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow
 
 pub(super) async fn kill_producer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     arena.fleet.pick(Role::Sender, rng)?.signal(Signal::KILL);
+    Ok(())
+}
+
+/// Its journal has messages that the server never got, or got without an answer, and another
+/// process has to go on with it while the server is still away.
+pub(super) async fn kill_spiller(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let victim = arena.fleet.pick(Role::Spiller, rng)?;
+    match rng.random_range(0..3) {
+        0 => victim.proxy.drop_reply_after(IN_LANE),
+        1 => victim.proxy.blackhole(),
+        _ => victim.proxy.refuse(),
+    }
+    for _ in 0..rng.random_range(1..4) {
+        tokio::time::sleep(Duration::from_millis(rng.random_range(100..3000))).await;
+        victim.signal(Signal::KILL);
+        if rng.random() {
+            victim.proxy.refuse();
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(rng.random_range(0..3000))).await;
+    victim.proxy.pass();
+    // While it sends what is in the journal.
+    tokio::time::sleep(Duration::from_millis(rng.random_range(0..1000))).await;
+    victim.signal(Signal::KILL);
     Ok(())
 }
 

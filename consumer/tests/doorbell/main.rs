@@ -16,7 +16,7 @@ use queue_core::doctor::{Verdict, examine};
 use queue_core::doorbell::Doorbell;
 use queue_core::handler::Context;
 use queue_core::store::enqueue::insert_in_lane;
-use queue_core::store::lane;
+use queue_core::store::lane::{self, LaneKind};
 use queue_core::{Error, NewMessage, Topic, doorbell, enqueue_all};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
@@ -120,7 +120,9 @@ async fn a_batch_of_a_producers_lane_rings_for_its_topic() {
     let database = Server::with_log().database().await;
     let topic = database.topic("in-lane").await;
     let mut conn = database.connect().await;
-    let lane = lane::open(&mut conn, NewMessage::new("").msg_id.0).await.expect("opened");
+    let lane = lane::open(&mut conn, LaneKind::Passing, NewMessage::new("").msg_id.0)
+        .await
+        .expect("opened");
     let mut bell = Bell::start(database.url(), &[&topic]);
     bell.turns(true).await;
     for seq in 1..4 {

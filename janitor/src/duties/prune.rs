@@ -3,6 +3,7 @@ mod lookup;
 use std::time::Duration;
 
 use queue_core::connection::{Link, Session};
+use queue_core::store::lane::LaneKind;
 use queue_core::store::prune;
 use queue_core::{Result, telemetry};
 use serde::Serialize;
@@ -22,6 +23,11 @@ const BREATH: Duration = Duration::from_millis(20);
 
 /// A lane that no producer has used for a day has nothing in doubt any more.
 const LANE_IDLE: Duration = Duration::from_secs(24 * 3600);
+
+/// A producer with a journal on its disk may come back after weeks and ask what became of its last
+/// batch; one that comes later finds it in doubt. A row is some hundred bytes, and one is left only
+/// where a connection broke or a process was killed.
+const DURABLE_LANE_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Ended workers are shown for an hour.
 const WORKER_ENDED: Duration = Duration::from_secs(3600);
@@ -71,9 +77,11 @@ impl Duty for Prune {
         let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await;
         report.ledger = some(session, "prune the ledger", ledger).await?;
         report.lookup = self.lookup.run(session).await?;
-        report.lanes = session
-            .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
-            .await?;
+        let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
+        for (kind, idle) in lanes {
+            let lanes = async |conn: &mut Link| prune::lanes(conn, kind, idle, BATCH).await;
+            report.lanes += session.transaction("prune the lanes", lanes).await?;
+        }
         report.workers = session
             .transaction("prune the workers", async |conn| {
                 prune::workers(conn, WORKER_ENDED, BATCH).await

@@ -3,27 +3,39 @@ use std::time::Duration;
 
 use clap::Args;
 use producer::{ProducerOptions, ResendPolicy};
+use queue_core::TopicName;
 use queue_service::args::{ServerArgs, ServiceArgs, address};
+
+use crate::spill_args::SpillArgs;
 
 /// How often the process shows that it is alive while nothing comes.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// Takes messages by HTTP: `POST /topics/TOPIC/messages` with the body as it is.
 ///
-/// The answer is 201 with the message's id once the message is stored. Without an answer of the
-/// server in time it is 503 with Retry-After. Messages that come together are stored together.
+/// The answer is 201 with the message's id once the message is stored, and 202 once it is in the
+/// spill journal, if there is one. When it is neither in time it is 503 with Retry-After. Messages
+/// that come together are stored together.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Where to listen: ADDRESS:PORT of this machine alone, or PORT of 127.0.0.1; port 0 takes a
     /// free one and logs it. There is no password, so the network is not served.
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "8099", value_parser = loopback)]
     pub(super) listen: SocketAddr,
-    /// For how long a message is tried before the answer is 503.
+    /// For how long a message is tried, or waits for room in the spill journal, before the answer
+    /// is 503.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(super) give_up_after: Duration,
+    /// Sends NDJSON from standard input to TOPIC besides, as `producer send --ndjson -` does, and
+    /// ends when that ends and everything is stored. Lines that are no message are reported, and
+    /// make the exit status 1.
+    #[arg(long, value_name = "TOPIC")]
+    pub(super) stdin: Option<TopicName>,
     /// The largest body that is read, in bytes; the topic's own limit holds besides.
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     pub(super) body_limit: usize,
+    #[command(flatten)]
+    pub(super) spill: SpillArgs,
     #[command(flatten)]
     pub(super) server: ServerArgs,
     #[command(flatten)]
@@ -33,7 +45,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(super) fn producer_options(&self) -> ProducerOptions {
         let resend = ResendPolicy { give_up_after: self.give_up_after, ..ResendPolicy::default() };
-        ProducerOptions { resend, ..ProducerOptions::default() }
+        ProducerOptions { resend, spill: self.spill.options(), ..ProducerOptions::default() }
     }
 }
 

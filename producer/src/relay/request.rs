@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::Relay;
-use super::response::{Refusal, Stored};
+use super::response::{Refusal, Taken};
 
 /// A header of the request that begins so is one of the message.
 const HEADER_PREFIX: &str = "queue-header-";
@@ -27,14 +27,14 @@ pub(super) struct Parameters {
     msg_id: Option<MsgId>,
 }
 
-/// Stores the message of a request, and answers when it is stored.
+/// Stores the message of a request, and answers when it is stored or in the spill journal.
 pub(super) async fn take(
     State(relay): State<Relay>,
     Path(topic): Path<String>,
     parameters: Result<Query<Parameters>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Stored, Refusal> {
+) -> Result<Taken, Refusal> {
     let topic = TopicName::new(topic).map_err(SendError::from)?;
     let Query(parameters) = parameters.map_err(|error| Refusal::malformed(error.body_text()))?;
     let place = timeout(relay.patience, relay.places.acquire()).await;
@@ -50,7 +50,7 @@ pub(super) async fn take(
         return Err(Refusal::busy("The relay has no room for more messages, none of it is stored"));
     };
     match timeout(relay.patience * 2, receipt?).await {
-        Ok(stored) => Ok(Stored { msg_id: stored? }),
+        Ok(sent) => Ok(Taken(sent?)),
         Err(_) => {
             Err(Refusal::busy("The server does not answer, and whether it is stored is unknown"))
         }

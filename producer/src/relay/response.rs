@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use producer::SendError;
+use producer::{Place, SendError, Sent};
 use queue_core::{Error, Fault, MsgId};
 use queue_service::process::sentence;
 use serde::Serialize;
@@ -12,10 +12,13 @@ use serde::Serialize;
 /// After how many seconds it is worth trying again.
 const AGAIN_AFTER: &str = "1";
 
-/// 201: the message is stored.
-#[derive(Debug, Serialize)]
-pub(super) struct Stored {
-    pub(super) msg_id: MsgId,
+/// 201: the message is stored; 202: it is in the spill journal.
+#[derive(Debug)]
+pub(super) struct Taken(pub(super) Sent);
+
+#[derive(Serialize)]
+struct Id {
+    msg_id: MsgId,
 }
 
 /// It is not, or nobody knows.
@@ -76,9 +79,13 @@ fn refused(error: &Error) -> StatusCode {
     }
 }
 
-impl IntoResponse for Stored {
+impl IntoResponse for Taken {
     fn into_response(self) -> Response {
-        (StatusCode::CREATED, Json(self)).into_response()
+        let status = match self.0.place {
+            Place::Stored => StatusCode::CREATED,
+            Place::Spilled(_) => StatusCode::ACCEPTED,
+        };
+        (status, Json(Id { msg_id: self.0.msg_id })).into_response()
     }
 }
 

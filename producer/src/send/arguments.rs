@@ -10,11 +10,12 @@ use queue_core::{Moment, Priority, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 
 use super::pace::Rate;
+use crate::spill_args::SpillArgs;
 
 /// Sends messages to a topic: bodies from the arguments, the lines of a file, or NDJSON.
 ///
-/// Messages are stored in the order of the input. Exit status: 0 if all were sent, 1 if not,
-/// 128 + the signal's number if a signal left input unsent.
+/// Messages are stored in the order of the input. Exit status: 0 if all are stored, 1 if not,
+/// 128 + the signal's number if a signal left something unsent.
 #[derive(Debug, Args)]
 #[command(override_usage = "producer send [OPTIONS] TOPIC BODY...\n       \
     producer send [OPTIONS] TOPIC --lines FILE [--null]\n       \
@@ -35,7 +36,7 @@ pub(crate) struct Arguments {
     pub(super) null: bool,
     /// Each line of FILE (`-`: standard input) is a JSON object: the body as `body` (text), `json`
     /// (any value, sent as it is written) or `body_base64`; optionally `msg_id`, `priority`,
-    /// `key`, `biz_id`, `headers`, `deliver`, `expires`.
+    /// `key`, `biz_id` (or `key_base64`, `biz_id_base64`), `headers`, `deliver`, `expires`.
     #[arg(long, value_name = "FILE")]
     pub(super) ndjson: Option<PathBuf>,
     /// Go on after a line that is no message, or a message that the topic refuses. It is reported
@@ -73,7 +74,7 @@ pub(crate) struct Arguments {
     /// How often a batch is tried again at most [default: as often as --give-up-after allows].
     #[arg(long, value_name = "N")]
     pub(super) max_resends: Option<u32>,
-    /// For how long a batch is tried.
+    /// For how long a batch is tried; with --spill-dir, for how long it waits for room there.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
     pub(super) give_up_after: Duration,
     /// Create the topic if it does not exist.
@@ -82,6 +83,12 @@ pub(crate) struct Arguments {
     /// Print the summary as a JSON object.
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) spill: SpillArgs,
+    /// End as soon as everything is stored or in the spill journal, with status 0, instead of
+    /// waiting until the journal is empty.
+    #[arg(long, requires = "spill_dir")]
+    pub(super) leave_spilled: bool,
     #[command(flatten)]
     pub(super) server: ServerArgs,
     #[command(flatten)]
@@ -100,6 +107,7 @@ impl Arguments {
             lanes: NonZeroU32::MIN,
             auto_create_topics: self.auto_create_topics,
             resend,
+            spill: self.spill.options(),
             ..ProducerOptions::default()
         }
     }

@@ -5,13 +5,13 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Progress on standard error, shown only when that is a terminal.
 #[derive(Clone)]
-pub(super) struct Bar {
+pub(crate) struct Bar {
     bar: ProgressBar,
 }
 
 impl Bar {
     /// For an input of `size` bytes, or one that has no known end.
-    pub(super) fn new(size: Option<u64>) -> Self {
+    pub(crate) fn new(size: Option<u64>) -> Self {
         let template = match size {
             Some(_) => "{bar:30} {percent:>3}%  {msg}  {elapsed}, {eta} to go",
             None => "{spinner}  {msg}  {elapsed}",
@@ -24,30 +24,37 @@ impl Bar {
         Self { bar }
     }
 
-    pub(super) fn hidden() -> Self {
+    pub(crate) fn hidden() -> Self {
         Self { bar: ProgressBar::hidden() }
     }
 
     /// So many messages are sent, up to this byte of the input.
-    pub(super) fn sent(&self, messages: u64, end: u64) {
+    pub(crate) fn sent(&self, messages: u64, end: u64) {
         self.bar.set_position(end);
         self.bar.set_message(format!("{} sent", HumanCount(messages)));
     }
 
+    /// So many messages are still in the journal.
+    pub(crate) fn draining(&self, messages: u64) {
+        if messages > 0 {
+            self.bar.set_message(format!("{} in the spill journal", HumanCount(messages)));
+        }
+    }
+
     /// Something keeps the messages from being sent.
-    pub(super) fn waiting(&self, why: &str) {
+    pub(crate) fn waiting(&self, why: &str) {
         self.bar.set_message(format!("waiting: {why}"));
     }
 
     /// One line on standard error, clear of the bar.
-    pub(super) fn say(&self, sentence: &str) {
+    pub(crate) fn say(&self, sentence: &str) {
         self.bar.suspend(|| {
             // Standard error may be closed; there is nobody left to tell.
             drop(writeln!(std::io::stderr(), "producer: {sentence}"));
         });
     }
 
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -19,12 +19,12 @@ const LINE_LIMIT: u64 = 1024 * 1024 * 1024;
 
 /// What every message gets that does not say otherwise.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Template {
-    pub(super) priority: Priority,
-    pub(super) key: Option<Vec<u8>>,
-    pub(super) headers: Headers,
-    pub(super) deliver: Option<Moment>,
-    pub(super) expires: Option<Moment>,
+pub(crate) struct Template {
+    pub(crate) priority: Priority,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) headers: Headers,
+    pub(crate) deliver: Option<Moment>,
+    pub(crate) expires: Option<Moment>,
 }
 
 impl Template {
@@ -41,7 +41,7 @@ impl Template {
         }
     }
 
-    pub(super) fn message(&self, body: Vec<u8>) -> NewMessage {
+    pub(crate) fn message(&self, body: Vec<u8>) -> NewMessage {
         let mut message = NewMessage::new(body).with_priority(self.priority);
         message.key.clone_from(&self.key);
         message.headers.clone_from(&self.headers);
@@ -51,7 +51,7 @@ impl Template {
 }
 
 /// The input, opened.
-pub(super) struct Input {
+pub(crate) struct Input {
     source: Source,
     template: Template,
     /// How people find a piece of it again: `line` or `body`.
@@ -90,25 +90,32 @@ impl Input {
         Ok(Self { source: Source::Lines { reader, format }, template, unit: "Line", name, size })
     }
 
+    /// NDJSON from standard input.
+    pub(crate) fn ndjson_on_stdin() -> Self {
+        let source = Source::Lines { reader: Box::new(std::io::stdin()), format: Format::Ndjson };
+        let name = "standard input".to_owned();
+        Self { source, template: Template::default(), unit: "Line", name, size: None }
+    }
+
     /// The place of an item, for people.
-    pub(super) fn place(&self) -> impl Fn(u64) -> String + use<> {
+    pub(crate) fn place(&self) -> impl Fn(u64) -> String + use<> {
         let (unit, name) = (self.unit, self.name.clone());
         move |number| format!("{unit} {number} of {name}")
     }
 
     /// Its size in bytes, if it is a file.
-    pub(super) fn size(&self) -> Option<u64> {
+    pub(crate) fn size(&self) -> Option<u64> {
         self.size
     }
 
     /// Whether it may be long.
-    pub(super) fn is_file_or_pipe(&self) -> bool {
+    pub(crate) fn is_file_or_pipe(&self) -> bool {
         matches!(self.source, Source::Lines { .. })
     }
 
     /// Reads all of it into `intake`, on a thread of its own: a read from a terminal or a pipe
     /// cannot be interrupted and must not hold the process at its end.
-    pub(super) fn read_into(self, intake: Arc<Intake>) -> anyhow::Result<()> {
+    pub(crate) fn read_into(self, intake: Arc<Intake>) -> anyhow::Result<()> {
         let read = move || {
             let end = match self.source {
                 Source::Bodies(bodies) => {

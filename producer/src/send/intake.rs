@@ -19,13 +19,13 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// A piece of the input.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(crate) struct Item {
     /// Its number, from 1.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Where the input stands after it, in bytes.
-    pub(super) end: u64,
+    pub(crate) end: u64,
     /// The message, or why it is none.
-    pub(super) message: Result<NewMessage, String>,
+    pub(crate) message: Result<NewMessage, String>,
 }
 
 impl Item {
@@ -36,7 +36,7 @@ impl Item {
 
 /// The buffer.
 #[derive(Default)]
-pub(super) struct Intake {
+pub(crate) struct Intake {
     state: Mutex<State>,
     room: Condvar,
     filled: Notify,
@@ -52,7 +52,7 @@ struct State {
 
 impl Intake {
     /// Puts an item in, waiting for room; false when no more is wanted. Blocks the thread.
-    pub(super) fn put(&self, item: Item) -> bool {
+    pub(crate) fn put(&self, item: Item) -> bool {
         let mut state = self.state();
         let full = |state: &State| {
             !state.stopped
@@ -72,7 +72,7 @@ impl Intake {
     }
 
     /// No more comes, or could be read.
-    pub(super) fn end(&self, end: anyhow::Result<()>) {
+    pub(crate) fn end(&self, end: anyhow::Result<()>) {
         self.state().end = Some(end);
         self.filled.notify_one();
     }
@@ -82,7 +82,7 @@ impl Intake {
     ///
     /// # Errors
     /// Why the input could not be read further, after everything before that.
-    pub(super) async fn take(&self, limit: usize) -> anyhow::Result<Vec<Item>> {
+    pub(crate) async fn take(&self, limit: usize) -> anyhow::Result<Vec<Item>> {
         loop {
             {
                 let mut state = self.state();
@@ -101,7 +101,7 @@ impl Intake {
     }
 
     /// Ends the reading; whether input was left.
-    pub(super) fn stop(&self) -> bool {
+    pub(crate) fn stop(&self) -> bool {
         let mut state = self.state();
         state.stopped = true;
         self.room.notify_one();

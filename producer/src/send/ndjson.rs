@@ -57,10 +57,10 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     if let Some(priority) = record.priority {
         message.priority = priority;
     }
-    if let Some(key) = bytes("key_base64", record.key, record.key_base64)? {
+    if let Some(key) = bytes("key", record.key, record.key_base64)? {
         message.key = Some(key);
     }
-    message.biz_id = bytes("biz_id_base64", record.biz_id, record.biz_id_base64)?;
+    message.biz_id = bytes("biz_id", record.biz_id, record.biz_id_base64)?;
     message.deliver = record.deliver.or(message.deliver);
     message.expires = record.expires.or(message.expires);
     if let Some(headers) = record.headers {
@@ -69,19 +69,19 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     Ok(message)
 }
 
-/// Bytes that are given as text or, under the name `encoded`, as base64.
+/// A field that is text, or bytes in base64.
 fn bytes(
-    encoded: &str,
+    name: &str,
     text: Option<String>,
     base64: Option<String>,
 ) -> Result<Option<Vec<u8>>, String> {
     match (text, base64) {
-        (None, None) => Ok(None),
-        (Some(text), None) => Ok(Some(text.into_bytes())),
-        (None, Some(base64)) => {
-            STANDARD.decode(base64).map(Some).map_err(|error| format!("{encoded}: {error}"))
-        }
-        (Some(_), Some(_)) => Err(format!("{encoded} is given beside the text")),
+        (text, None) => Ok(text.map(String::into_bytes)),
+        (None, Some(base64)) => match STANDARD.decode(base64) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) => Err(format!("{name}_base64: {error}")),
+        },
+        (Some(_), Some(_)) => Err(format!("it has both {name} and {name}_base64")),
     }
 }
 
@@ -152,7 +152,8 @@ mod tests {
             (r#"{"body":"a","headers":{"a":1}}"#, "expected a string"),
             (r#"{"body":"a","deliver":"soon"}"#, "no moment"),
             (r#"{"body_base64":"?"}"#, "body_base64"),
-            (r#"{"body":"","key":"a","key_base64":"YQ=="}"#, "beside the text"),
+            (r#"{"body":"","key_base64":"?"}"#, "key_base64"),
+            (r#"{"body":"","key":"a","key_base64":"YQ=="}"#, "both key and key_base64"),
             ("{\"body\":\"\u{fffd}", "EOF"),
         ] {
             let error = body(line).expect_err(line);

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 /// Messages a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rate(f64);
+pub(crate) struct Rate(f64);
 
 impl FromStr for Rate {
     type Err = String;
@@ -19,18 +19,18 @@ impl FromStr for Rate {
 }
 
 /// Spaces batches so that no more than the rate is sent; what was not used earlier is not made up.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     rate: Option<Rate>,
     next: Instant,
 }
 
 impl Pace {
-    pub(super) fn new(rate: Option<Rate>) -> Self {
+    pub(crate) fn new(rate: Option<Rate>) -> Self {
         Self { rate, next: Instant::now() }
     }
 
     /// The largest batch: what a tenth of a second allows, so that the flow is even.
-    pub(super) fn batch(&self, batch: usize) -> usize {
+    pub(crate) fn batch(&self, batch: usize) -> usize {
         let Some(Rate(rate)) = self.rate else { return batch };
         // A float beyond the range is cut to it; 1 ≤ n ≤ batch.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -39,7 +39,7 @@ impl Pace {
     }
 
     /// When `n` more messages may go.
-    pub(super) fn book(&mut self, n: usize) -> Instant {
+    pub(crate) fn book(&mut self, n: usize) -> Instant {
         let Some(Rate(rate)) = self.rate else { return self.next };
         let start = self.next.max(Instant::now());
         self.next = start + Duration::from_secs_f64(n as f64 / rate);

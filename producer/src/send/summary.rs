@@ -6,39 +6,61 @@ use serde::Serialize;
 
 /// What became of the messages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Summary {
-    /// Stored, each once.
-    pub(super) sent: u64,
+pub(crate) struct Summary {
+    /// Stored or in the spill journal, each once.
+    pub(crate) sent: u64,
     /// Messages that were given to the server once more, after a lost or refused reply.
-    pub(super) resent: u64,
+    pub(crate) resent: u64,
     /// Not stored, or not known to be.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
     /// Of the failed, those that may be stored all the same.
-    pub(super) unknown: u64,
+    pub(crate) unknown: u64,
+    /// Messages that went into the spill journal.
+    pub(crate) spilled: u64,
+    /// Messages of the spill journal that were stored, those found in it too.
+    pub(crate) drained: u64,
+    /// Messages of the spill journal that were put into a file, for a person to decide on.
+    pub(crate) set_aside: u64,
+    /// Messages in the spill journal at the end.
+    pub(crate) in_journal: u64,
     /// Whether input was left when the sending ended.
     #[serde(skip)]
-    pub(super) left: bool,
+    pub(crate) left: bool,
     /// How long it took.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 impl Summary {
-    pub(super) fn took(mut self, time: Duration) -> Self {
+    pub(crate) fn took(mut self, time: Duration) -> Self {
         self.seconds = (time.as_secs_f64() * 1000.0).round() / 1000.0;
         self
     }
 
-    /// Whether everything there was has been sent.
-    pub(super) fn is_whole(&self) -> bool {
-        !self.left && self.failed == 0
+    /// Whether everything there was is stored, or in the spill journal if that is enough.
+    pub(crate) fn is_whole(&self, spilled_is_enough: bool) -> bool {
+        let drained = self.set_aside == 0 && (self.in_journal == 0 || spilled_is_enough);
+        !self.left && self.failed == 0 && drained
     }
 
-    pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
+    /// What the spill journal had to do with it, if it had.
+    fn spill(&self) -> Option<String> {
+        let Self { spilled, drained, set_aside, in_journal, .. } = self;
+        let aside = match set_aside {
+            0 => String::new(),
+            messages => format!("  set aside {messages}"),
+        };
+        (spilled + drained + set_aside + in_journal > 0).then(|| {
+            format!("  spilled {spilled}  drained {drained}{aside}  in journal {in_journal}")
+        })
+    }
+
+    pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
         let text = if json {
             serde_json::to_string(self).context("Cannot write the summary")?
         } else {
             let Self { sent, resent, failed, seconds, .. } = self;
-            format!("sent {sent}  resent {resent}  failed {failed}  seconds {seconds:.1}")
+            let spill = self.spill().unwrap_or_default();
+            format!("sent {sent}  resent {resent}  failed {failed}{spill}  seconds {seconds:.1}")
         };
         let mut out = std::io::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush()).context("Cannot write the summary")

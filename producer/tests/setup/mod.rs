@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
+pub(crate) mod relay;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use diesel::QueryDsl;
 use producer::{ProducerOptions, Progress, ProgressListener};
 use queue_core::message::RowId;
 use queue_core::store::inspect::{Depth, Peeked, peek};
-use queue_core::store::lane::LaneId;
+use queue_core::store::lane::{LaneId, LaneKind};
 use queue_core::{MsgId, NewMessage, TopicName, store};
 use queue_test::TestDatabase;
 use tokio::sync::mpsc;
@@ -53,14 +55,19 @@ pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
     use diesel_async::RunQueryDsl;
     use queue_core::schema::queue_message::dsl;
     let mut conn = database.connect().await;
-    let rows: Vec<(u64, Vec<u8>)> = dsl::queue_message
+    let rows: Vec<(u64, u8, Vec<u8>)> = dsl::queue_message
         .filter(dsl::topic_id.eq(0))
-        .select((dsl::id, dsl::msg_id))
+        .select((dsl::id, dsl::priority, dsl::msg_id))
         .load(&mut conn)
         .await
         .expect("read");
     let name = |bytes: &[u8]| uuid::Uuid::from_slice(bytes).expect("16 bytes");
-    rows.iter().map(|(row, bytes)| LaneId { row: RowId(*row), name: name(bytes) }).collect()
+    let id = |(row, priority, bytes): &(u64, u8, Vec<u8>)| LaneId {
+        row: RowId(*row),
+        name: name(bytes),
+        kind: if *priority == 0 { LaneKind::Passing } else { LaneKind::Durable },
+    };
+    rows.iter().map(id).collect()
 }
 
 /// How many lanes there are.

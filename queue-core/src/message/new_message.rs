@@ -138,7 +138,11 @@ impl NewMessage {
 
     /// Checks what the columns hold, before anything is sent: a packet too large would break the
     /// connection without a clear error.
-    pub(crate) fn check(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// What cannot be stored in any topic: a key, biz id or headers too long, a moment that cannot
+    /// be, a header of the queue's own that says nothing.
+    pub fn check(&self) -> Result<()> {
         for (field, bytes) in [("key", &self.key), ("biz id", &self.biz_id)] {
             let len = bytes.as_ref().map_or(0, Vec::len);
             if len > KEY_LIMIT {

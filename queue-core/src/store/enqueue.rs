@@ -71,6 +71,7 @@ fn statement(
     if let Some((lane, seq)) = lane {
         let name = lane.name.as_bytes();
         statement = statement
+            .number(lane.kind.priority())
             .number(lane.row.0)
             .number(seq)
             .bytes(name.to_vec())

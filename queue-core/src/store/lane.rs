@@ -22,6 +22,27 @@ pub struct LaneId {
     pub row: RowId,
     /// Its name. A failover that lost the row may have given the number to another lane.
     pub name: Uuid,
+    /// Who may ask about it.
+    pub kind: LaneKind,
+}
+
+/// Who may ask what became of a lane's batch, which decides for how long its row is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LaneKind {
+    /// The process that opened it, while it lives.
+    Passing,
+    /// Also a process that comes after it and finds its journal.
+    Durable,
+}
+
+impl LaneKind {
+    /// The priority of its rows: each kind is a range of its own to be pruned.
+    pub(super) fn priority(self) -> u8 {
+        match self {
+            Self::Passing => 0,
+            Self::Durable => 1,
+        }
+    }
 }
 
 /// What became of a batch in doubt.
@@ -37,7 +58,7 @@ pub enum Fenced {
 
 /// The values of a lane's row in the INSERT of a batch, in the order of its columns: topic,
 /// priority, id, `claim_no`, `msg_id`, `enqueued_at`; body and the rest are the statement's.
-pub(super) const ROW: &str = "(0, 0, ?, ?, ?, UTC_TIMESTAMP(6), ";
+pub(super) const ROW: &str = "(0, ?, ?, ?, ?, UTC_TIMESTAMP(6), ";
 
 /// What that INSERT does where the lane's row is. A lane that stands elsewhere has the server
 /// compute a number beyond every number: the error (1690) refuses the whole statement, on both
@@ -50,16 +71,17 @@ pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
 ///
 /// # Errors
 /// A database failure.
-pub async fn open(conn: &mut impl Connection, name: Uuid) -> Result<LaneId> {
+pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Result<LaneId> {
     const OPERATION: &str = "open the lane";
     let statement = Statement::new(
         "INSERT INTO queue_message (topic_id, priority, claim_no, msg_id, enqueued_at, body) \
-         VALUES (0, 0, 0, ?, UTC_TIMESTAMP(6), '')",
+         VALUES (0, ?, 0, ?, UTC_TIMESTAMP(6), '')",
     )
+    .number(kind.priority())
     .bytes(name.as_bytes().to_vec());
     execute(conn, OPERATION, statement).await?;
     let row = RowId(first_inserted(conn, OPERATION).await?);
-    Ok(LaneId { row, name })
+    Ok(LaneId { row, name, kind })
 }
 
 /// PRIMARY: where the lane stands.
@@ -74,7 +96,7 @@ pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>
     }
     let statement = Statement::new(
         "SELECT claim_no FROM queue_message \
-         WHERE topic_id = 0 AND priority = 0 AND id = ? AND msg_id = ?",
+         WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",
     );
     let rows: Vec<Row> = load(conn, "read the lane", of(lane, statement)).await?;
     Ok(rows.first().map(|row| row.claim_no))
@@ -90,7 +112,7 @@ pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>
 pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Result<Fenced> {
     let statement = Statement::new(
         "UPDATE queue_message SET claim_no = claim_no + 2, enqueued_at = UTC_TIMESTAMP(6) \
-         WHERE topic_id = 0 AND priority = 0 AND id = ? AND msg_id = ? AND claim_no = ?",
+         WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ? AND claim_no = ?",
     );
     execute(conn, "fence the lane", of(lane, statement).number(before)).await?;
     Ok(match seq(conn, lane).await? {
@@ -106,12 +128,13 @@ pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Res
 /// A database failure.
 pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
     let statement = Statement::new(
-        "DELETE FROM queue_message WHERE topic_id = 0 AND priority = 0 AND id = ? AND msg_id = ?",
+        "DELETE FROM queue_message WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",
     );
     execute(conn, "close the lane", of(lane, statement)).await?;
     Ok(())
 }
 
 fn of(lane: LaneId, statement: Statement<'static>) -> Statement<'static> {
-    statement.number(lane.row.0).bytes(lane.name.as_bytes().to_vec())
+    let statement = statement.number(lane.kind.priority()).number(lane.row.0);
+    statement.bytes(lane.name.as_bytes().to_vec())
 }

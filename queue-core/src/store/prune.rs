@@ -5,6 +5,7 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
 
+use super::lane::LaneKind;
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
@@ -35,25 +36,31 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the ledger", statement).await
 }
 
-/// PRIMARY: removes up to `limit` lanes that no producer has used for `idle`. A producer that
-/// still comes back makes its row anew. They are looked for without locks, so that no lane in use
-/// is waited for.
+/// PRIMARY: removes up to `limit` lanes of this kind that no producer has used for `idle`. A
+/// producer that still comes back makes its row anew. They are looked for without locks, so that no
+/// lane in use is waited for.
 ///
 /// # Errors
 /// A database failure.
-pub async fn lanes(conn: &mut impl Connection, idle: Duration, limit: u32) -> Result<usize> {
+pub async fn lanes(
+    conn: &mut impl Connection,
+    kind: LaneKind,
+    idle: Duration,
+    limit: u32,
+) -> Result<usize> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
         id: u64,
     }
     const OPERATION: &str = "prune the lanes";
-    const IDLE: &str = "topic_id = 0 AND priority = 0 \
+    const IDLE: &str = "topic_id = 0 AND priority = ? \
          AND enqueued_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
     let statement = Statement::new(format!(
         "SELECT id FROM queue_message FORCE INDEX (PRIMARY) WHERE {IDLE} \
          ORDER BY topic_id, priority, id LIMIT ?"
     ))
+    .number(kind.priority())
     .number(idle.as_secs())
     .number(limit);
     let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
@@ -63,7 +70,8 @@ pub async fn lanes(conn: &mut impl Connection, idle: Duration, limit: u32) -> Re
         let statement = Statement::new(format!(
             "DELETE m FROM queue_message m FORCE INDEX (PRIMARY) WHERE {IDLE} AND {condition}"
         ));
-        pruned += execute(conn, OPERATION, statement.number(idle.as_secs()).numbers(ids)).await?;
+        let statement = statement.number(kind.priority()).number(idle.as_secs()).numbers(ids);
+        pruned += execute(conn, OPERATION, statement).await?;
     }
     Ok(pruned)
 }

@@ -6,7 +6,7 @@ use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{SessionKind, connect, transaction};
 use queue_core::store::enqueue::{insert, insert_in_lane};
 use queue_core::store::inspect::{depth, peek};
-use queue_core::store::lane::{self, Fenced, LaneId};
+use queue_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, Result, Topic, store};
 use queue_test::proxy::FaultProxy;
 use uuid::Uuid;
@@ -26,7 +26,7 @@ async fn send(
 }
 
 async fn open(conn: &mut AsyncMysqlConnection) -> LaneId {
-    lane::open(conn, Uuid::new_v4()).await.unwrap()
+    lane::open(conn, LaneKind::Passing, Uuid::new_v4()).await.unwrap()
 }
 
 #[tokio::test]
@@ -173,6 +173,25 @@ async fn a_lane_is_no_message() {
 }
 
 #[tokio::test]
+async fn a_durable_lane_stores_once_is_fenced_and_is_kept_when_passing_ones_are_pruned() {
+    let mut scene = Scene::new().await;
+    let (conn, topic) = (&mut scene.conn, scene.topic.clone());
+    let lane = lane::open(conn, LaneKind::Durable, Uuid::new_v4()).await.unwrap();
+    send(conn, &topic, 2, lane, 1).await.unwrap();
+    send(conn, &topic, 2, lane, 1).await.expect_err("it stands elsewhere");
+    assert_eq!(lane::fence(conn, lane, 0).await.unwrap(), Fenced::Stored);
+    assert_eq!(lane::fence(conn, lane, 1).await.unwrap(), Fenced::NotStored);
+    send(conn, &topic, 1, lane, 2).await.expect_err("it is late");
+    scene.sql("UPDATE queue_message SET enqueued_at = enqueued_at - INTERVAL 2 HOUR").await;
+    let (conn, hour) = (&mut scene.conn, Duration::from_secs(3600));
+    assert_eq!(store::prune::lanes(conn, LaneKind::Passing, hour, 10).await.unwrap(), 0);
+    assert_eq!(lane::seq(conn, lane).await.unwrap(), Some(3));
+    assert_eq!(store::prune::lanes(conn, LaneKind::Durable, hour, 10).await.unwrap(), 1);
+    assert_eq!(lane::seq(conn, lane).await.unwrap(), None);
+    assert_eq!(scene.hot().await.0, 2, "no message is pruned");
+}
+
+#[tokio::test]
 async fn idle_lanes_are_pruned_and_used_ones_are_not_nor_waited_for() {
     let mut scene = Scene::new().await;
     let topic = scene.topic.clone();
@@ -186,7 +205,7 @@ async fn idle_lanes_are_pruned_and_used_ones_are_not_nor_waited_for() {
     sending.batch_execute("BEGIN").await.unwrap();
     send(&mut sending, &topic, 1, busy, 2).await.unwrap();
     let hour = Duration::from_secs(3600);
-    assert_eq!(store::prune::lanes(&mut scene.conn, hour, 10).await.unwrap(), 1);
+    assert_eq!(store::prune::lanes(&mut scene.conn, LaneKind::Passing, hour, 10).await.unwrap(), 1);
     sending.batch_execute("COMMIT").await.unwrap();
     assert_eq!(lane::seq(&mut scene.conn, idle).await.unwrap(), None);
     assert_eq!(lane::seq(&mut scene.conn, used).await.unwrap(), Some(1));

@@ -7,6 +7,7 @@ use queue_core::connection::transaction;
 use queue_core::message::{RowId, Settlement};
 use queue_core::schedule::{self, Recurrence, Schedule, ScheduleName};
 use queue_core::store::enqueue::insert_in_lane;
+use queue_core::store::lane::LaneKind;
 use queue_core::store::lookup::{self, Placed};
 use queue_core::store::{lane, topic};
 use queue_core::topic::{OnDone, TopicSettings};
@@ -60,7 +61,7 @@ async fn every_way_to_enqueue_enters_the_row_that_the_message_has() {
     }));
     let lanes = join_all((0..3).map(async |_| {
         let mut conn = scene.db.connect().await;
-        let lane = lane::open(&mut conn, Uuid::new_v4()).await.unwrap();
+        let lane = lane::open(&mut conn, LaneKind::Passing, Uuid::new_v4()).await.unwrap();
         for (n, seq) in [1, 3, 64, 500, 1000].into_iter().zip(1..) {
             let messages: Vec<_> = (0..n).map(|_| NewMessage::new("m")).collect();
             let send = async |conn: &mut _| {

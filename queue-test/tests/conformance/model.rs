@@ -10,7 +10,7 @@ use queue_core::connection::{Connection, Link};
 use queue_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
 use queue_core::rescue::{Why, take_back};
 use queue_core::store::claim::{self, Fence, Marks};
-use queue_core::store::lane::{self, LaneId};
+use queue_core::store::lane::{self, LaneId, LaneKind};
 use queue_core::store::moves::{self, Outcome};
 use queue_core::store::scheduled::{self, Reach};
 use queue_core::store::settle::{self, ClaimedRows};
@@ -133,7 +133,7 @@ impl<C: Connection> Side<C> {
             };
             worker::register(conn, &who, &incarnation).await.unwrap();
         }
-        side.lane = Some(lane::open(conn, instance(9)).await.unwrap());
+        side.lane = Some(lane::open(conn, LaneKind::Passing, instance(9)).await.unwrap());
         side
     }
 

@@ -1,0 +1,224 @@
+//! The way out of a producer: to the server, and through the spill journal while that is not empty
+//! or the server takes nothing.
+
+use std::sync::Arc;
+
+use queue_core::NewMessage;
+use tokio::sync::RwLock;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::batch::Batch;
+use crate::error::SendError;
+use crate::lane::{Position, Unsent};
+use crate::lanes::{self, Lanes};
+use crate::options::{ProducerOptions, Progress};
+use crate::receipt::Place;
+use crate::spill::{NotAppended, Record, Spill, Spilled};
+
+/// See the module. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Outlet {
+    lanes: Lanes,
+    journal: Option<Arc<Journal>>,
+}
+
+/// The journal of a producer that has one.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    spill: Spill,
+    options: Arc<ProducerOptions>,
+    /// Shared by the sends under way: what is in doubt must find the journal open.
+    under_way: RwLock<()>,
+    /// Ends the sending from the journal when nobody can send any more.
+    _end: DropGuard,
+}
+
+/// How the messages of a batch belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// All of them are stored or none.
+    Whole,
+    /// They only go the same way.
+    Apart,
+}
+
+/// What became of a batch.
+pub(crate) struct Left {
+    pub(crate) outcome: Result<Places, SendError>,
+    /// Its messages; none when the producer is closed.
+    pub(crate) messages: Vec<NewMessage>,
+}
+
+/// Where the messages of a batch are.
+pub(crate) enum Places {
+    Stored,
+    /// In the journal, in one record or in one each.
+    Spilled(Spilled, Unit),
+}
+
+impl Places {
+    /// Where the `n`th message is.
+    pub(crate) fn of(&self, n: usize) -> Place {
+        match self {
+            Self::Stored => Place::Stored,
+            Self::Spilled(spilled, Unit::Whole) => Place::Spilled(spilled.clone()),
+            Self::Spilled(spilled, Unit::Apart) => Place::Spilled(spilled.nth(n)),
+        }
+    }
+}
+
+impl Outlet {
+    pub(crate) fn new(lanes: Lanes, journal: Option<Arc<Journal>>) -> Self {
+        Self { lanes, journal }
+    }
+
+    /// Sends a batch.
+    pub(crate) async fn send(&self, batch: Batch, unit: Unit) -> Left {
+        match &self.journal {
+            Some(journal) => journal.send(&self.lanes, batch, unit).await,
+            None => {
+                let sent = self.lanes.send(self.lanes.seat().await, batch).await;
+                let outcome = sent.outcome.map(|()| Places::Stored);
+                Left { outcome: outcome.map_err(|unsent| unsent.error), messages: sent.messages }
+            }
+        }
+    }
+
+    /// Waits until no send is under way.
+    pub(crate) async fn rest(&self) {
+        if let Some(journal) = &self.journal {
+            drop(journal.under_way.write().await);
+        }
+    }
+
+    /// The journal, if there is one.
+    pub(crate) fn spill(&self) -> Option<&Spill> {
+        self.journal.as_ref().map(|journal| &journal.spill)
+    }
+}
+
+impl Journal {
+    /// `end` is cancelled when the journal is dropped.
+    pub(crate) fn new(
+        spill: Spill,
+        options: Arc<ProducerOptions>,
+        end: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self { spill, options, under_way: RwLock::new(()), _end: end.drop_guard() })
+    }
+
+    async fn send(&self, lanes: &Lanes, mut batch: Batch, unit: Unit) -> Left {
+        // What no server takes must not be found out about when nobody waits for it any more.
+        if let Err(error) = batch.messages.iter().try_for_each(NewMessage::check) {
+            return Left { outcome: Err(SendError::Refused(error)), messages: batch.messages };
+        }
+        let _under_way = self.under_way.read().await;
+        let mut doubt = None;
+        loop {
+            if doubt.is_none() && !self.spill.is_filled() {
+                match self.directly(lanes, batch).await {
+                    Ok(left) => return left,
+                    Err((back, position)) => (batch, doubt) = (back, position),
+                }
+            }
+            match self.spill(batch, unit, doubt).await {
+                Ok(left) => return left,
+                Err(back) => batch = back,
+            }
+        }
+    }
+
+    /// Sends the batch to the server; gives it back, with where its lane stood if it is in doubt,
+    /// when it has to go into the journal.
+    async fn directly(
+        &self,
+        lanes: &Lanes,
+        batch: Batch,
+    ) -> Result<Left, (Batch, Option<Position>)> {
+        let seat = tokio::select! {
+            biased;
+            seat = lanes.seat() => seat,
+            Ok(()) = self.spill.filled() => return Err((batch, None)),
+        };
+        let (topic, since) = (batch.topic.clone(), batch.since);
+        let lanes::Sent { outcome, messages } = lanes.send(seat, batch).await;
+        let Unsent { error, doubt } = match outcome {
+            Ok(()) => return Ok(Left { outcome: Ok(Places::Stored), messages }),
+            Err(unsent) => unsent,
+        };
+        match error {
+            SendError::GaveUp { .. } => Err((Batch { topic, messages, since }, None)),
+            SendError::Unknown { .. } if doubt.is_some() => {
+                Err((Batch { topic, messages, since }, doubt))
+            }
+            error => Ok(Left { outcome: Err(error), messages }),
+        }
+    }
+
+    /// Puts the batch into the journal; gives it back after a wait if that has no room for it.
+    async fn spill(
+        &self,
+        batch: Batch,
+        unit: Unit,
+        doubt: Option<Position>,
+    ) -> Result<Left, Batch> {
+        let Batch { topic, messages, since } = batch;
+        // What is in doubt is stored as one or not at all.
+        let unit = if doubt.is_some() { Unit::Whole } else { unit };
+        let record = |messages| Record { topic: topic.clone(), messages, doubt };
+        let records = match unit {
+            Unit::Whole => vec![record(messages)],
+            Unit::Apart => messages.into_iter().map(|message| record(vec![message])).collect(),
+        };
+        let n = records.iter().map(|record| record.messages.len()).sum();
+        let (why, records) = match self.spill.append(records).await {
+            Ok(spilled) => {
+                if let Some(listener) = &self.options.on_progress {
+                    listener.tell(Progress::Spilled { topic: &topic, messages: n });
+                }
+                let outcome = Ok(Places::Spilled(spilled, unit));
+                return Ok(Left { outcome, messages: Vec::new() });
+            }
+            Err(back) => back,
+        };
+        let messages = records.into_iter().flat_map(|record| record.messages).collect();
+        let Some(why) = why else {
+            return Ok(Left { outcome: Err(SendError::Closed), messages });
+        };
+        if !self.wait(since).await {
+            let limit = self.options.spill.as_ref().map_or(0, |spill| spill.limit_bytes.get());
+            let (reason, error) = match why {
+                NotAppended::Full => (
+                    "the spill journal is full".to_owned(),
+                    SendError::SpillFull { topic: topic.clone(), messages: n, limit },
+                ),
+                NotAppended::Failed(reason) => (
+                    format!("the spill journal cannot be written: {reason}"),
+                    SendError::SpillFailed { topic: topic.clone(), messages: n, reason },
+                ),
+            };
+            let error = match doubt {
+                Some(_) => SendError::Unknown { topic, messages: n, reason },
+                None => error,
+            };
+            return Ok(Left { outcome: Err(error), messages });
+        }
+        Err(Batch { topic, messages, since })
+    }
+
+    /// Waits for room in the journal, or for a while; false when the time of a batch is up.
+    async fn wait(&self, since: Instant) -> bool {
+        let resend = &self.options.resend;
+        let left = resend.give_up_after.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        let pause = tokio::time::sleep(resend.backoff.delay(u32::MAX).min(left));
+        tokio::select! {
+            () = self.spill.changed() => {}
+            () = pause => {}
+        }
+        true
+    }
+}

@@ -1,0 +1,46 @@
+//! Messages that come on standard input, beside those that come by HTTP.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use producer::Producer;
+use queue_core::TopicName;
+use queue_service::endpoint::Health;
+use queue_service::signals::Shutdown;
+
+use crate::send::{Bar, Input, Intake, Pace, Sending, Summary};
+
+/// The most messages of one transaction: some 5 ms.
+const BATCH: u32 = 500;
+
+/// Sends every line to the topic, and waits until all is stored: failure if some of it is not.
+///
+/// # Errors
+/// An input that cannot be read further.
+pub(super) async fn send(
+    producer: Producer,
+    topic: TopicName,
+    shutdown: Shutdown,
+    health: &Health,
+) -> anyhow::Result<ExitCode> {
+    let input = Input::ndjson_on_stdin();
+    let place = Box::new(input.place());
+    let intake = Arc::new(Intake::default());
+    input.read_into(Arc::clone(&intake))?;
+    let bar = Bar::hidden();
+    let summary = Summary::default();
+    let mut sending = Sending { producer, topic, skip_bad: true, bar, place, shutdown, summary };
+    sending.all(&intake, Pace::new(None), BATCH, health).await?;
+    sending.drained(health).await;
+    let Sending { producer, topic, summary, .. } = sending;
+    let in_journal = producer.in_journal();
+    tracing::info!(
+        topic.name = %topic,
+        input.sent = summary.sent,
+        input.failed = summary.failed,
+        spill.messages = in_journal,
+        "Standard input has ended."
+    );
+    let is_whole = !summary.left && summary.failed == 0 && in_journal == 0;
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,183 @@
+//! The spill journal: messages on this machine's disk that the server did not take, until it does.
+//!
+//! As long as anything is in it, everything goes behind it, so that order is kept. One process has
+//! the directory at a time; one thread of it does all file work; one actor sends from it.
+
+mod aside;
+mod cursor;
+mod drain;
+mod format;
+mod journal;
+mod open;
+mod record;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use queue_core::{Error, Result};
+use tokio::sync::{oneshot, watch};
+
+use self::cursor::Intent;
+pub(crate) use self::drain::Drain;
+pub(crate) use self::journal::NotAppended;
+use self::journal::{Group, Standing};
+pub(crate) use self::record::Record;
+use self::thread::Command;
+use crate::error::SendError;
+use crate::options::SpillOptions;
+
+/// The way to the journal. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Spill {
+    commands: mpsc::Sender<Command>,
+    standing: watch::Receiver<Standing>,
+    set_aside: SetAside,
+}
+
+/// What became of records that were put aside: by the number behind the last one, the first of
+/// them and why.
+type SetAside = Arc<Mutex<BTreeMap<u64, (u64, SendError)>>>;
+
+/// A message, or messages sent together, in the spill journal.
+#[derive(Debug, Clone)]
+pub struct Spilled {
+    number: u64,
+    standing: watch::Receiver<Standing>,
+    set_aside: SetAside,
+}
+
+impl Spilled {
+    /// Waits until they are stored by the server. Whoever does not wait loses nothing.
+    ///
+    /// # Errors
+    /// [`SendError::Refused`] or [`SendError::Unknown`] when they cannot be sent from the journal
+    /// and are in a file of its directory instead; [`SendError::Closed`] when this producer is
+    /// closed: they stay in the journal, and the next producer with its directory sends them.
+    pub async fn stored(&self) -> Result<(), SendError> {
+        let mut standing = self.standing.clone();
+        let settled = |standing: &Standing| standing.settled > self.number;
+        standing.wait_for(settled).await.map_err(|_| SendError::Closed)?;
+        let set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        match set_aside.range(self.number + 1..).next() {
+            Some((_, (first, why))) if *first <= self.number => Err(why.of_one()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Spill {
+    /// Opens the journal on a thread of its own.
+    ///
+    /// # Errors
+    /// [`Error::Spill`].
+    pub(crate) async fn open(options: &SpillOptions) -> Result<Self> {
+        let set_aside = SetAside::default();
+        let (commands, standing) = thread::start(options, Arc::clone(&set_aside)).await?;
+        Ok(Self { commands, standing, set_aside })
+    }
+
+    /// Whether everything has to go behind what is in it.
+    pub(crate) fn is_filled(&self) -> bool {
+        !self.standing().is_empty()
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        *self.standing.borrow()
+    }
+
+    /// Waits until something is in it. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// [`SendError::Closed`].
+    pub(crate) async fn filled(&self) -> Result<(), SendError> {
+        let mut standing = self.standing.clone();
+        let filled = standing.wait_for(|standing| !standing.is_empty()).await;
+        filled.map(drop).map_err(|_| SendError::Closed)
+    }
+
+    /// Waits until nothing is in it. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// [`SendError::Closed`].
+    pub(crate) async fn emptied(&self) -> Result<(), SendError> {
+        let mut standing = self.standing.clone();
+        standing.wait_for(Standing::is_empty).await.map(drop).map_err(|_| SendError::Closed)
+    }
+
+    /// Waits until it stands elsewhere than now. May be dropped while it waits.
+    pub(crate) async fn changed(&self) {
+        let mut standing = self.standing.clone();
+        standing.mark_unchanged();
+        // Closed: whoever waits finds that out by the next command.
+        drop(standing.changed().await);
+    }
+
+    /// Puts records into the journal, all of them or none: the first of them when they are on the
+    /// disk. They come back if they are not.
+    pub(crate) async fn append(
+        &self,
+        records: Vec<Record>,
+    ) -> Result<Spilled, (Option<NotAppended>, Vec<Record>)> {
+        let (reply, answer) = oneshot::channel();
+        if let Err(mpsc::SendError(command)) =
+            self.commands.send(Command::Append { records, reply })
+        {
+            return Err((None, command.into_records()));
+        }
+        match answer.await {
+            Ok(Ok(number)) => Ok(self.spilled(number)),
+            Ok(Err((why, records))) => Err((Some(why), records)),
+            Err(_) => Err((None, Vec::new())),
+        }
+    }
+
+    fn spilled(&self, number: u64) -> Spilled {
+        let (standing, set_aside) = (self.standing.clone(), Arc::clone(&self.set_aside));
+        Spilled { number, standing, set_aside }
+    }
+
+    /// The next batch to be sent.
+    async fn peek(&self) -> Result<Group, Error> {
+        self.ask(Command::Peek).await
+    }
+
+    /// Writes down what is about to be sent, and how far the journal is settled.
+    async fn intend(&self, intent: Option<Intent>) -> Result<(), Error> {
+        self.ask(|reply| Command::Intend { intent, reply }).await
+    }
+
+    /// The group is stored; or cannot be, and is kept in a file.
+    async fn settle(&self, group: Arc<Group>, unsent: Option<SendError>) -> Result<(), Error> {
+        self.ask(|reply| Command::Settle { group, unsent, reply }).await
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        drop(self.commands.send(command(reply)));
+        answer.await.unwrap_or_else(|_| Err(thread::ended()))
+    }
+
+    /// Waits until the thread has ended and the directory is free.
+    pub(crate) async fn closed(&self) {
+        let mut standing = self.standing.clone();
+        while standing.changed().await.is_ok() {}
+    }
+
+    /// Ends the thread and gives the directory free; what is in the journal stays.
+    pub(crate) async fn close(&self) {
+        drop(self.ask(Command::Close).await);
+    }
+}
+
+impl Spilled {
+    /// The message that is so many behind the first.
+    pub(crate) fn nth(&self, n: usize) -> Self {
+        Self { number: self.number + n as u64, ..self.clone() }
+    }
+}

@@ -1,0 +1,123 @@
+//! Messages of the journal that cannot be sent from it: in a file for a person, as lines that
+//! `producer send --ndjson` reads.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use queue_core::{MsgId, NewMessage, Priority};
+use serde::Serialize;
+
+use super::journal::{Group, open_file, sync_dir};
+use super::record::text;
+use crate::error::SendError;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+    msg_id: MsgId,
+    priority: Priority,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    biz_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    biz_id_base64: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deliver: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+}
+
+/// Bytes as text, or else in base64.
+fn shown(bytes: Option<&Vec<u8>>) -> (Option<&str>, Option<String>) {
+    match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
+        None => (None, None),
+        Some((_, Ok(text))) => (Some(text), None),
+        Some((bytes, Err(_))) => (None, Some(STANDARD.encode(bytes))),
+    }
+}
+
+impl<'a> Line<'a> {
+    fn of(message: &'a NewMessage) -> Self {
+        let NewMessage { msg_id, body, priority, key, biz_id, headers, deliver, expires } = message;
+        let (body, body_base64) = shown(Some(body));
+        let (key, key_base64) = shown(key.as_ref());
+        let (biz_id, biz_id_base64) = shown(biz_id.as_ref());
+        let (msg_id, priority, headers) = (*msg_id, *priority, &headers.0);
+        let (deliver, expires) = (deliver.map(text), expires.map(text));
+        Self {
+            body,
+            body_base64,
+            msg_id,
+            priority,
+            key,
+            key_base64,
+            biz_id,
+            biz_id_base64,
+            headers,
+            deliver,
+            expires,
+        }
+    }
+}
+
+/// The file for messages of the group's topic that ended so.
+pub(super) fn file_of(dir: &Path, topic: &str, why: &SendError) -> PathBuf {
+    dir.join(format!("{}-{topic}.ndjson", reason(why)))
+}
+
+/// In one word, for the name of the file and the metric.
+pub(super) fn reason(why: &SendError) -> &'static str {
+    match why {
+        SendError::Unknown { .. } => "unknown",
+        _ => "refused",
+    }
+}
+
+/// Writes the messages of the group into their file. They are on the disk when this returns, each
+/// once, also if it is called again after a crash.
+pub(super) fn keep(dir: &Path, group: &Group, why: &SendError) -> io::Result<()> {
+    let Some(record) = group.records.first() else { return Ok(()) };
+    let path = file_of(dir, record.topic.as_str(), why);
+    let mut file = open_file(&path)?;
+    let mut kept = String::new();
+    file.read_to_string(&mut kept)?;
+    // A line that a crash has cut short is written again.
+    let whole = kept.rfind('\n').map_or(0, |end| end + 1);
+    kept.truncate(whole);
+    let mut lines = Vec::new();
+    for message in group.records.iter().flat_map(|record| &record.messages) {
+        if !kept.contains(&message.msg_id.to_string()) {
+            serde_json::to_writer(&mut lines, &Line::of(message))?;
+            lines.push(b'\n');
+        }
+    }
+    append(&mut file, whole as u64, &lines)?;
+    sync_dir(dir)?;
+    tracing::error!(
+        topic.name = %record.topic,
+        spill.messages = group.messages(),
+        spill.file = %path.display(),
+        error = %why,
+        "Messages of the spill journal cannot be sent from it and were put into a file: decide on them, and send what is to be sent with `producer send --ndjson`."
+    );
+    Ok(())
+}
+
+fn append(file: &mut File, at: u64, lines: &[u8]) -> io::Result<()> {
+    file.set_len(at)?;
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(lines)?;
+    file.sync_all()
+}

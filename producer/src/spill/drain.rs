@@ -1,0 +1,247 @@
+//! Sends what is in the journal, in order, through a lane of its own.
+//!
+//! Before a batch is sent, the journal says through which lane, and where the lane stands: whoever
+//! comes after a crash asks the lane what became of it. So each batch is stored once.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::sync::Arc;
+
+use queue_core::connection::ServerUrl;
+use queue_core::store::lane::Fenced;
+use queue_core::{Error, telemetry, wake};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Group, Intent, Spill, aside};
+use crate::batch::Batch;
+use crate::error::{SendError, is_about_message};
+use crate::lane::{Attempt, Lane, Position};
+use crate::options::{ProducerOptions, Progress};
+use crate::resend::Tries;
+
+/// Every so many waits, the log says again what keeps the journal from being sent: about each
+/// minute.
+const WAITS_A_LINE: u32 = 30;
+
+/// See the module.
+pub(crate) struct Drain {
+    spill: Spill,
+    lane: Lane,
+    url: ServerUrl,
+    options: Arc<ProducerOptions>,
+    end: CancellationToken,
+    /// Waits since something was sent.
+    waits: u32,
+}
+
+/// What became of a batch.
+enum Done {
+    Stored,
+    /// It is in doubt, and nobody can say.
+    Unknown,
+    /// It would be refused again.
+    Refused(Error),
+}
+
+impl Drain {
+    pub(crate) fn new(
+        spill: Spill,
+        url: ServerUrl,
+        options: Arc<ProducerOptions>,
+        end: CancellationToken,
+    ) -> Self {
+        let lane = Lane::new(url.clone(), Arc::clone(&options));
+        Self { spill, lane, url, options, end, waits: 0 }
+    }
+
+    /// Sends until it is told to end.
+    pub(crate) async fn run(mut self) {
+        let end = self.end.clone();
+        loop {
+            if self.spill.standing().is_empty() {
+                // Nothing is in doubt, and the cursor says so.
+                self.lane.close().await;
+            }
+            // Only a channel is waited on here.
+            match end.run_until_cancelled(self.spill.filled()).await {
+                Some(Ok(())) => {}
+                Some(Err(_)) | None => break,
+            }
+            if self.batch().await.is_break() {
+                break;
+            }
+        }
+        // A lane that stands has nothing in doubt. Its row may go once the journal does not name
+        // it.
+        if self.lane.stands() && self.spill.intend(None).await.is_err() {
+            self.lane.leave();
+        }
+        self.lane.close().await;
+        self.spill.close().await;
+    }
+
+    /// Sends the next batch.
+    async fn batch(&mut self) -> ControlFlow<()> {
+        let mut group = match self.spill.peek().await {
+            Ok(group) => group,
+            Err(error) => return self.wait(None, &error).await,
+        };
+        let Some(first) = group.records.first() else { return Continue(()) };
+        let asked = [group.intent.map(|intent| intent.position), first.doubt];
+        for position in asked.into_iter().flatten() {
+            match self.ask(&group, position).await? {
+                Fenced::Stored => return self.settle(group, Done::Stored).await,
+                Fenced::Gone => return self.settle(group, Done::Unknown).await,
+                Fenced::NotStored => {}
+            }
+        }
+        loop {
+            match self.send(&group).await? {
+                Done::Refused(error) if is_about_message(&error) && group.records.len() > 1 => {
+                    // Halved until that message is alone: the others lose nothing by its company.
+                    group.truncate(group.records.len() / 2);
+                }
+                done => return self.settle(group, done).await,
+            }
+        }
+    }
+
+    /// Asks a lane what became of a batch, until it answers.
+    async fn ask(&mut self, group: &Group, position: Position) -> ControlFlow<(), Fenced> {
+        loop {
+            match self.lane.fence(position).await {
+                Ok(fenced) => return Continue(fenced),
+                Err(error) => self.wait(Some(group), &error).await?,
+            }
+        }
+    }
+
+    /// Sends a batch until it is stored, or cannot be.
+    async fn send(&mut self, group: &Group) -> ControlFlow<(), Done> {
+        let Some(first) = group.records.first() else { return Continue(Done::Stored) };
+        let messages = group.records.iter().flat_map(|record| record.messages.iter().cloned());
+        let batch = Batch {
+            topic: first.topic.clone(),
+            messages: messages.collect(),
+            since: Instant::now(),
+        };
+        let options = Arc::clone(&self.options);
+        let mut tries = Tries::new(&batch, &options);
+        let mut intended = None;
+        loop {
+            let error = match self.attempt(group, &batch, &mut tries, &mut intended).await {
+                Attempt::Stored => return Continue(Done::Stored),
+                Attempt::LaneGone => continue,
+                Attempt::InDoubt(before, error) => {
+                    self.lane.leave();
+                    match self.ask(group, before).await? {
+                        Fenced::Stored => return Continue(Done::Stored),
+                        Fenced::Gone => return Continue(Done::Unknown),
+                        Fenced::NotStored => error,
+                    }
+                }
+                Attempt::Failed(Error::UnknownTopic { topic }) if options.auto_create_topics => {
+                    match self.lane.create_topic(&topic).await {
+                        Ok(()) => continue,
+                        Err(error) => error,
+                    }
+                }
+                Attempt::Failed(error) => error,
+            };
+            if is_about_message(&error) || matches!(error, Error::UnknownTopic { .. }) {
+                return Continue(Done::Refused(error));
+            }
+            self.wait(Some(group), &error).await?;
+        }
+    }
+
+    /// Sends a batch once, through a lane that the journal names. `intended`: the position that it
+    /// says already.
+    async fn attempt(
+        &mut self,
+        group: &Group,
+        batch: &Batch,
+        tries: &mut Tries<'_>,
+        intended: &mut Option<Position>,
+    ) -> Attempt {
+        let position = match self.lane.open().await {
+            Ok(position) => position,
+            Err(error) => return Attempt::Failed(error),
+        };
+        if *intended != Some(position) {
+            let intent = Intent { records: group.records.len() as u64, position };
+            if let Err(error) = self.spill.intend(Some(intent)).await {
+                return Attempt::Failed(error);
+            }
+            *intended = Some(position);
+        }
+        self.lane.transact(batch, tries).await
+    }
+
+    /// Writes down what became of the group, and never sends it again.
+    async fn settle(&mut self, group: Group, done: Done) -> ControlFlow<()> {
+        let Some(topic) = group.records.first().map(|record| record.topic.clone()) else {
+            return Continue(());
+        };
+        let (messages, group) = (group.messages(), Arc::new(group));
+        let unsent = match done {
+            Done::Stored => None,
+            Done::Refused(error) => Some(SendError::Refused(error)),
+            Done::Unknown => {
+                let reason = "its lane is gone, with a restored backup, a failover, or time";
+                Some(SendError::Unknown {
+                    topic: topic.clone(),
+                    messages,
+                    reason: reason.to_owned(),
+                })
+            }
+        };
+        while let Err(error) = self.spill.settle(Arc::clone(&group), unsent.clone()).await {
+            if let Break(()) = self.wait(Some(&group), &error).await {
+                // The lane, or the file that has it, says it to the next process.
+                self.lane.leave();
+                return Break(());
+            }
+        }
+        self.waits = 0;
+        match unsent {
+            None => {
+                telemetry::enqueued(topic.as_str(), messages);
+                telemetry::drained(topic.as_str(), messages);
+                wake::wake(&self.url, &topic);
+                self.tell(Progress::Drained { topic: &topic, messages });
+            }
+            Some(why) => {
+                telemetry::set_aside(topic.as_str(), aside::reason(&why), messages);
+                self.tell(Progress::SetAside { topic: &topic, messages });
+            }
+        }
+        Continue(())
+    }
+
+    /// Waits before something is tried again; breaks when it is time to end.
+    async fn wait(&mut self, group: Option<&Group>, error: &Error) -> ControlFlow<()> {
+        self.waits = self.waits.saturating_add(1);
+        let wait = self.options.resend.backoff.delay(self.waits);
+        if self.waits % WAITS_A_LINE == 1 {
+            tracing::warn!(
+                spill.messages = self.spill.standing().messages, %error,
+                "The spill journal cannot be sent yet and will be tried again."
+            );
+        }
+        if let Some(record) = group.and_then(|group| group.records.first()) {
+            let (topic, messages) = (&record.topic, group.map_or(0, Group::messages));
+            self.tell(Progress::Waiting { topic, messages, wait, error });
+        }
+        match self.end.run_until_cancelled(tokio::time::sleep(wait)).await {
+            Some(()) => Continue(()),
+            None => Break(()),
+        }
+    }
+
+    fn tell(&self, progress: Progress<'_>) {
+        if let Some(listener) = &self.options.on_progress {
+            listener.tell(progress);
+        }
+    }
+}

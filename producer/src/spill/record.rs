@@ -1,0 +1,183 @@
+//! A batch as the payload of a record: what is said of its messages as JSON, then their bodies as
+//! they are.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use queue_core::message::RowId;
+use queue_core::store::lane::{LaneId, LaneKind};
+use queue_core::{Headers, Moment, MsgId, NewMessage, Priority, TopicName};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::lane::Position;
+
+/// What one record holds: messages that are stored together or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) topic: TopicName,
+    pub(crate) messages: Vec<NewMessage>,
+    /// Where the lane stood that may have stored them already.
+    pub(crate) doubt: Option<Position>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    topic: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    doubt: Option<Doubt>,
+    messages: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Doubt {
+    row: u64,
+    name: Uuid,
+    seq: u64,
+}
+
+/// A message without its body.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    msg_id: MsgId,
+    body_len: usize,
+    priority: Priority,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    key_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    biz_id_base64: Option<String>,
+    #[serde(skip_serializing_if = "Headers::is_empty", default)]
+    headers: Headers,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    deliver: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    expires: Option<String>,
+}
+
+impl Record {
+    /// The payload. The error says in words what cannot be written.
+    pub(super) fn to_payload(&self) -> Result<Vec<u8>, String> {
+        let doubt =
+            self.doubt.map(|Position { id, seq }| Doubt { row: id.row.0, name: id.name, seq });
+        let messages = self.messages.iter().map(Entry::of).collect();
+        let head = Head { topic: self.topic.to_string(), doubt, messages };
+        let head = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
+        let len = u32::try_from(head.len()).map_err(|error| error.to_string())?;
+        let bodies = self.messages.iter().map(|message| message.body.len()).sum::<usize>();
+        let mut payload = Vec::with_capacity(4 + head.len() + bodies);
+        payload.extend(len.to_le_bytes());
+        payload.extend(head);
+        self.messages.iter().for_each(|message| payload.extend(&message.body));
+        Ok(payload)
+    }
+
+    /// What a payload holds. The error says in words why it cannot be read.
+    pub(super) fn from_payload(payload: &[u8]) -> Result<Self, String> {
+        let (head, mut bodies) = split(payload)?;
+        let doubt = head.doubt.map(|Doubt { row, name, seq }| {
+            let id = LaneId { row: RowId(row), name, kind: LaneKind::Durable };
+            Position { id, seq }
+        });
+        let mut messages = Vec::with_capacity(head.messages.len());
+        for entry in head.messages {
+            let (body, rest) =
+                bodies.split_at_checked(entry.body_len).ok_or("a body is cut short")?;
+            bodies = rest;
+            messages.push(entry.message(body)?);
+        }
+        let topic = TopicName::new(head.topic).map_err(|error| error.to_string())?;
+        Ok(Self { topic, messages, doubt })
+    }
+}
+
+/// How many messages a payload holds. The error says in words why it cannot be read.
+pub(super) fn messages_in(payload: &[u8]) -> Result<u64, String> {
+    split(payload).map(|(head, _)| head.messages.len() as u64)
+}
+
+fn split(payload: &[u8]) -> Result<(Head, &[u8]), String> {
+    let (len, rest) = payload.split_first_chunk().ok_or("it is cut short")?;
+    let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|error| error.to_string())?;
+    let (head, bodies) = rest.split_at_checked(len).ok_or("it is cut short")?;
+    Ok((serde_json::from_slice(head).map_err(|error| error.to_string())?, bodies))
+}
+
+impl Entry {
+    fn of(message: &NewMessage) -> Self {
+        // Every field by name: one that is forgotten here would be lost in an outage.
+        let NewMessage { msg_id, body, priority, key, biz_id, headers, deliver, expires } = message;
+        Self {
+            msg_id: *msg_id,
+            body_len: body.len(),
+            priority: *priority,
+            key_base64: key.as_ref().map(|bytes| STANDARD.encode(bytes)),
+            biz_id_base64: biz_id.as_ref().map(|bytes| STANDARD.encode(bytes)),
+            headers: headers.clone(),
+            deliver: deliver.map(text),
+            expires: expires.map(text),
+        }
+    }
+
+    fn message(self, body: &[u8]) -> Result<NewMessage, String> {
+        let bytes = |text: Option<String>| text.map(|text| STANDARD.decode(text)).transpose();
+        let moment = |text: Option<String>| text.map(|text| text.parse::<Moment>()).transpose();
+        Ok(NewMessage {
+            msg_id: self.msg_id,
+            body: body.to_vec(),
+            priority: self.priority,
+            key: bytes(self.key_base64).map_err(|error| error.to_string())?,
+            biz_id: bytes(self.biz_id_base64).map_err(|error| error.to_string())?,
+            headers: self.headers,
+            deliver: moment(self.deliver)?,
+            expires: moment(self.expires)?,
+        })
+    }
+}
+
+/// A moment as it is parsed again, to the nanosecond.
+pub(super) fn text(moment: Moment) -> String {
+    match moment {
+        Moment::After(time) => humantime::format_duration(time).to_string(),
+        Moment::At(at) => at.to_rfc3339(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn full() -> Record {
+        let at = "2026-12-24T18:00:00.123456789Z".parse().expect("a moment");
+        let mut message = NewMessage::new([0, 255, b'a'])
+            .with_priority(Priority::FIRST)
+            .with_key([0xff, 0])
+            .with_biz_id("ride-1")
+            .with_header("a", "1")
+            .with_delay(Duration::new(100_000_000, 999_999_999));
+        message.expires = Some(at);
+        let id = LaneId { row: RowId(9), name: Uuid::from_u128(1), kind: LaneKind::Durable };
+        let topic = TopicName::new("mail").expect("a name");
+        let messages = vec![message, NewMessage::new("")];
+        Record { topic, messages, doubt: Some(Position { id, seq: 4 }) }
+    }
+
+    #[test]
+    fn a_batch_is_read_as_it_was_written_to_the_last_nanosecond() {
+        let record = full();
+        let payload = record.to_payload().expect("written");
+        assert_eq!(messages_in(&payload), Ok(2));
+        assert_eq!(Record::from_payload(&payload), Ok(record));
+    }
+
+    #[test]
+    fn a_payload_cut_short_anywhere_says_so() {
+        let payload = full().to_payload().expect("written");
+        for len in 0..payload.len() {
+            assert!(Record::from_payload(&payload[..len]).is_err(), "{len}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The thread that does all work on the files, so that nobody else waits for a disk. What comes
+//! while it syncs shares the next sync.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, mpsc};
+
+use queue_core::{Error, Result, telemetry};
+use tokio::sync::{oneshot, watch};
+
+use super::SetAside;
+use super::aside;
+use super::cursor::Intent;
+use super::journal::{Group, Journal, NotAppended, Pending, Standing};
+use super::record::Record;
+use crate::error::SendError;
+use crate::options::SpillOptions;
+
+/// The most commands that wait for one sync: more would make the first wait for the last.
+const TOGETHER: usize = 1000;
+
+type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// The answer to records to be appended: the number of the first, or the records and why they are
+/// not in the journal.
+type Appended = Result<u64, (NotAppended, Vec<Record>)>;
+
+/// What the thread is asked for.
+pub(super) enum Command {
+    Append {
+        records: Vec<Record>,
+        reply: oneshot::Sender<Appended>,
+    },
+    Peek(Reply<Group>),
+    Intend {
+        intent: Option<Intent>,
+        reply: Reply<()>,
+    },
+    /// `unsent`: why the group is to be kept in a file.
+    Settle {
+        group: Arc<Group>,
+        unsent: Option<SendError>,
+        reply: Reply<()>,
+    },
+    Close(Reply<()>),
+}
+
+impl Command {
+    pub(super) fn into_records(self) -> Vec<Record> {
+        match self {
+            Self::Append { records, .. } => records,
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Starts the thread, and waits until the journal is open.
+pub(super) async fn start(
+    options: &SpillOptions,
+    set_aside: SetAside,
+) -> Result<(mpsc::Sender<Command>, watch::Receiver<Standing>)> {
+    let (dir, limit) = (options.dir.clone(), options.limit_bytes.get());
+    let (commands, incoming) = mpsc::channel();
+    let (standing, stands) = watch::channel(Standing::default());
+    let (ready, opened) = oneshot::channel();
+    let name = options.dir.clone();
+    let work = move || {
+        let journal = match Journal::open(&dir, limit) {
+            Ok(journal) => journal,
+            Err(reason) => return drop(ready.send(Err(unusable(&dir, reason)))),
+        };
+        let mut keeper = Keeper { journal, standing, set_aside };
+        keeper.tell();
+        if ready.send(Ok(())).is_ok() {
+            keeper.work(&incoming);
+        }
+    };
+    let started = std::thread::Builder::new().name("queue-spill".to_owned()).spawn(work);
+    started.map_err(|error| unusable(&name, error.to_string()))?;
+    opened.await.unwrap_or_else(|_| Err(ended()))?;
+    Ok((commands, stands))
+}
+
+fn unusable(dir: &Path, reason: String) -> Error {
+    Error::Spill { dir: dir.display().to_string(), reason }
+}
+
+/// The error of a thread that is no more.
+pub(super) fn ended() -> Error {
+    unusable(&PathBuf::from("of this producer"), "the producer is closed".to_owned())
+}
+
+struct Keeper {
+    journal: Journal,
+    standing: watch::Sender<Standing>,
+    set_aside: SetAside,
+}
+
+/// Those who wait for a sync: their records, the number of the first, and whom to tell.
+type Waiting = Vec<(Vec<Record>, u64, oneshot::Sender<Appended>)>;
+
+impl Keeper {
+    fn work(&mut self, incoming: &mpsc::Receiver<Command>) {
+        while let Ok(command) = incoming.recv() {
+            let (mut pending, mut waiting) = (Pending::default(), Waiting::new());
+            let more = incoming.try_iter().take(TOGETHER);
+            for command in std::iter::once(command).chain(more) {
+                let other = match command {
+                    Command::Append { records, reply } => {
+                        match self.journal.add(&mut pending, &records) {
+                            Ok(first) => waiting.push((records, first, reply)),
+                            Err(why) => drop(reply.send(Err((why, records)))),
+                        }
+                        continue;
+                    }
+                    other => other,
+                };
+                self.append(std::mem::take(&mut pending), std::mem::take(&mut waiting));
+                if let Command::Close(reply) = other {
+                    telemetry::spill_size(0);
+                    return drop(reply.send(Ok(())));
+                }
+                self.other(other);
+            }
+            self.append(pending, waiting);
+        }
+    }
+
+    fn append(&mut self, pending: Pending, waiting: Waiting) {
+        if waiting.is_empty() {
+            return;
+        }
+        let appended = self.journal.append(pending);
+        self.tell();
+        for (records, first, reply) in waiting {
+            let answer = match &appended {
+                Ok(()) => {
+                    for record in &records {
+                        telemetry::spilled(record.topic.as_str(), record.messages.len());
+                    }
+                    Ok(first)
+                }
+                Err(why) => Err((why.clone(), records)),
+            };
+            // Whoever has gone away does not want to know.
+            drop(reply.send(answer));
+        }
+    }
+
+    fn other(&mut self, command: Command) {
+        let dir = self.journal.dir.clone();
+        let failed = |reason: String| unusable(&dir, reason);
+        match command {
+            Command::Append { .. } | Command::Close(_) => {}
+            Command::Peek(reply) => drop(reply.send(self.journal.peek().map_err(failed))),
+            Command::Intend { intent, reply } => {
+                let intended = self.journal.intend(intent);
+                drop(reply.send(intended.map_err(|error| failed(error.to_string()))));
+            }
+            Command::Settle { group, unsent, reply } => {
+                let settled = self.settle(&group, unsent);
+                self.tell();
+                drop(reply.send(settled.map_err(|error| failed(error.to_string()))));
+            }
+        }
+    }
+
+    fn settle(&mut self, group: &Group, unsent: Option<SendError>) -> std::io::Result<()> {
+        let Some(why) = unsent else { return self.journal.settle(group) };
+        aside::keep(&self.journal.dir, group, &why)?;
+        let first = self.journal.place.number;
+        self.journal.settle(group)?;
+        // The file is not to get them twice.
+        self.journal.intend(None)?;
+        let mut set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        set_aside.insert(first + group.records.len() as u64, (first, why));
+        Ok(())
+    }
+
+    /// Tells everybody where the journal stands.
+    fn tell(&self) {
+        let standing = self.journal.standing();
+        telemetry::spill_size(standing.bytes);
+        self.standing.send_if_modified(|told| std::mem::replace(told, standing) != standing);
+    }
+}

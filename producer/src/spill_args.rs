@@ -1,0 +1,46 @@
+//! What both commands are told about the spill journal.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use clap::Args;
+use producer::SpillOptions;
+use queue_core::connection::ServerUrl;
+use queue_core::{Result, doctor};
+
+/// The spill journal.
+#[derive(Debug, Args)]
+pub(crate) struct SpillArgs {
+    /// Keep messages that the server does not take in a journal in DIR, and send them from there,
+    /// in order and once, when it takes them again. What an earlier process left in DIR is sent
+    /// too. One process at a time.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_dir: Option<PathBuf>,
+    /// The most bytes of the journal; what comes while it is full waits, and then fails
+    /// [default: 1073741824].
+    #[arg(long, value_name = "BYTES", requires = "spill_dir")]
+    pub(crate) spill_limit: Option<NonZeroU64>,
+}
+
+impl SpillArgs {
+    pub(crate) fn options(&self) -> Option<SpillOptions> {
+        let mut options = SpillOptions::new(self.spill_dir.as_ref()?);
+        options.limit_bytes = self.spill_limit.unwrap_or(options.limit_bytes);
+        Some(options)
+    }
+
+    /// Checks the server at the start. With a journal, one that is away keeps nothing from
+    /// beginning.
+    ///
+    /// # Errors
+    /// What is wrong with the server.
+    pub(crate) async fn require(&self, url: &ServerUrl) -> Result<()> {
+        match doctor::require(url).await {
+            Err(error) if self.spill_dir.is_some() && error.is_transient() => {
+                tracing::warn!(%error, "The server is away; messages go into the spill journal.");
+                Ok(())
+            }
+            checked => checked.map(drop),
+        }
+    }
+}
