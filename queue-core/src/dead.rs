@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::connection::{Link, Session};
 use crate::error::{Error, Result};
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
-use crate::store::floor;
+use crate::store::{floor, unique};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
 use crate::topic::{Topic, TopicId};
@@ -87,6 +87,7 @@ async fn redrive_some(conn: &mut Link, topic: TopicId, rows: &RowSet) -> Result<
     if rows.is_empty() {
         return Ok(0);
     }
+    unique::take_again(conn, topic, &rows).await?;
     let lowest = dead::redrive(conn, &rows).await?;
     let priorities: BTreeSet<_> = locked.iter().map(|letter| letter.priority).collect();
     for priority in priorities {

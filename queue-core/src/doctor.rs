@@ -25,7 +25,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 14] = [
+const OBJECTS: [&str; 17] = [
     "queue_topic",
     "queue_message",
     "queue_claim",
@@ -35,10 +35,13 @@ const OBJECTS: [&str; 14] = [
     "queue_dead",
     "queue_archive",
     "queue_ledger",
+    "queue_dedupe",
+    "queue_unique",
     "queue_schedule",
     "queue_duty",
     "queue_enqueue",
     "queue_enqueue_at",
+    "queue_enqueue_unique",
     "queue_cancel",
 ];
 

@@ -7,6 +7,7 @@
 pub(crate) mod binlog;
 pub mod claim;
 pub mod dead;
+pub mod dedupe;
 pub mod doctor;
 pub mod duty;
 pub(crate) mod echo;
@@ -22,12 +23,14 @@ pub mod process_list;
 pub mod prune;
 pub mod rescue;
 pub mod row_set;
+pub(crate) mod savepoint;
 pub mod schedule;
 pub mod scheduled;
 pub mod settle;
 pub(crate) mod standing;
 mod statement;
 pub mod topic;
+pub mod unique;
 pub mod worker;
 
 pub(crate) use self::statement::Statement;

@@ -22,6 +22,9 @@ pub(crate) async fn advance(
          WHERE next_at IS NOT NULL",
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
         "UPDATE queue_ledger SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+        "UPDATE queue_dedupe SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+        "UPDATE queue_unique SET keep_until = keep_until - INTERVAL ? MICROSECOND \
+         WHERE keep_until IS NOT NULL",
     ] {
         let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);
         update.execute(conn).await?;

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use queue_core::connection::Link;
 use queue_core::store::prune;
 use queue_core::{Result, telemetry};
 use serde::Serialize;
@@ -29,6 +30,10 @@ pub struct PruneReport {
     pub archive: usize,
     /// Biz ids removed from the ledger.
     pub ledger: usize,
+    /// Message ids whose dedupe window was over.
+    pub dedupe: usize,
+    /// Unique keys whose time was over.
+    pub unique: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
@@ -49,26 +54,18 @@ impl Duty for Prune {
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<PruneReport> {
         let mut report = PruneReport::default();
-        for _ in 0..ROUNDS {
-            let pruned = sweep
-                .session
-                .transaction("prune the archive", async |conn| prune::archive(conn, BATCH).await)
+        report.archive =
+            in_rounds(sweep, "prune the archive", async |conn| prune::archive(conn, BATCH).await)
                 .await?;
-            report.archive += pruned;
-            if pruned < BATCH as usize {
-                break;
-            }
-        }
-        for _ in 0..ROUNDS {
-            let pruned = sweep
-                .session
-                .transaction("prune the ledger", async |conn| prune::ledger(conn, BATCH).await)
+        report.ledger =
+            in_rounds(sweep, "prune the ledger", async |conn| prune::ledger(conn, BATCH).await)
                 .await?;
-            report.ledger += pruned;
-            if pruned < BATCH as usize {
-                break;
-            }
-        }
+        report.dedupe =
+            in_rounds(sweep, "prune the message ids", async |conn| prune::dedupe(conn, BATCH).await)
+                .await?;
+        report.unique =
+            in_rounds(sweep, "prune the unique keys", async |conn| prune::unique(conn, BATCH).await)
+                .await?;
         report.lanes = sweep
             .session
             .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
@@ -81,8 +78,27 @@ impl Duty for Prune {
             .await?;
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
+        telemetry::pruned("dedupe", report.dedupe);
+        telemetry::pruned("unique", report.unique);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
         Ok(report)
     }
+}
+
+/// Prunes a table piece by piece, each in a transaction of its own.
+async fn in_rounds(
+    sweep: &mut Sweep<'_>,
+    operation: &'static str,
+    mut prune: impl AsyncFnMut(&mut Link) -> Result<usize>,
+) -> Result<usize> {
+    let mut pruned = 0;
+    for _ in 0..ROUNDS {
+        let n = sweep.session.transaction(operation, &mut prune).await?;
+        pruned += n;
+        if n < BATCH as usize {
+            break;
+        }
+    }
+    Ok(pruned)
 }

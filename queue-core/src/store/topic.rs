@@ -37,13 +37,15 @@ struct TopicRow {
     dead_letter_topic: Option<Vec<u8>>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     ledger_window_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    dedupe_window_ms: Option<u64>,
 }
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
 const DEAD_LETTER_CHAIN: usize = 16;
 
 const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, dedupe_window_ms, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -90,8 +92,9 @@ pub async fn create(
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
-         max_run_time_ms, keep_done_ms, ledger_window_ms, dead_letter_topic_id, created_at, \
-         updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         max_run_time_ms, keep_done_ms, ledger_window_ms, dedupe_window_ms, dead_letter_topic_id, \
+         created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
         .maybe_number(dead_letter_topic);
@@ -118,7 +121,7 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
-         dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
+         dedupe_window_ms = ?, dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
         .maybe_number(dead_letter_topic)
@@ -230,6 +233,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
         .maybe_number(settings.ledger_window.map(millis))
+        .maybe_number(settings.dedupe_window.map(millis))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -268,6 +272,7 @@ impl TopicRow {
                     .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
                     .transpose()?,
                 ledger_window: self.ledger_window_ms.map(Duration::from_millis),
+                dedupe_window: self.dedupe_window_ms.map(Duration::from_millis),
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

@@ -42,6 +42,10 @@ pub struct TopicSettings {
     /// acked without being handled. Default none: biz ids are carried and not looked at.
     #[serde(with = "humantime_serde")]
     pub ledger_window: Option<Duration>,
+    /// For how long a message id that its sender gave is remembered: another message with it is
+    /// not stored. Default none: two messages may have one id.
+    #[serde(with = "humantime_serde")]
+    pub dedupe_window: Option<Duration>,
 }
 
 impl Default for TopicSettings {
@@ -55,6 +59,7 @@ impl Default for TopicSettings {
             on_done: OnDone::Delete,
             dead_letter_topic: None,
             ledger_window: None,
+            dedupe_window: None,
         }
     }
 }

@@ -462,9 +462,9 @@ async fn s15_every_byte_survives_every_way_through_the_tables() {
                     .with_biz_id([body, &b"x"[..]].concat().get(..200).unwrap_or(body))
                     .with_header("🦀", "\u{0}\"\\ ☃")
             })
-            .map(|message| NewMessage {
-                key: message.key.map(|key| key.into_iter().take(255).collect()),
-                ..message
+            .map(|mut message| {
+                message.key.iter_mut().for_each(|key| key.truncate(255));
+                message
             })
             .collect();
         enqueue_all(&mut scene.conn, &scene.topic.name, &sent).await.unwrap();

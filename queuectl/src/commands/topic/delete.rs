@@ -57,6 +57,7 @@ impl Delete {
             refuse_unless_empty(&mut session, &topic).await?;
             0
         };
+        forget_ids_and_keys(&mut session, &topic).await?;
         let delete = async |conn: &mut Link| {
             store::schedule::delete_of_topic(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
@@ -144,6 +145,16 @@ async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_cor
     }
     bar.finish_and_clear();
     Ok(purged)
+}
+
+/// The ids and keys that messages of the topic have had: no row names the topic any more.
+async fn forget_ids_and_keys(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+    let forget = async |conn: &mut Link| {
+        let ids = store::dedupe::forget_some(conn, topic.id, CHUNK).await?;
+        Ok(ids + store::unique::forget_some(conn, topic.id, CHUNK).await?)
+    };
+    while session.transaction("delete the topic", forget).await? > 0 {}
+    Ok(())
 }
 
 /// A bar where the depth is known, else a count. Shown on a terminal only.

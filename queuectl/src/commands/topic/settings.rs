@@ -34,6 +34,10 @@ pub(crate) struct SettingsArgs {
     /// them is not handled again, or none. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     ledger_window: Option<MaybeTime>,
+    /// For how long the ids that clients give their messages are remembered, so that a message
+    /// with one of them is not stored again, or none. New topics: none.
+    #[arg(long, value_name = "TIME|none")]
+    dedupe_window: Option<MaybeTime>,
     /// The topic that dead letters are enqueued in, or none: they stay where `queuectl dead` finds
     /// them. New topics: none.
     #[arg(long, value_name = "TOPIC|none")]
@@ -63,6 +67,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "keep_done",
         "dead_letter_topic",
         "ledger_window",
+        "dedupe_window",
     ])
 }
 
@@ -84,6 +89,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTime(time)) = self.ledger_window {
             settings.ledger_window = time;
+        }
+        if let Some(MaybeTime(time)) = self.dedupe_window {
+            settings.dedupe_window = time;
         }
         settings
     }
