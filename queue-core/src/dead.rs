@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use crate::connection::{Link, Session};
 use crate::error::{Error, Result};
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
-use crate::store::{floor, unique};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
+use crate::store::{floor, unique};
 use crate::topic::{Topic, TopicId};
 
 /// The first dead letters of the topic that the filter wants, at most `limit`, in the order of

@@ -60,12 +60,14 @@ impl Duty for Prune {
         report.ledger =
             in_rounds(sweep, "prune the ledger", async |conn| prune::ledger(conn, BATCH).await)
                 .await?;
-        report.dedupe =
-            in_rounds(sweep, "prune the message ids", async |conn| prune::dedupe(conn, BATCH).await)
-                .await?;
-        report.unique =
-            in_rounds(sweep, "prune the unique keys", async |conn| prune::unique(conn, BATCH).await)
-                .await?;
+        report.dedupe = in_rounds(sweep, "prune the message ids", async |conn| {
+            prune::dedupe(conn, BATCH).await
+        })
+        .await?;
+        report.unique = in_rounds(sweep, "prune the unique keys", async |conn| {
+            prune::unique(conn, BATCH).await
+        })
+        .await?;
         report.lanes = sweep
             .session
             .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)

@@ -90,7 +90,10 @@ pub async fn enqueue_in_transaction(
 
 /// Cuts the messages so that no id and no key comes twice in a piece: the second one then finds the
 /// first where every other finds it, in the database.
-fn runs<'m>(topic: &Topic, mut messages: &'m [NewMessage]) -> impl Iterator<Item = &'m [NewMessage]> {
+fn runs<'m>(
+    topic: &Topic,
+    mut messages: &'m [NewMessage],
+) -> impl Iterator<Item = &'m [NewMessage]> {
     std::iter::from_fn(move || {
         let (mut ids, mut keys) = (HashSet::new(), HashSet::new());
         let known = messages.iter().position(|message| {
@@ -165,13 +168,8 @@ async fn meet(
 
 /// Inserts the messages, in order; one that may be replaced by itself, because its row is
 /// remembered.
-async fn store(
-    conn: &mut impl Connection,
-    topic: &Topic,
-    messages: &[NewMessage],
-) -> Result<()> {
-    let replaces =
-        |message: &NewMessage| message.unique.as_ref().is_some_and(Unique::replaces);
+async fn store(conn: &mut impl Connection, topic: &Topic, messages: &[NewMessage]) -> Result<()> {
+    let replaces = |message: &NewMessage| message.unique.as_ref().is_some_and(Unique::replaces);
     for piece in messages.chunk_by(|one, next| !replaces(one) && !replaces(next)) {
         for part in statements(conn, topic, piece).await? {
             part.insert(conn, topic.id).await?;

@@ -190,9 +190,8 @@ mod tests {
 
     #[test]
     fn options_that_do_not_go_together_are_refused() {
-        let options = |time, on_conflict, wait| {
-            Unique::from_options(b"k".to_vec(), time, on_conflict, wait)
-        };
+        let options =
+            |time, on_conflict, wait| Unique::from_options(b"k".to_vec(), time, on_conflict, wait);
         let debounced = options(None, OnConflict::Debounce, Some(HOUR)).expect("sound");
         assert_eq!(debounced, Unique::debounced("k", Some(HOUR)));
         let held = options(Some(HOUR), OnConflict::Keep, None).expect("sound");

@@ -61,11 +61,7 @@ pub async fn enter(
 }
 
 /// PRIMARY, forced: which of the ids that this transaction has entered were there.
-async fn repeats(
-    conn: &mut impl Connection,
-    topic: TopicId,
-    ids: &[MsgId],
-) -> Result<Vec<MsgId>> {
+async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<Vec<MsgId>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Binary)]
@@ -89,11 +85,7 @@ async fn repeats(
 ///
 /// # Errors
 /// A database failure.
-pub async fn forget_some(
-    conn: &mut impl Connection,
-    topic: TopicId,
-    limit: u32,
-) -> Result<usize> {
+pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_dedupe WHERE topic_id = ? LIMIT ?")
         .number(topic.0)
         .number(limit);

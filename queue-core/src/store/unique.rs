@@ -173,11 +173,7 @@ pub async fn place(
 ///
 /// # Errors
 /// A database failure.
-pub async fn forget_some(
-    conn: &mut impl Connection,
-    topic: TopicId,
-    limit: u32,
-) -> Result<usize> {
+pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_unique WHERE topic_id = ? LIMIT ?")
         .number(topic.0)
         .number(limit);

@@ -39,6 +39,7 @@ async fn settings_come_back_as_they_were_set() {
         on_done: OnDone::Keep(Duration::from_secs(60)),
         dead_letter_topic: Some(scene.topic.name.clone()),
         ledger_window: Some(Duration::from_secs(7 * 86_400)),
+        dedupe_window: Some(Duration::from_secs(86_400)),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

@@ -91,11 +91,7 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
 ///
 /// # Errors
 /// A database failure.
-pub async fn take_again(
-    conn: &mut impl Connection,
-    topic: TopicId,
-    rows: &RowSet,
-) -> Result<()> {
+pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<()> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
