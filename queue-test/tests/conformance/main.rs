@@ -44,6 +44,7 @@ mod seeds;
 mod sessions;
 mod settle;
 mod sql_contract;
+mod sql_unique;
 mod storm;
 mod topics;
 mod unique;

@@ -12,8 +12,13 @@ use crate::store::settle::ClaimedRows;
 use crate::store::{Statement, execute, load};
 use crate::topic::TopicId;
 
-const HELD: &str = "queue_unique u FORCE INDEX (PRIMARY) ON u.topic_id = m.topic_id \
-     AND u.unique_key = m.unique_key AND u.msg_id = m.msg_id";
+/// The keys as a table to join, by the messages of the table `message` that hold them.
+fn held(message: &str) -> String {
+    format!(
+        "queue_unique u FORCE INDEX (PRIMARY) ON u.topic_id = {message}.topic_id \
+         AND u.unique_key = {message}.unique_key AND u.msg_id = {message}.msg_id"
+    )
+}
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: frees the keys of rows that end
 /// in this transaction. A key that another message has taken over stays.
@@ -22,7 +27,8 @@ const HELD: &str = "queue_unique u FORCE INDEX (PRIMARY) ON u.topic_id = m.topic
 /// A database failure.
 pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     let prefix = Statement::new(format!(
-        "DELETE u FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {HELD}"
+        "DELETE u FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
+        held("m")
     ));
     let mut freed = 0;
     for statement in claimed.statements_of("m.", &prefix) {
@@ -51,7 +57,8 @@ pub async fn blocked(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     }
     const OPERATION: &str = "settle: lock the unique keys";
     let prefix = Statement::new(format!(
-        "SELECT m.id, m.unique_key FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {HELD}"
+        "SELECT m.id, m.unique_key FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
+        held("m")
     ));
     let mut blocked = Vec::new();
     for statement in claimed.statements_of("m.", &prefix) {
@@ -79,8 +86,9 @@ pub async fn blocked(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
 pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
-        "DELETE m, u FROM queue_scheduled m FORCE INDEX (queue_scheduled_id) LEFT JOIN {HELD} \
-         WHERE {condition}"
+        "DELETE s, u FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) LEFT JOIN {} \
+         WHERE {condition}",
+        held("s")
     ))
     .numbers(ids);
     execute(conn, "cancel", statement).await
@@ -105,10 +113,11 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
         "SELECT id, unique_key, msg_id FROM queue_dead FORCE INDEX (PRIMARY) \
-         WHERE {condition} AND unique_key IS NOT NULL ORDER BY unique_key, id"
+         WHERE {condition} AND unique_key IS NOT NULL"
     ))
     .numbers(ids);
-    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let mut rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    rows.sort_unstable_by(|a, b| (&a.unique_key, a.id).cmp(&(&b.unique_key, b.id)));
     // The first of each key; a second one could only find it held.
     let (mut wanted, mut without): (Vec<Wanted<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
     for row in &rows {
