@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use queue_core::store::enqueue::rows_kept_at_most;
-use queue_core::{MsgId, NewMessage, TopicName, telemetry};
+use queue_core::{Enqueued, MsgId, NewMessage, TopicName, telemetry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -101,6 +101,7 @@ fn bytes(message: &NewMessage) -> usize {
     let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
     let headers = message.headers.0.iter().map(|(name, value)| name.len() + value.len());
     let keys = len(&message.key) + len(&message.biz_id);
+    let keys = keys + message.unique.as_ref().map_or(0, |unique| unique.key().len());
     OVERHEAD + message.body.len() + keys + headers.sum::<usize>()
 }
 
@@ -269,17 +270,17 @@ async fn send(lanes: Lanes, topic: TopicName, batch: Vec<(NewMessage, Ticket)>) 
                 let second = first.split_off(first.len() / 2);
                 parts.extend([second, first]);
             }
-            outcome => tell(tickets, &outcome),
+            outcome => tell(tickets, outcome),
         }
     }
     Step::Sent(topic)
 }
 
-fn tell(tickets: Vec<Ticket>, outcome: &Result<(), SendError>) {
-    for Ticket { id, tell, room, .. } in tickets {
+fn tell(tickets: Vec<Ticket>, outcome: Result<Vec<Enqueued>, SendError>) {
+    for (at, Ticket { id, tell, room, .. }) in tickets.into_iter().enumerate() {
         telemetry::answered(room.num_permits());
-        let outcome = match outcome {
-            Ok(()) => Ok(id),
+        let outcome = match &outcome {
+            Ok(enqueued) => Ok(enqueued.get(at).copied().unwrap_or(Enqueued::Stored(id))),
             Err(error) => Err(error.of_one()),
         };
         tell.outcome(id, outcome);

@@ -52,10 +52,14 @@ impl SendError {
     #[must_use]
     pub fn is_about_message(&self) -> bool {
         let Self::Refused(error) = self else { return false };
-        use Error::{InvalidHeaders, InvalidRetry, InvalidTime, KeyTooLong};
+        use Error::{InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong};
         let wrong = matches!(
             error,
-            KeyTooLong { .. } | InvalidHeaders { .. } | InvalidRetry { .. } | InvalidTime { .. }
+            KeyTooLong { .. }
+                | InvalidHeaders { .. }
+                | InvalidRetry { .. }
+                | InvalidTime { .. }
+                | InvalidUnique { .. }
         );
         wrong || error.fault() == Fault::TooLarge
     }

@@ -11,7 +11,8 @@ use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, Fenced, LaneId};
 use queue_core::topic::{TOPIC_KNOWN_FOR, TopicSettings};
 use queue_core::{
-    Error, Fault, NewMessage, Part, Result, Topic, TopicName, chance, statements, store,
+    Enqueued, Error, Fault, NewMessage, Part, Result, Topic, TopicName, chance,
+    enqueue_in_transaction, is_plain, statements, store,
 };
 use tokio::time::Instant;
 
@@ -40,15 +41,16 @@ struct Position {
 
 /// What became of one try.
 enum Attempt {
-    Stored,
+    /// What became of each message.
+    Stored(Vec<Enqueued>),
     /// Nothing was in doubt, and the lane is not where it was left: gone with a failover or a
     /// restored backup. Not stored.
     LaneGone,
     /// Certainly not stored.
     Failed(Error),
     /// The connection broke, or the server erred, when the batch may have been committed; the lane
-    /// stood here before.
-    InDoubt(Position, Error),
+    /// stood here before. If it was committed, this became of each message.
+    InDoubt(Position, Vec<Enqueued>, Error),
 }
 
 /// What became of a batch that was in doubt.
@@ -66,6 +68,13 @@ enum Stage {
     Working,
     /// What commits it may have been sent.
     Committing,
+}
+
+/// How far a try came.
+struct Course {
+    stage: Stage,
+    /// What becomes of each message if it is committed.
+    enqueued: Vec<Enqueued>,
 }
 
 impl Lane {
@@ -97,23 +106,25 @@ impl Lane {
     }
 
     /// Stores the batch once, trying until it is stored, refused, or no longer to be tried.
-    /// `wanted` says whether anybody still waits for it.
+    /// `wanted` says whether anybody still waits for it. What became of each message.
     pub(crate) async fn send(
         &mut self,
         batch: &Batch,
         wanted: impl Fn() -> bool,
-    ) -> Result<(), SendError> {
+    ) -> Result<Vec<Enqueued>, SendError> {
         let options = Arc::clone(&self.options);
         let mut tries = Tries::new(batch, &options);
         loop {
             let error = match self.try_once(batch, &mut tries).await {
-                Attempt::Stored => return Ok(()),
+                Attempt::Stored(enqueued) => return Ok(enqueued),
                 Attempt::LaneGone => lane_gone(),
                 Attempt::Failed(error) => error,
-                Attempt::InDoubt(before, error) => match self.find_out(before, &mut tries).await? {
-                    Found::Stored => return Ok(()),
-                    Found::NotStored => error,
-                },
+                Attempt::InDoubt(before, enqueued, error) => {
+                    match self.find_out(before, &mut tries).await? {
+                        Found::Stored => return Ok(enqueued),
+                        Found::NotStored => error,
+                    }
+                }
             };
             if !error.is_transient() {
                 return Err(SendError::Refused(error));
@@ -153,17 +164,18 @@ impl Lane {
             Err(error) => return Attempt::Failed(error),
         };
         tries.begin();
-        let mut stage = Stage::Before;
+        let mut course = Course { stage: Stage::Before, enqueued: Vec::new() };
         let done = session
             .call("send the batch", async |conn| {
-                store_batch(conn, &topic, batch, position, tries, &mut stage).await
+                store_batch(conn, &topic, batch, position, tries, &mut course).await
             })
             .await;
         let lost = session.is_lost();
+        let Course { stage, enqueued } = course;
         match (done, stage) {
             (Ok(()), _) => {
                 self.position = Some(Position { seq: position.seq + 1, ..position });
-                Attempt::Stored
+                Attempt::Stored(enqueued)
             }
             (Err(error), Stage::Before) => {
                 self.topics.remove(&batch.topic);
@@ -179,14 +191,14 @@ impl Lane {
                 Attempt::Failed(error)
             }
             (Err(error), _) if lost || error.fault() == Fault::Interrupted => {
-                Attempt::InDoubt(position, error)
+                Attempt::InDoubt(position, enqueued, error)
             }
-            (Err(error), _) => self.refused(position, error).await,
+            (Err(error), _) => self.refused(position, enqueued, error).await,
         }
     }
 
     /// What a server that answers has refused: the batch, or a lane that is not where it was left.
-    async fn refused(&mut self, left: Position, error: Error) -> Attempt {
+    async fn refused(&mut self, left: Position, enqueued: Vec<Enqueued>, error: Error) -> Attempt {
         let read = match self.connected().await {
             Ok(session) => {
                 session.call("read the lane", async |conn| lane::seq(conn, left.id).await).await
@@ -198,13 +210,13 @@ impl Lane {
             // It erred after its commit.
             Ok(Some(seq)) if seq == left.seq + 1 => {
                 self.position = Some(Position { seq, ..left });
-                Attempt::Stored
+                Attempt::Stored(enqueued)
             }
             Ok(_) => {
                 self.position = None;
                 Attempt::LaneGone
             }
-            Err(_) => Attempt::InDoubt(left, error),
+            Err(_) => Attempt::InDoubt(left, enqueued, error),
         }
     }
 
@@ -303,13 +315,19 @@ async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
     batch: &Batch,
-    Position { id, seq }: Position,
+    position: Position,
     tries: &mut Tries<'_>,
-    stage: &mut Stage,
+    course: &mut Course,
 ) -> Result<()> {
     const OPERATION: &str = "send the batch";
+    let Position { id, seq } = position;
+    if !is_plain(topic, &batch.messages) {
+        return store_once(conn, topic, batch, position, tries, course).await;
+    }
     let sorted = sorted(&batch.messages);
     let parts = statements(conn, topic, &sorted).await?;
+    let stored = |message: &NewMessage| Enqueued::Stored(message.msg_id);
+    course.enqueued = batch.messages.iter().map(stored).collect();
     // The lane's row can only be advanced beside messages that are ready, or alone.
     let (first, last) = match parts.split_last() {
         Some((Part::Ready(last), first)) => (first, *last),
@@ -318,18 +336,39 @@ async fn store_batch(
     };
     tries.hand_over();
     if first.is_empty() {
-        *stage = Stage::Committing;
+        course.stage = Stage::Committing;
         let insert =
             async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
         return again_on_conflict(conn, OPERATION, insert).await;
     }
     transaction(conn, OPERATION, async |conn| {
-        *stage = Stage::Working;
+        course.stage = Stage::Working;
         for part in first {
             part.insert(conn, topic.id).await?;
         }
         insert_in_lane(conn, topic.id, last, id, seq + 1).await?;
-        *stage = Stage::Committing;
+        course.stage = Stage::Committing;
+        Ok(())
+    })
+    .await
+}
+
+/// The same for a batch in which are messages that may be duplicates. Which of them are is known
+/// before the commit, so that it is known too if that has no answer.
+async fn store_once(
+    conn: &mut Link,
+    topic: &Topic,
+    batch: &Batch,
+    Position { id, seq }: Position,
+    tries: &mut Tries<'_>,
+    course: &mut Course,
+) -> Result<()> {
+    tries.hand_over();
+    transaction(conn, "send the batch", async |conn| {
+        course.stage = Stage::Working;
+        course.enqueued = enqueue_in_transaction(conn, topic, &batch.messages).await?;
+        insert_in_lane(conn, topic.id, &[], id, seq + 1).await?;
+        course.stage = Stage::Committing;
         Ok(())
     })
     .await

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use queue_core::connection::ServerUrl;
-use queue_core::{MsgId, NewMessage, Result, TopicName};
+use queue_core::{Enqueued, MsgId, NewMessage, Result, TopicName};
 use tokio::time::Instant;
 
 use crate::accumulator::{self, Accumulator};
@@ -36,7 +36,9 @@ impl Producer {
         Ok(Self { lanes, accumulator: Arc::new(accumulator) })
     }
 
-    /// Sends one message and waits until it is stored.
+    /// Sends one message and waits until it is stored; its id. If it is not stored because it is a
+    /// duplicate, the id of the message that is there: [`Producer::send_async`] tells which of the
+    /// two.
     ///
     /// # Errors
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
@@ -44,13 +46,14 @@ impl Producer {
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
     pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<MsgId, SendError> {
         let id = message.msg_id;
-        self.send_all(topic, vec![message]).await?;
-        Ok(id)
+        let enqueued = self.send_all(topic, vec![message]).await?;
+        Ok(enqueued.first().map_or(id, |enqueued| enqueued.msg_id()))
     }
 
     /// Sends messages, in order, and waits until all of them are stored. They are one transaction:
     /// whatever happens, all of them are stored or none. One transaction must be through within
-    /// the [`lease`](ProducerOptions::lease), so send some hundreds or thousands at a time.
+    /// the [`lease`](ProducerOptions::lease), so send some hundreds or thousands at a time. What became
+    /// of each: the others are stored, whichever of them are duplicates.
     ///
     /// # Errors
     /// As [`Producer::send`].
@@ -58,9 +61,9 @@ impl Producer {
         &self,
         topic: &TopicName,
         messages: Vec<NewMessage>,
-    ) -> Result<(), SendError> {
+    ) -> Result<Vec<Enqueued>, SendError> {
         if messages.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let batch = Batch { topic: topic.clone(), messages, since: Instant::now() };
         self.lanes.send(batch).await.outcome

@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use queue_core::MsgId;
+use queue_core::{Enqueued, MsgId};
 use tokio::sync::oneshot;
 
 use crate::error::SendError;
 
-/// What becomes of one message: its id when it is stored, or why it is not.
-pub type Outcome = Result<MsgId, SendError>;
+/// What becomes of one message: [stored](Enqueued::Stored), or there already, or why it is not.
+pub type Outcome = Result<Enqueued, SendError>;
 
 /// Awaited, it returns when the message is stored, or certainly or perhaps never will be.
 ///

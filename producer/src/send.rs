@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use producer::{Producer, Progress, ProgressListener, SendError};
-use queue_core::{NewMessage, TopicName, doctor};
+use queue_core::{Enqueued, NewMessage, TopicName, doctor};
 use queue_service::endpoint::{self, Health};
 use queue_service::logging;
 use queue_service::process::sentence;
@@ -190,8 +190,10 @@ impl Sending {
             let (number, end) = (last.number, last.end);
             let messages = part.iter().map(|sourced| sourced.message.clone()).collect();
             match self.send(messages).await {
-                Ok(()) => {
+                Ok(enqueued) => {
                     self.summary.sent += n;
+                    let there = enqueued.iter().filter(|one| !one.is_stored()).count();
+                    self.summary.duplicates += there as u64;
                     self.bar.sent(self.summary.sent, end);
                 }
                 Err(error) if error.is_about_message() && n > 1 => {
@@ -216,7 +218,7 @@ impl Sending {
     }
 
     /// Sends messages, unless a second signal says not to wait for the answer.
-    async fn send(&self, messages: Vec<NewMessage>) -> Result<(), SendError> {
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<Enqueued>, SendError> {
         let unknown = SendError::Unknown {
             topic: self.topic.clone(),
             messages: messages.len(),

@@ -52,7 +52,7 @@ async fn messages_are_stored_in_the_order_of_their_acceptance_and_in_few_batches
     assert_eq!(receipts.iter().map(Receipt::msg_id).collect::<Vec<_>>(), ids);
     let outcomes = join_all(receipts).await;
     assert_eq!(
-        outcomes.into_iter().map(|outcome| outcome.expect("stored")).collect::<Vec<_>>(),
+        outcomes.into_iter().map(|outcome| outcome.expect("stored").msg_id()).collect::<Vec<_>>(),
         ids
     );
     assert_eq!(stored_ids(&database, "mail").await, ids);
@@ -78,7 +78,7 @@ async fn a_message_that_is_refused_takes_no_other_with_it() {
     let mut stored_ids_expected = Vec::new();
     for (at, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
-            Ok(id) => stored_ids_expected.push(id),
+            Ok(enqueued) => stored_ids_expected.push(enqueued.msg_id()),
             Err(SendError::Refused(Error::BodyTooLarge { len: 11, limit: 10, .. })) => {
                 assert!([0, 31, 32].contains(&at), "{at}");
             }
@@ -172,7 +172,8 @@ async fn a_callback_is_told_the_outcome_and_may_panic() {
         producer.send_then(&topic, message, then).await.expect("accepted");
     }
     producer.close().await;
-    let outcomes: Vec<_> = told.try_iter().map(|outcome| outcome.expect("stored")).collect();
+    let outcomes: Vec<_> =
+        told.try_iter().map(|outcome| outcome.expect("stored").msg_id()).collect();
     assert_eq!(outcomes, ids);
     assert_eq!(stored_ids(&database, "mail").await, ids);
 }
@@ -263,7 +264,7 @@ async fn replies_that_are_lost_double_nothing_and_every_receipt_has_its_outcome(
                 arm(&proxy, IN_LANE);
                 let receipts = send(&producer, &topic, part.to_vec()).await;
                 for outcome in join_all(receipts).await {
-                    sent.push(outcome.expect("stored"));
+                    sent.push(outcome.expect("stored").msg_id());
                 }
                 proxy.sprung().await;
             }

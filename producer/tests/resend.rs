@@ -61,7 +61,7 @@ impl Broken {
     /// A send of so many, under way.
     fn send_some(&self, n: usize) -> tokio::task::JoinHandle<Result<(), SendError>> {
         let (producer, topic) = (self.producer.clone(), self.topic.clone());
-        tokio::spawn(async move { producer.send_all(&topic, messages(n)).await })
+        tokio::spawn(async move { producer.send_all(&topic, messages(n)).await.map(drop) })
     }
 
     /// Closes the producer and waits until the server has ended each of its sessions: what was on

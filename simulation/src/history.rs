@@ -65,8 +65,10 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         server.note(&format!("{:?}", stage.settings));
         prepare(&stage).await;
         let mut troupe = Troupe::new(Rc::clone(&stage));
+        let watching = tokio::task::spawn_local(watch_keys(Rc::clone(&stage)));
         storm(&stage, &mut troupe, &mut crashing).await;
         recover(&stage, &mut troupe, &mut crashing).await;
+        watching.abort();
         judge(&stage);
         drop(entered);
         let recorder = stage.recorder.borrow();
@@ -167,6 +169,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         faulty: Duration::from_secs(rng.random_range(3..=9)),
         poison,
         dead_letter_topic: rng.random_range(0..3) == 0,
+        dedupe: rng.random_range(0..4) == 0,
     }
 }
 
@@ -178,7 +181,10 @@ async fn prepare(stage: &Rc<Stage>) {
         .expect("a session")
         .call("make the topic", async |conn| {
             let max_run_time = stage.settings.max_run_time;
-            let mut settings = TopicSettings { max_run_time, ..TopicSettings::default() };
+            // Longer than any history, clocks that are ahead among them.
+            let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));
+            let mut settings =
+                TopicSettings { max_run_time, dedupe_window, ..TopicSettings::default() };
             store::topic::create(conn, &stage.dead_topic, &TopicSettings::default()).await?;
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
@@ -191,6 +197,14 @@ async fn prepare(stage: &Rc<Stage>) {
         })
         .await;
     made.expect("no fault yet");
+}
+
+/// Looks at the unique keys all the time.
+async fn watch_keys(stage: Rc<Stage>) {
+    loop {
+        stage.check_keys();
+        sleep(Duration::from_millis(170)).await;
+    }
 }
 
 /// Without faults everything completes; what is sent now runs once.
@@ -227,6 +241,7 @@ async fn recover(
 }
 
 fn judge(stage: &Rc<Stage>) {
+    stage.check_keys();
     let places = stage.places();
     let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();

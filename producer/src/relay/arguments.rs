@@ -10,7 +10,8 @@ pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// Takes messages by HTTP: `POST /topics/TOPIC/messages` with the body as it is.
 ///
-/// The answer is 201 with the message's id once the message is stored. Without an answer of the
+/// The answer is 201 with the message's id once the message is stored, 200 if it was there already.
+/// Without an answer of the
 /// server in time it is 503 with Retry-After. Messages that come together are stored together.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {

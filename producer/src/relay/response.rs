@@ -5,17 +5,25 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use producer::SendError;
-use queue_core::{Error, Fault, MsgId};
+use queue_core::{Enqueued, Error, Fault, MsgId};
 use queue_service::process::sentence;
 use serde::Serialize;
 
 /// After how many seconds it is worth trying again.
 const AGAIN_AFTER: &str = "1";
 
-/// 201: the message is stored.
+/// 201: the message is stored. 200: it was there already, or has replaced another; then the id is
+/// that of the message that is there.
 #[derive(Debug, Serialize)]
 pub(super) struct Stored {
-    pub(super) msg_id: MsgId,
+    msg_id: MsgId,
+    outcome: &'static str,
+}
+
+impl From<Enqueued> for Stored {
+    fn from(enqueued: Enqueued) -> Self {
+        Self { msg_id: enqueued.msg_id(), outcome: enqueued.word() }
+    }
 }
 
 /// It is not, or nobody knows.
@@ -78,7 +86,9 @@ fn refused(error: &Error) -> StatusCode {
 
 impl IntoResponse for Stored {
     fn into_response(self) -> Response {
-        (StatusCode::CREATED, Json(self)).into_response()
+        let new = self.outcome == Enqueued::Stored(self.msg_id).word();
+        let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+        (status, Json(self)).into_response()
     }
 }
 

@@ -1,8 +1,10 @@
 //! A message as a line of JSON.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use queue_core::{Headers, Moment, MsgId, NewMessage, Priority};
+use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -22,6 +24,12 @@ struct Record {
     headers: Option<Headers>,
     deliver: Option<Moment>,
     expires: Option<Moment>,
+    unique: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    unique_for: Option<Duration>,
+    on_conflict: Option<OnConflict>,
+    #[serde(default, with = "humantime_serde")]
+    max_wait: Option<Duration>,
 }
 
 /// A value that is there, also `null`.
@@ -58,13 +66,15 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     if let Some(headers) = record.headers {
         message.headers.0.extend(headers.0);
     }
+    let key = record.unique.map(String::into_bytes);
+    message.unique =
+        Unique::from_options(key, record.unique_for, record.on_conflict, record.max_wait)
+            .map_err(|error| error.to_string())?;
     Ok(message)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn body(line: &str) -> Result<Vec<u8>, String> {

@@ -84,26 +84,33 @@ impl Unique {
         Self { key: key.into(), hold: Hold::UntilDone(Repeat::Debounce { max_wait }) }
     }
 
-    /// What options say: `time` is for how long, `None` until done.
+    /// What options say, all of which may be missing: `time` is for how long, else until done.
     ///
     /// # Errors
     /// [`Error::InvalidUnique`] if they do not go together.
     pub fn from_options(
-        key: Vec<u8>,
+        key: Option<Vec<u8>>,
         time: Option<Duration>,
-        on_conflict: OnConflict,
+        on_conflict: Option<OnConflict>,
         max_wait: Option<Duration>,
-    ) -> Result<Self> {
-        match (on_conflict, time, max_wait) {
-            (OnConflict::Debounce, None, max_wait) => Ok(Self::debounced(key, max_wait)),
-            (_, _, Some(_)) => invalid("only a debounced message has a longest wait"),
-            (OnConflict::Keep, Some(time), None) => Ok(Self::for_duration(key, time)),
-            (OnConflict::Keep, None, None) => Ok(Self::until_done(key)),
-            (OnConflict::Replace, None, None) => Ok(Self::replacing(key)),
+    ) -> Result<Option<Self>> {
+        let Some(key) = key else {
+            return match (time, on_conflict, max_wait) {
+                (None, None, None) => Ok(None),
+                _ => invalid("there is none, so nothing else may be said of it"),
+            };
+        };
+        let unique = match (on_conflict.unwrap_or_default(), time, max_wait) {
+            (OnConflict::Debounce, None, max_wait) => Self::debounced(key, max_wait),
             (OnConflict::Replace | OnConflict::Debounce, Some(_), _) => {
-                invalid("a key that is held for a time keeps the first message")
+                return invalid("one that is held for a time keeps the first message");
             }
-        }
+            (_, _, Some(_)) => return invalid("only a debounced message has a longest wait"),
+            (OnConflict::Keep, Some(time), None) => Self::for_duration(key, time),
+            (OnConflict::Keep, None, None) => Self::until_done(key),
+            (OnConflict::Replace, None, None) => Self::replacing(key),
+        };
+        Ok(Some(unique))
     }
 
     /// The key.
@@ -190,19 +197,21 @@ mod tests {
 
     #[test]
     fn options_that_do_not_go_together_are_refused() {
-        let options =
-            |time, on_conflict, wait| Unique::from_options(b"k".to_vec(), time, on_conflict, wait);
-        let debounced = options(None, OnConflict::Debounce, Some(HOUR)).expect("sound");
-        assert_eq!(debounced, Unique::debounced("k", Some(HOUR)));
-        let held = options(Some(HOUR), OnConflict::Keep, None).expect("sound");
-        assert_eq!(held, Unique::for_duration("k", HOUR));
+        let key = || Some(b"k".to_vec());
+        let options = |time, choice, wait| Unique::from_options(key(), time, choice, wait);
+        let debounced = options(None, Some(OnConflict::Debounce), Some(HOUR)).expect("sound");
+        assert_eq!(debounced, Some(Unique::debounced("k", Some(HOUR))));
+        let held = options(Some(HOUR), None, None).expect("sound");
+        assert_eq!(held, Some(Unique::for_duration("k", HOUR)));
+        assert_eq!(Unique::from_options(None, None, None, None).expect("sound"), None);
+        Unique::from_options(None, Some(HOUR), None, None).expect_err("there is no key");
         for (time, on_conflict, wait) in [
             (Some(HOUR), OnConflict::Replace, None),
             (Some(HOUR), OnConflict::Debounce, None),
             (None, OnConflict::Replace, Some(HOUR)),
             (None, OnConflict::Keep, Some(HOUR)),
         ] {
-            options(time, on_conflict, wait).expect_err("they do not go together");
+            options(time, Some(on_conflict), wait).expect_err("they do not go together");
         }
     }
 }

@@ -12,11 +12,13 @@ const OPERATION: &str = "enqueue: set the savepoint";
 /// # Errors
 /// [`Error::NeedsTransaction`]; a database failure.
 pub(crate) async fn set(conn: &mut impl Connection) -> Result<()> {
-    let set = conn.batch("SAVEPOINT queue_enqueue; ROLLBACK TO SAVEPOINT queue_enqueue").await;
-    set.map_err(|error| match error.to_string() {
-        text if text.contains("SAVEPOINT") => Error::NeedsTransaction,
-        _ => Error::database(OPERATION, &error),
-    })
+    for statement in ["SAVEPOINT queue_enqueue", "ROLLBACK TO SAVEPOINT queue_enqueue"] {
+        conn.batch(statement).await.map_err(|error| match error.to_string() {
+            text if text.contains("SAVEPOINT") => Error::NeedsTransaction,
+            _ => Error::database(OPERATION, &error),
+        })?;
+    }
+    Ok(())
 }
 
 /// No index: goes back to the point. If that fails, the transaction is gone with it.

@@ -32,7 +32,7 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     let expected = json!({
         "id": told["id"], "name": "told", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
-        "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
+        "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days", "dedupe_window": null,
         "enqueue_paused": false, "claim_paused": false,
     });
     assert_eq!(told, expected);

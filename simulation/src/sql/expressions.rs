@@ -109,6 +109,7 @@ impl Parser {
                 };
                 return Expr::Interval(Box::new(number), unit);
             }
+            "VALUES" => return Expr::Given(self.in_parentheses(Self::word)),
             "CASE" => return self.case(),
             // Only one of its values is computed.
             "IF" => {
