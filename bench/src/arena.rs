@@ -99,6 +99,8 @@ impl Arena {
             "queue_scheduled",
             "queue_archive",
             "queue_ledger",
+            "queue_dedupe",
+            "queue_unique",
             "bench_bare",
             "bench_003",
             "bench_004",

@@ -7,7 +7,7 @@ mod rescue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::record::{Answer, Ended, Enqueued, Moment};
@@ -28,6 +28,8 @@ pub(crate) struct Leftovers {
     pub(crate) dead: HashMap<Tag, Ending>,
     /// Effects that transactional handlers have committed: these rows are no table of the queue's.
     pub(crate) effects: HashMap<Tag, u64>,
+    /// Messages that hold a unique key and are not there to be handled.
+    pub(crate) holders: HashSet<Tag>,
 }
 
 /// How a promise was broken.
@@ -43,6 +45,8 @@ pub(crate) enum Breach {
     SharedDelivery,
     /// I4: an effect was committed twice, or without the ack.
     Effects,
+    /// Its unique key is held although it is done.
+    KeyHeld,
     /// I6: delivered again before anything was broken.
     DuplicateInQuiet,
     /// I7: dead-lettered although it had done nothing wrong.
@@ -116,7 +120,7 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
         ..Findings::default()
     };
     let unseen = Message::default();
-    let known = leftovers.unsettled.keys().chain(leftovers.dead.keys());
+    let known = leftovers.unsettled.keys().chain(leftovers.dead.keys()).chain(&leftovers.holders);
     let strangers =
         known.filter(|tag| !history.messages.contains_key(tag)).map(|tag| (tag, &unseen));
     for (&tag, message) in history.messages.iter().chain(strangers) {
@@ -161,6 +165,7 @@ fn breaches(
         (Breach::WrongAck, message.has_wrong_ack() || message.is_done_and(dead.is_some())),
         (Breach::SharedDelivery, message.shares_a_delivery()),
         (Breach::Effects, message.has_wrong_effects(unsettled || dead.is_some())),
+        (Breach::KeyHeld, leftovers.holders.contains(&tag)),
         (Breach::DuplicateInQuiet, message.unasked().any(in_quiet)),
         (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
         (Breach::Stuck, unsettled),

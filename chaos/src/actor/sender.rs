@@ -9,7 +9,7 @@ use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use producer::{Producer, ProducerOptions, SendError};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue_to, store};
+use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, Unique, enqueue_to, store};
 use queue_service::args::ServerArgs;
 use queue_service::signals;
 use rand::rngs::SmallRng;
@@ -62,6 +62,9 @@ pub(crate) struct SenderArgs {
     server: ServerArgs,
 }
 
+/// Every so many-th message sent by itself has a unique key, one of as many.
+const UNIQUE: u64 = 5;
+
 /// Sends each message by itself, before the one before it is stored.
 async fn by_receipts(
     producer: Producer,
@@ -71,7 +74,11 @@ async fn by_receipts(
     record: Arc<Record>,
 ) -> std::io::Result<()> {
     let mut receipts = Vec::with_capacity(messages.len());
-    for message in messages {
+    for (seq, mut message) in (first.seq..).zip(messages) {
+        if seq.is_multiple_of(UNIQUE) {
+            let key = format!("key {}", seq / UNIQUE % UNIQUE);
+            message = message.with_unique(Unique::until_done(key));
+        }
         receipts.push(producer.send_async(&topic, message).await);
     }
     for (seq, receipt) in (first.seq..).zip(receipts) {
@@ -79,7 +86,12 @@ async fn by_receipts(
             Ok(receipt) => receipt.await,
             Err(error) => Err(error),
         };
-        let (first, outcome) = (Tag { seq, ..first }, enqueued(&outcome));
+        let outcome = match outcome {
+            // Another message holds its key.
+            Ok(there) if !there.is_stored() => Enqueued::NotStored,
+            outcome => enqueued(&outcome),
+        };
+        let first = Tag { seq, ..first };
         record.note(&Event::Enqueue { first, n: 1, outcome })?;
     }
     Ok(())
