@@ -52,8 +52,8 @@ impl Producer {
 
     /// Sends messages, in order, and waits until all of them are stored. They are one transaction:
     /// whatever happens, all of them are stored or none. One transaction must be through within
-    /// the [`lease`](ProducerOptions::lease), so send some hundreds or thousands at a time. What became
-    /// of each: the others are stored, whichever of them are duplicates.
+    /// the [`lease`](ProducerOptions::lease), so send some hundreds or thousands at a time.
+    /// Tells what became of each: whichever of them are duplicates, the others are stored.
     ///
     /// # Errors
     /// As [`Producer::send`].

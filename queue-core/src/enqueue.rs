@@ -24,8 +24,9 @@ const SURELY_TAKEN: usize = 1024 * 1024;
 /// window, needs a transaction.
 ///
 /// # Errors
-/// [`Error::NeedsTransaction`]; [`Error::UnknownTopic`], [`Error::TopicPaused`], [`Error::BodyTooLarge`] and the like, found
-/// before anything is sent; a database failure. The caller's transaction is left as it is.
+/// [`Error::NeedsTransaction`]; [`Error::UnknownTopic`], [`Error::TopicPaused`],
+/// [`Error::BodyTooLarge`] and the like, found before anything is sent; a database failure. The
+/// caller's transaction is left as it is.
 pub async fn enqueue(
     conn: &mut impl Connection,
     topic: &TopicName,
@@ -35,8 +36,9 @@ pub async fn enqueue(
     Ok(enqueued.pop().unwrap_or(Enqueued::Stored(message.msg_id)))
 }
 
-/// Enqueues messages, in order; what became of each. More than a thousand, or than 4 MiB, are several statements, and so
-/// are ready messages with delayed ones among them: run it in a transaction to have all or none.
+/// Enqueues messages, in order; what became of each. More than a thousand, or than 4 MiB, are
+/// several statements, and so are ready messages with delayed ones among them: run it in a
+/// transaction to have all or none.
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.

@@ -47,8 +47,8 @@ pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the message ids", statement).await
 }
 
-/// KEY (`keep_until`): frees up to `limit` unique keys whose time is over. Those that are held until
-/// their message is done have none.
+/// KEY (`keep_until`): frees up to `limit` unique keys whose time is over. Those that are held
+/// until their message is done have none.
 ///
 /// # Errors
 /// A database failure.

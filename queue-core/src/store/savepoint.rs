@@ -1,5 +1,5 @@
-//! The point to which an enqueue of several statements goes back when it fails, so that a caller who
-//! commits all the same commits nothing of it.
+//! The point to which an enqueue of several statements goes back when it fails, so that a caller
+//! who commits all the same commits nothing of it.
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
