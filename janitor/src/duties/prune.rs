@@ -53,31 +53,36 @@ impl Duty for Prune {
     }
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<PruneReport> {
-        let mut report = PruneReport::default();
-        report.archive =
-            in_rounds(sweep, "prune the archive", async |conn| prune::archive(conn, BATCH).await)
-                .await?;
-        report.ledger =
-            in_rounds(sweep, "prune the ledger", async |conn| prune::ledger(conn, BATCH).await)
-                .await?;
-        report.dedupe = in_rounds(sweep, "prune the message ids", async |conn| {
-            prune::dedupe(conn, BATCH).await
-        })
-        .await?;
-        report.unique = in_rounds(sweep, "prune the unique keys", async |conn| {
-            prune::unique(conn, BATCH).await
-        })
-        .await?;
-        report.lanes = sweep
-            .session
-            .transaction("prune the lanes", async |conn| prune::lanes(conn, LANE_IDLE, BATCH).await)
-            .await?;
-        report.workers = sweep
-            .session
-            .transaction("prune the workers", async |conn| {
-                prune::workers(conn, WORKER_ENDED, BATCH).await
+        let report = PruneReport {
+            archive: rounds(sweep, "prune the archive", async |conn| {
+                prune::archive(conn, BATCH).await
             })
-            .await?;
+            .await?,
+            ledger: rounds(sweep, "prune the ledger", async |conn| {
+                prune::ledger(conn, BATCH).await
+            })
+            .await?,
+            dedupe: rounds(sweep, "prune the message ids", async |conn| {
+                prune::dedupe(conn, BATCH).await
+            })
+            .await?,
+            unique: rounds(sweep, "prune the unique keys", async |conn| {
+                prune::unique(conn, BATCH).await
+            })
+            .await?,
+            lanes: sweep
+                .session
+                .transaction("prune the lanes", async |conn| {
+                    prune::lanes(conn, LANE_IDLE, BATCH).await
+                })
+                .await?,
+            workers: sweep
+                .session
+                .transaction("prune the workers", async |conn| {
+                    prune::workers(conn, WORKER_ENDED, BATCH).await
+                })
+                .await?,
+        };
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("dedupe", report.dedupe);
@@ -89,7 +94,7 @@ impl Duty for Prune {
 }
 
 /// Prunes a table piece by piece, each in a transaction of its own.
-async fn in_rounds(
+async fn rounds(
     sweep: &mut Sweep<'_>,
     operation: &'static str,
     mut prune: impl AsyncFnMut(&mut Link) -> Result<usize>,

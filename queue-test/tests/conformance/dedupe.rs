@@ -121,7 +121,8 @@ async fn ids_that_were_made_here_and_topics_without_a_window_remember_nothing() 
     enqueue_to(&mut scene.conn, &topic, &[NewMessage::new("m")]).await.unwrap();
     let message = given(MsgId::new());
     for _ in 0..2 {
-        let sent = enqueue_to(&mut scene.conn, &plain, &[message.clone()]).await.unwrap();
+        let sent =
+            enqueue_to(&mut scene.conn, &plain, std::slice::from_ref(&message)).await.unwrap();
         assert_eq!(sent, [Enqueued::Stored(message.msg_id)]);
     }
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 0);

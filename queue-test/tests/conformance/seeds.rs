@@ -376,16 +376,11 @@ async fn s10_no_transaction_is_open_while_a_handler_runs() {
 #[test]
 fn s11_every_statement_is_run_by_this_suite() {
     fn texts(folder: &Path) -> Vec<String> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                found.extend(texts(&path));
-            } else if path.extension().is_some_and(|kind| kind == "rs") {
-                found.push(std::fs::read_to_string(path).unwrap());
-            }
+        if folder.is_file() {
+            return vec![std::fs::read_to_string(folder).unwrap()];
         }
-        found
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.flat_map(|entry| texts(&entry.unwrap().path())).collect()
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let suite = texts(&here.join("tests/conformance")).concat();
@@ -393,10 +388,7 @@ fn s11_every_statement_is_run_by_this_suite() {
     // What worker, rescue, doctor, migration and topics call for us counts as run by them.
     let parts =
         "worker rescue.rs doctor.rs doctor migration.rs enqueue.rs enqueue dead.rs waiting.rs";
-    let callers = parts.split(' ').map(|part| core.join(part)).map(|path| {
-        if path.is_dir() { texts(&path).concat() } else { std::fs::read_to_string(path).unwrap() }
-    });
-    let callers: String = callers.collect();
+    let callers: String = parts.split(' ').map(|part| texts(&core.join(part)).concat()).collect();
     let mut unused = BTreeSet::new();
     for text in texts(&core.join("store")) {
         for function in text.split("pub async fn ").skip(1) {
