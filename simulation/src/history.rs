@@ -169,7 +169,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         faulty: Duration::from_secs(rng.random_range(3..=9)),
         poison,
         dead_letter_topic: rng.random_range(0..3) == 0,
-        dedupe: rng.random_range(0..4) == 0,
+        dedupe: rng.random_range(0..6) == 0,
     }
 }
 

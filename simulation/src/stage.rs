@@ -133,7 +133,8 @@ impl Stage {
             0 => message.with_delay(Duration::from_millis(self.below(3000).into())),
             _ => message,
         };
-        match self.below(5) {
+        // Seldom: a batch without any is one statement, and that way is to be broken too.
+        match self.below(12) {
             0 if !self.settings.dedupe => {
                 message.with_unique(Unique::until_done(format!("k{}", self.below(3))))
             }
