@@ -31,7 +31,7 @@ async fn place(conn: &mut AsyncMysqlConnection, topic: &str, order: i32) -> anyh
         .execute(conn)
         .await?;
     let message = NewMessage::json(&Mail { order })?.with_biz_id(format!("order-{order}"));
-    Ok(enqueue(conn, &TopicName::new(topic)?, &message).await?)
+    Ok(enqueue(conn, &TopicName::new(topic)?, &message).await?.msg_id())
 }
 
 #[tokio::main(flavor = "current_thread")]

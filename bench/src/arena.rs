@@ -104,6 +104,8 @@ impl Arena {
             "queue_archive",
             "queue_ledger",
             "queue_lookup",
+            "queue_dedupe",
+            "queue_unique",
             "bench_bare",
             "bench_003",
             "bench_004",

@@ -123,6 +123,10 @@ pub(crate) enum Way {
     Plain,
     /// `enqueue_to` between the caller's BEGIN and COMMIT.
     Transaction,
+    /// The same, with ids of the sender's own in a topic with a dedupe window.
+    Given,
+    /// The same, with a unique key for each message that is held until it is done.
+    Unique,
 }
 
 /// A backlog that processes empty.

@@ -7,7 +7,7 @@ mod rescue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use queue_core::find::StateWord;
@@ -33,6 +33,8 @@ pub(crate) struct Leftovers {
     pub(crate) found: HashMap<Tag, (StateWord, bool)>,
     /// Effects that transactional handlers have committed: these rows are no table of the queue's.
     pub(crate) effects: HashMap<Tag, u64>,
+    /// Messages that hold a unique key and are not there to be handled.
+    pub(crate) holders: HashSet<Tag>,
 }
 
 /// How a promise was broken.
@@ -48,6 +50,8 @@ pub(crate) enum Breach {
     SharedDelivery,
     /// I4: an effect was committed twice, or without the ack.
     Effects,
+    /// Its unique key is held although it is done.
+    KeyHeld,
     /// I6: delivered again before anything was broken.
     DuplicateInQuiet,
     /// I7: dead-lettered although it had done nothing wrong.
@@ -124,7 +128,7 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     };
     let unseen = Message::default();
     let known = leftovers.unsettled.keys().chain(leftovers.dead.keys());
-    let known = known.chain(leftovers.found.keys());
+    let known = known.chain(leftovers.found.keys()).chain(&leftovers.holders);
     let strangers =
         known.filter(|tag| !history.messages.contains_key(tag)).map(|tag| (tag, &unseen));
     let strangers: HashMap<_, _> = strangers.collect();
@@ -171,6 +175,7 @@ fn breaches(
         (Breach::WrongAck, message.has_wrong_ack() || message.is_done_and(dead.is_some())),
         (Breach::SharedDelivery, message.shares_a_delivery()),
         (Breach::Effects, message.has_wrong_effects(unsettled || dead.is_some())),
+        (Breach::KeyHeld, leftovers.holders.contains(&tag)),
         (Breach::DuplicateInQuiet, message.unasked().any(in_quiet)),
         (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
         (Breach::Stuck, unsettled),

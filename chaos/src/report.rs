@@ -108,6 +108,7 @@ fn table(findings: &Findings) -> Table {
         (Breach::WrongAck, "wrong acks (I3)"),
         (Breach::SharedDelivery, "two owners of one delivery (I3)"),
         (Breach::Effects, "effects twice, or without the ack (I4)"),
+        (Breach::KeyHeld, "unique keys held by nobody"),
         (Breach::DuplicateInQuiet, "delivered again in the quiet phase (I6)"),
         (Breach::DeadInnocent, "innocents dead-lettered (I7)"),
         (Breach::Stuck, "stuck after the faults ended (I8)"),
@@ -162,6 +163,7 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "wrong_acks": findings.count(Breach::WrongAck) + findings.count(Breach::SharedDelivery),
         "wrong_effects": findings.count(Breach::Effects),
         "fenced": findings.fenced,
+        "keys_held": findings.count(Breach::KeyHeld),
         "dead_innocents": findings.count(Breach::DeadInnocent),
         "rescue_ms": {
             "killed": times(&findings.rescue.killed),

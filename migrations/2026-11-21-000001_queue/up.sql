@@ -25,6 +25,7 @@ CREATE TABLE queue_topic (
   backlog_full     BOOLEAN         NOT NULL DEFAULT FALSE,
   backlog_at       DATETIME(6)     NULL,
   searchable_ms    BIGINT UNSIGNED NULL,
+  dedupe_window_ms BIGINT UNSIGNED NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -38,6 +39,7 @@ CREATE TABLE queue_topic (
 -- advances the lane. claim_no: the number of the last batch that was committed; msg_id: its name;
 -- priority 1: a producer with a spill journal may ask for it after a restart.
 -- history: a line of JSON for each failed run, its newest 32 KiB. No claim reads it.
+-- unique_key: held in queue_unique until the message is done; NULL for most.
 CREATE TABLE queue_message (
   topic_id     INT UNSIGNED     NOT NULL,
   priority     TINYINT UNSIGNED NOT NULL DEFAULT 5,
@@ -54,6 +56,7 @@ CREATE TABLE queue_message (
   expires_at   DATETIME(6)      NULL,
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
+  unique_key   VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
   history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
@@ -125,6 +128,7 @@ CREATE TABLE queue_scheduled (
   expires_at   DATETIME(6)      NULL,
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
+  unique_key   VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
   history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
@@ -148,6 +152,7 @@ CREATE TABLE queue_dead (
   enqueued_at  DATETIME(6)      NOT NULL,
   ordering_key VARBINARY(255)   NULL,
   biz_id       VARBINARY(255)   NULL,
+  unique_key   VARBINARY(255)   NULL,
   headers      MEDIUMBLOB       NULL,
   history      MEDIUMBLOB       NULL,
   body         LONGBLOB         NOT NULL,
@@ -235,6 +240,33 @@ CREATE TABLE queue_lookup (
   KEY queue_lookup_time (topic_id, enqueued_at)
 ) ENGINE = InnoDB;
 
+-- The ids that clients gave their messages, within their topic's dedupe window. repeats: how often
+-- the id has come again.
+CREATE TABLE queue_dedupe (
+  topic_id   INT UNSIGNED    NOT NULL,
+  msg_id     BINARY(16)      NOT NULL,
+  repeats    BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  keep_until DATETIME(6)     NOT NULL,
+  PRIMARY KEY (topic_id, msg_id),
+  KEY queue_dedupe_keep_until (keep_until)
+) ENGINE = InnoDB;
+
+-- The unique keys and the message that holds each: until a time, or, where keep_until is NULL, until
+-- that message is done. priority, ready_id and scheduled_id: the row it was stored in, for messages
+-- that may be replaced while they wait.
+CREATE TABLE queue_unique (
+  topic_id     INT UNSIGNED     NOT NULL,
+  unique_key   VARBINARY(255)   NOT NULL,
+  msg_id       BINARY(16)       NOT NULL,
+  repeats      BIGINT UNSIGNED  NOT NULL DEFAULT 0,
+  keep_until   DATETIME(6)      NULL,
+  priority     TINYINT UNSIGNED NULL,
+  ready_id     BIGINT UNSIGNED  NULL,
+  scheduled_id BIGINT UNSIGNED  NULL,
+  PRIMARY KEY (topic_id, unique_key),
+  KEY queue_unique_keep_until (keep_until)
+) ENGINE = InnoDB;
+
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.
 CREATE TABLE queue_duty (
   name    VARBINARY(32)   NOT NULL,
@@ -251,20 +283,26 @@ CREATE TABLE queue_duty (
 -- The parameters are wider than the columns: a caller that is not in strict mode would have a value
 -- that is too long cut on its way in; here, in strict mode, the INSERT refuses it (1406).
 -- Times are UTC. in_deliver_at NULL: ready at once; in the past: too. in_expires_at NULL: never.
-CREATE PROCEDURE queue_enqueue_at(
-  IN in_topic      VARBINARY(255),
-  IN in_body       LONGBLOB,
-  IN in_deliver_at DATETIME(6),
-  IN in_expires_at DATETIME(6),
-  IN in_priority   INT,
-  IN in_key        BLOB,
-  IN in_biz_id     BLOB,
-  IN in_headers    LONGBLOB,
-  IN in_msg_id     VARBINARY(255)
+-- in_unique_key NULL: not unique. in_unique_for and in_max_wait are seconds; NULL: until the message is
+-- done, and without an end. in_on_conflict: keep (or NULL), replace, debounce.
+CREATE PROCEDURE queue_enqueue_unique(
+  IN in_topic       VARBINARY(255),
+  IN in_body        LONGBLOB,
+  IN in_unique_key  BLOB,
+  IN in_unique_for  BIGINT,
+  IN in_on_conflict VARBINARY(255),
+  IN in_max_wait    BIGINT,
+  IN in_deliver_at  DATETIME(6),
+  IN in_expires_at  DATETIME(6),
+  IN in_priority    INT,
+  IN in_key         BLOB,
+  IN in_biz_id      BLOB,
+  IN in_headers     LONGBLOB,
+  IN in_msg_id      VARBINARY(255)
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
-  COMMENT 'Enqueue one message for later; NULL takes the default. The id is left in @queue_msg_id.'
+  COMMENT 'Enqueue one message unless its key is held. Outcome: @queue_msg_id, @queue_duplicate, @queue_replaced.'
 BEGIN
   DECLARE the_topic  INT UNSIGNED DEFAULT NULL;
   DECLARE the_pause  BOOLEAN;
@@ -273,20 +311,31 @@ BEGIN
   DECLARE the_fill   VARCHAR(64);
   DECLARE the_search BOOLEAN;
   DECLARE the_row    BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_window BIGINT UNSIGNED;
   DECLARE the_text   VARCHAR(128);
   DECLARE the_random CHAR(32);
   -- In latin1 every byte is a character, so that a name of any bytes can be shown.
   DECLARE the_name   VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT COALESCE(CONVERT(in_topic USING latin1), 'NULL');
   DECLARE the_id     VARBINARY(255) DEFAULT in_msg_id;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
+  DECLARE the_choice VARBINARY(255) DEFAULT COALESCE(in_on_conflict, 'keep');
+  DECLARE the_dedupe BOOLEAN;
+  DECLARE the_other  BINARY(16) DEFAULT NULL;
+  DECLARE the_level  TINYINT UNSIGNED DEFAULT NULL;
+  DECLARE the_ready  BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_later  BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_found  BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_fate   VARCHAR(16) DEFAULT 'stored';
 
-  -- A measurement that nobody has renewed for 30 s says nothing any more.
-  SELECT id, enqueue_paused, body_limit, searchable_ms IS NOT NULL,
-      backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
-        AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
-      IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
-    INTO the_topic, the_pause, the_limit, the_search, the_full, the_fill
-    FROM queue_topic WHERE name = in_topic;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
+    -- A measurement that nobody has renewed for 30 s says nothing any more.
+    SELECT id, enqueue_paused, body_limit, dedupe_window_ms, searchable_ms IS NOT NULL,
+        backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
+          AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
+        IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
+      INTO the_topic, the_pause, the_limit, the_window, the_search, the_full, the_fill
+      FROM queue_topic WHERE name = in_topic;
+  END;
 
   IF the_topic IS NULL THEN
     SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: queuectl topic create NAME'), 128);
@@ -323,6 +372,24 @@ BEGIN
   IF in_expires_at <= GREATEST(COALESCE(in_deliver_at, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6)) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: expires_at has passed or is not after deliver_at, so nobody would handle it', MYSQL_ERRNO = 31007;
   END IF;
+  IF in_unique_key IS NOT NULL THEN
+    IF LENGTH(in_unique_key) NOT BETWEEN 1 AND 255 THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: unique_key must have 1 to 255 bytes, or be NULL', MYSQL_ERRNO = 31009;
+    END IF;
+    IF in_unique_for NOT BETWEEN 1 AND 315360000 OR in_max_wait NOT BETWEEN 1 AND 315360000 THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: unique_for and max_wait are seconds, 1 to 315360000 (ten years), or NULL', MYSQL_ERRNO = 31010;
+    END IF;
+    IF the_choice NOT IN ('keep', 'replace', 'debounce') OR (the_choice <> 'keep' AND in_unique_for IS NOT NULL)
+       OR (the_choice <> 'debounce' AND in_max_wait IS NOT NULL) THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: on_conflict is keep, or, with unique_for NULL, replace or debounce; only debounce has max_wait', MYSQL_ERRNO = 31011;
+    END IF;
+    IF the_choice = 'debounce' AND COALESCE(in_deliver_at <= UTC_TIMESTAMP(6), TRUE) THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a debounced message needs a deliver_at that has not passed', MYSQL_ERRNO = 31012;
+    END IF;
+  ELSEIF in_unique_for IS NOT NULL OR in_on_conflict IS NOT NULL OR in_max_wait IS NOT NULL THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: unique_key is NULL, so unique_for, on_conflict and max_wait must be too', MYSQL_ERRNO = 31009;
+  END IF;
+  SET the_dedupe = the_id IS NOT NULL AND the_window IS NOT NULL;
   IF the_id IS NULL THEN
     -- UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits around version and variant.
     SET the_random = LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 32);
@@ -331,22 +398,138 @@ BEGIN
       '7', SUBSTR(the_random, 1, 3), '8', SUBSTR(the_random, 4, 15)));
   END IF;
 
-  IF in_deliver_at IS NULL THEN
-    INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body)
-      VALUES (the_topic, COALESCE(in_priority, 5), the_id, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, in_headers, in_body);
-    SET the_row = LAST_INSERT_ID();
-  ELSE
-    INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, headers, body)
-      VALUES (GREATEST(in_deliver_at, UTC_TIMESTAMP(6)), the_topic, COALESCE(in_priority, 5), the_id, 0, 0, 0, 0, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, in_headers, in_body);
-  END IF;
-  IF the_search THEN
-    INSERT INTO queue_lookup (topic_id, msg_id, row_id, enqueued_at, biz_id, ordering_key)
-      VALUES (the_topic, the_id, the_row, UTC_TIMESTAMP(6), in_biz_id, in_key)
-      ON DUPLICATE KEY UPDATE row_id = VALUES(row_id), enqueued_at = VALUES(enqueued_at);
+  BEGIN
+    -- What is not stored leaves nothing behind, even if the caller commits. After a deadlock there is
+    -- nothing to go back to any more.
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+      IF the_dedupe OR in_unique_key IS NOT NULL THEN
+        BEGIN
+          DECLARE CONTINUE HANDLER FOR 1305 BEGIN END;
+          ROLLBACK TO SAVEPOINT queue_enqueue;
+        END;
+      END IF;
+      RESIGNAL;
+    END;
+
+    IF the_dedupe OR in_unique_key IS NOT NULL THEN
+      BEGIN
+        -- Where no transaction is open, there is no savepoint.
+        DECLARE CONTINUE HANDLER FOR 1305
+          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: this takes a transaction: START TRANSACTION before, COMMIT after', MYSQL_ERRNO = 31013;
+        SAVEPOINT queue_enqueue;
+        ROLLBACK TO SAVEPOINT queue_enqueue;
+      END;
+    END IF;
+
+    IF the_dedupe THEN
+      -- Two rows affected: it was there, whatever the caller's session counts.
+      INSERT INTO queue_dedupe (topic_id, msg_id, keep_until)
+        VALUES (the_topic, the_id, UTC_TIMESTAMP(6) + INTERVAL LEAST(the_window, 315360000000) * 1000 MICROSECOND)
+        ON DUPLICATE KEY UPDATE
+          repeats = IF(keep_until < UTC_TIMESTAMP(6), 0, repeats + 1),
+          keep_until = IF(keep_until < UTC_TIMESTAMP(6), VALUES(keep_until), keep_until);
+      IF ROW_COUNT() > 1 THEN
+        SELECT IF(repeats > 0, 'duplicate', 'stored') INTO the_fate
+          FROM queue_dedupe WHERE topic_id = the_topic AND msg_id = the_id;
+      END IF;
+    END IF;
+
+    IF in_unique_key IS NOT NULL AND the_fate = 'stored' THEN
+      INSERT INTO queue_unique (topic_id, unique_key, msg_id, keep_until)
+        VALUES (the_topic, in_unique_key, the_id, UTC_TIMESTAMP(6) + INTERVAL in_unique_for SECOND)
+        ON DUPLICATE KEY UPDATE
+          repeats = IF(keep_until < UTC_TIMESTAMP(6), 0, repeats + 1),
+          msg_id = IF(keep_until < UTC_TIMESTAMP(6), VALUES(msg_id), msg_id),
+          priority = IF(keep_until < UTC_TIMESTAMP(6), NULL, priority),
+          ready_id = IF(keep_until < UTC_TIMESTAMP(6), NULL, ready_id),
+          scheduled_id = IF(keep_until < UTC_TIMESTAMP(6), NULL, scheduled_id),
+          keep_until = IF(keep_until < UTC_TIMESTAMP(6), VALUES(keep_until), keep_until);
+      IF ROW_COUNT() > 1 THEN
+        SELECT IF(repeats > 0, 'duplicate', 'stored'), msg_id, priority, ready_id, scheduled_id
+          INTO the_fate, the_other, the_level, the_ready, the_later
+          FROM queue_unique WHERE topic_id = the_topic AND unique_key = in_unique_key;
+      END IF;
+      IF the_fate = 'duplicate' AND the_choice <> 'keep' AND (the_ready IS NOT NULL OR the_later IS NOT NULL) THEN
+        BEGIN
+          DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_found = NULL;
+          IF the_ready IS NOT NULL THEN
+            SELECT id INTO the_found FROM queue_message FORCE INDEX (PRIMARY)
+              WHERE topic_id = the_topic AND priority = the_level AND id = the_ready
+                AND worker_id = 0 AND msg_id = the_other AND delivery_no = 0 FOR UPDATE SKIP LOCKED;
+          ELSE
+            SELECT id INTO the_found FROM queue_scheduled FORCE INDEX (queue_scheduled_id)
+              WHERE id = the_later AND topic_id = the_topic
+                AND msg_id = the_other AND delivery_no = 0 FOR UPDATE SKIP LOCKED;
+          END IF;
+        END;
+        IF the_found IS NULL THEN
+          UPDATE queue_unique SET msg_id = the_id, repeats = 0, keep_until = NULL
+            WHERE topic_id = the_topic AND unique_key = in_unique_key;
+          SET the_fate = 'stored';
+        ELSEIF the_ready IS NOT NULL THEN
+          UPDATE queue_message FORCE INDEX (PRIMARY)
+            SET ordering_key = in_key, biz_id = in_biz_id, headers = in_headers, body = in_body, expires_at = in_expires_at
+            WHERE topic_id = the_topic AND priority = the_level AND id = the_ready;
+          SET the_fate = 'replaced';
+        ELSE
+          UPDATE queue_scheduled FORCE INDEX (queue_scheduled_id)
+            SET ordering_key = in_key, biz_id = in_biz_id, headers = in_headers, body = in_body, expires_at = in_expires_at,
+              due_at = GREATEST(UTC_TIMESTAMP(6), LEAST(COALESCE(in_deliver_at, due_at), enqueued_at + INTERVAL COALESCE(in_max_wait, 315360000) SECOND))
+            WHERE id = the_later;
+          SET the_fate = 'replaced';
+        END IF;
+      END IF;
+    END IF;
+
+    IF the_fate = 'stored' AND in_deliver_at IS NULL THEN
+      INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, expires_at, ordering_key, biz_id, unique_key, headers, body)
+        VALUES (the_topic, COALESCE(in_priority, 5), the_id, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, IF(in_unique_for IS NULL, in_unique_key, NULL), in_headers, in_body);
+      SET the_row = LAST_INSERT_ID();
+    ELSEIF the_fate = 'stored' THEN
+      INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, unique_key, headers, body)
+        VALUES (GREATEST(in_deliver_at, UTC_TIMESTAMP(6)), the_topic, COALESCE(in_priority, 5), the_id, 0, 0, 0, 0, UTC_TIMESTAMP(6), in_expires_at, in_key, in_biz_id, IF(in_unique_for IS NULL, in_unique_key, NULL), in_headers, in_body);
+    END IF;
+    IF the_fate = 'stored' AND in_unique_key IS NOT NULL AND the_choice <> 'keep' THEN
+      UPDATE queue_unique SET priority = COALESCE(in_priority, 5),
+          ready_id = IF(in_deliver_at IS NULL, LAST_INSERT_ID(), NULL),
+          scheduled_id = IF(in_deliver_at IS NULL, NULL, LAST_INSERT_ID())
+        WHERE topic_id = the_topic AND unique_key = in_unique_key;
+    END IF;
+    IF the_search AND the_fate = 'stored' THEN
+      INSERT INTO queue_lookup (topic_id, msg_id, row_id, enqueued_at, biz_id, ordering_key)
+        VALUES (the_topic, the_id, the_row, UTC_TIMESTAMP(6), in_biz_id, in_key)
+        ON DUPLICATE KEY UPDATE row_id = VALUES(row_id), enqueued_at = VALUES(enqueued_at);
+    ELSEIF the_search AND the_fate = 'replaced' THEN
+      UPDATE queue_lookup SET biz_id = in_biz_id, ordering_key = in_key
+        WHERE topic_id = the_topic AND msg_id = the_other;
+    END IF;
+  END;
+  SET @queue_duplicate = the_fate <> 'stored', @queue_replaced = the_fate = 'replaced';
+  IF the_fate <> 'stored' AND the_other IS NOT NULL THEN
+    SET the_id = the_other;
   END IF;
   SET @queue_msg_id = LOWER(CONCAT_WS('-',
     SUBSTR(HEX(the_id), 1, 8), SUBSTR(HEX(the_id), 9, 4), SUBSTR(HEX(the_id), 13, 4),
     SUBSTR(HEX(the_id), 17, 4), SUBSTR(HEX(the_id), 21, 12)));
+END;
+
+CREATE PROCEDURE queue_enqueue_at(
+  IN in_topic      VARBINARY(255),
+  IN in_body       LONGBLOB,
+  IN in_deliver_at DATETIME(6),
+  IN in_expires_at DATETIME(6),
+  IN in_priority   INT,
+  IN in_key        BLOB,
+  IN in_biz_id     BLOB,
+  IN in_headers    LONGBLOB,
+  IN in_msg_id     VARBINARY(255)
+)
+  MODIFIES SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Enqueue one message for later; NULL takes the default. The id is left in @queue_msg_id.'
+BEGIN
+  CALL queue_enqueue_unique(in_topic, in_body, NULL, NULL, NULL, NULL, in_deliver_at, in_expires_at, in_priority, in_key, in_biz_id, in_headers, in_msg_id);
 END;
 
 CREATE PROCEDURE queue_enqueue(
@@ -362,7 +545,7 @@ CREATE PROCEDURE queue_enqueue(
   SQL SECURITY DEFINER
   COMMENT 'Enqueue one message; NULL takes the default. The id is left in @queue_msg_id.'
 BEGIN
-  CALL queue_enqueue_at(in_topic, in_body, NULL, NULL, in_priority, in_key, in_biz_id, in_headers, in_msg_id);
+  CALL queue_enqueue_unique(in_topic, in_body, NULL, NULL, NULL, NULL, NULL, NULL, in_priority, in_key, in_biz_id, in_headers, in_msg_id);
 END;
 
 CREATE PROCEDURE queue_cancel(
@@ -384,7 +567,11 @@ BEGIN
     LIMIT 1;
   SET @queue_cancelled = 0;
   IF the_row IS NOT NULL THEN
-    DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE s.id = the_row;
-    SET @queue_cancelled = ROW_COUNT();
+    -- With its unique key, in one statement: it may commit by itself.
+    DELETE s, u FROM queue_scheduled s FORCE INDEX (queue_scheduled_id)
+      LEFT JOIN queue_unique u FORCE INDEX (PRIMARY)
+        ON u.topic_id = s.topic_id AND u.unique_key = s.unique_key AND u.msg_id = s.msg_id
+      WHERE s.id = the_row;
+    SET @queue_cancelled = ROW_COUNT() > 0;
   END IF;
 END;

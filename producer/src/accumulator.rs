@@ -21,7 +21,7 @@ use crate::batch::Batch;
 use crate::error::SendError;
 use crate::options::Batching;
 use crate::outlet::{Outlet, Places, Unit};
-use crate::receipt::{Sent, Tell};
+use crate::receipt::Tell;
 
 /// What a message takes beside its bytes: itself, its place in a queue and its receipt.
 const OVERHEAD: usize = 512;
@@ -101,6 +101,7 @@ fn bytes(message: &NewMessage) -> usize {
     let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
     let headers = message.headers.0.iter().map(|(name, value)| name.len() + value.len());
     let keys = len(&message.key) + len(&message.biz_id);
+    let keys = keys + message.unique.as_ref().map_or(0, |unique| unique.key().len());
     OVERHEAD + message.body.len() + keys + headers.sum::<usize>()
 }
 
@@ -270,17 +271,17 @@ async fn send(outlet: Outlet, topic: TopicName, batch: Vec<(NewMessage, Ticket)>
                 let second = first.split_off(first.len() / 2);
                 parts.extend([second, first]);
             }
-            outcome => tell(tickets, &outcome),
+            outcome => tell(tickets, outcome),
         }
     }
     Step::Sent(topic)
 }
 
-fn tell(tickets: Vec<Ticket>, outcome: &Result<Places, SendError>) {
+fn tell(tickets: Vec<Ticket>, outcome: Result<Places, SendError>) {
     for (nth, Ticket { id, tell, room, .. }) in tickets.into_iter().enumerate() {
         telemetry::answered(room.num_permits());
-        let outcome = match outcome {
-            Ok(places) => Ok(Sent { msg_id: id, place: places.of(nth) }),
+        let outcome = match &outcome {
+            Ok(places) => Ok(places.of(nth, id)),
             Err(error) => Err(error.of_one()),
         };
         tell.outcome(id, outcome);

@@ -97,10 +97,14 @@ impl SendError {
 
 /// Whether the error is about a message, wherever it goes.
 pub(crate) fn is_about_message(error: &Error) -> bool {
-    use Error::{InvalidHeaders, InvalidRetry, InvalidTime, KeyTooLong};
+    use Error::{InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong};
     let wrong = matches!(
         error,
-        KeyTooLong { .. } | InvalidHeaders { .. } | InvalidRetry { .. } | InvalidTime { .. }
+        KeyTooLong { .. }
+            | InvalidHeaders { .. }
+            | InvalidRetry { .. }
+            | InvalidTime { .. }
+            | InvalidUnique { .. }
     );
     wrong || error.fault() == Fault::TooLarge
 }

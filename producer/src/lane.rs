@@ -8,10 +8,10 @@ use std::sync::Arc;
 use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
 use queue_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use queue_core::topic::TopicSettings;
-use queue_core::{Error, Fault, Result, Topic, TopicName, chance, store};
+use queue_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
 
-use self::insert::{Stage, store_batch};
+use self::insert::{Course, Stage, store_batch};
 
 use crate::batch::Batch;
 use crate::error::SendError;
@@ -53,15 +53,16 @@ impl From<SendError> for Unsent {
 
 /// What became of one try.
 pub(crate) enum Attempt {
-    Stored,
+    /// What became of each message.
+    Stored(Vec<Enqueued>),
     /// Nothing was in doubt, and the lane is not where it was left: gone with a failover or a
     /// restored backup. Not stored.
     LaneGone,
     /// Certainly not stored.
     Failed(Error),
     /// The connection broke, or the server erred, when the batch may have been committed; the lane
-    /// stood here before.
-    InDoubt(Position, Error),
+    /// stood here before. If it was committed, this became of each message.
+    InDoubt(Position, Vec<Enqueued>, Error),
 }
 
 /// What became of a batch that was in doubt.
@@ -103,25 +104,27 @@ impl Lane {
         self.position = None;
     }
 
-    /// Stores the batch once, trying until it is stored, refused, or no longer to be tried. A
-    /// refusal that [will pass](Error::is_transient) is that of a full topic.
-    /// `wanted` says whether anybody still waits for it.
+    /// Stores the batch once, trying until it is stored, refused, or no longer to be tried: what
+    /// became of each message. A refusal that [will pass](Error::is_transient) is that of a full
+    /// topic. `wanted` says whether anybody still waits for it.
     pub(crate) async fn send(
         &mut self,
         batch: &Batch,
         wanted: impl Fn() -> bool,
-    ) -> Result<(), Unsent> {
+    ) -> Result<Vec<Enqueued>, Unsent> {
         let options = Arc::clone(&self.options);
         let mut tries = Tries::new(batch, &options);
         loop {
             let error = match self.try_once(batch, &mut tries).await {
-                Attempt::Stored => return Ok(()),
+                Attempt::Stored(enqueued) => return Ok(enqueued),
                 Attempt::LaneGone => lane_gone(),
                 Attempt::Failed(error) => error,
-                Attempt::InDoubt(before, error) => match self.find_out(before, &mut tries).await? {
-                    Found::Stored => return Ok(()),
-                    Found::NotStored => error,
-                },
+                Attempt::InDoubt(before, enqueued, error) => {
+                    match self.find_out(before, &mut tries).await? {
+                        Found::Stored => return Ok(enqueued),
+                        Found::NotStored => error,
+                    }
+                }
             };
             // Where there is to be room first, it is not the lane that waits for it.
             if !error.is_transient() || matches!(error, Error::TopicFull { .. }) {
@@ -163,17 +166,18 @@ impl Lane {
             Err(error) => return Attempt::Failed(error),
         };
         tries.begin();
-        let mut stage = Stage::Before;
+        let mut course = Course { stage: Stage::Before, enqueued: Vec::new() };
         let done = session
             .call("send the batch", async |conn| {
-                store_batch(conn, &topic, batch, position, tries, &mut stage).await
+                store_batch(conn, &topic, batch, position, tries, &mut course).await
             })
             .await;
         let lost = session.is_lost();
+        let Course { stage, enqueued } = course;
         match (done, stage) {
             (Ok(()), _) => {
                 self.position = Some(Position { seq: position.seq + 1, ..position });
-                Attempt::Stored
+                Attempt::Stored(enqueued)
             }
             (Err(error), Stage::Before) => {
                 self.topics.remove(&batch.topic);
@@ -189,14 +193,14 @@ impl Lane {
                 Attempt::Failed(error)
             }
             (Err(error), _) if lost || error.fault() == Fault::Interrupted => {
-                Attempt::InDoubt(position, error)
+                Attempt::InDoubt(position, enqueued, error)
             }
-            (Err(error), _) => self.refused(position, error).await,
+            (Err(error), _) => self.refused(position, enqueued, error).await,
         }
     }
 
     /// What a server that answers has refused: the batch, or a lane that is not where it was left.
-    async fn refused(&mut self, left: Position, error: Error) -> Attempt {
+    async fn refused(&mut self, left: Position, enqueued: Vec<Enqueued>, error: Error) -> Attempt {
         let read = match self.connected().await {
             Ok(session) => {
                 session.call("read the lane", async |conn| lane::seq(conn, left.id).await).await
@@ -208,13 +212,13 @@ impl Lane {
             // It erred after its commit.
             Ok(Some(seq)) if seq == left.seq + 1 => {
                 self.position = Some(Position { seq, ..left });
-                Attempt::Stored
+                Attempt::Stored(enqueued)
             }
             Ok(_) => {
                 self.position = None;
                 Attempt::LaneGone
             }
-            Err(_) => Attempt::InDoubt(left, error),
+            Err(_) => Attempt::InDoubt(left, enqueued, error),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use queue_core::connection::ServerUrl;
-use queue_core::{Error, Fault, NewMessage, Result, telemetry, wake};
+use queue_core::{Enqueued, Error, Fault, NewMessage, Result, telemetry, wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
@@ -42,7 +42,7 @@ struct Job {
 
 /// What became of a batch.
 pub(crate) struct Sent {
-    pub(crate) outcome: Result<(), Unsent>,
+    pub(crate) outcome: Result<Vec<Enqueued>, Unsent>,
     /// Its messages; none when the lanes are closed.
     pub(crate) messages: Vec<NewMessage>,
 }
@@ -182,8 +182,10 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
             continue;
         }
         let outcome = lane.send(&batch, || !reply.is_closed()).await;
-        if outcome.is_ok() {
-            telemetry::enqueued(batch.topic.as_str(), batch.messages.len());
+        if let Ok(enqueued) = &outcome {
+            let stored = enqueued.iter().filter(|one| one.is_stored()).count();
+            telemetry::enqueued(batch.topic.as_str(), stored);
+            telemetry::duplicates(batch.topic.as_str(), enqueued.len() - stored);
             wake::wake(url, &batch.topic);
         }
         // First the seat, so that whoever sends next finds the same lane.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use queue_core::NewMessage;
+use queue_core::{Enqueued, MsgId, NewMessage};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -13,7 +13,7 @@ use crate::error::SendError;
 use crate::lane::{Position, Unsent};
 use crate::lanes::{self, Lanes};
 use crate::options::{ProducerOptions, Progress};
-use crate::receipt::Place;
+use crate::receipt::{Place, Sent};
 use crate::spill::{NotAppended, Record, Spill, Spilled};
 
 /// See the module. Cheap to clone.
@@ -52,19 +52,23 @@ pub(crate) struct Left {
 
 /// Where the messages of a batch are.
 pub(crate) enum Places {
-    Stored,
+    /// On the server; what became of each.
+    Enqueued(Vec<Enqueued>),
     /// In the journal, in one record or in one each.
     Spilled(Spilled, Unit),
 }
 
 impl Places {
-    /// Where the `n`th message is.
-    pub(crate) fn of(&self, n: usize) -> Place {
-        match self {
-            Self::Stored => Place::Stored,
-            Self::Spilled(spilled, Unit::Whole) => Place::Spilled(spilled.clone()),
-            Self::Spilled(spilled, Unit::Apart) => Place::Spilled(spilled.nth(n)),
-        }
+    /// Where the `n`th message is, whose id is this.
+    pub(crate) fn of(&self, n: usize, id: MsgId) -> Sent {
+        let spilled = match self {
+            Self::Enqueued(enqueued) => {
+                return enqueued.get(n).map_or_else(|| Sent::stored(id), |one| Sent::from(*one));
+            }
+            Self::Spilled(spilled, Unit::Whole) => spilled.clone(),
+            Self::Spilled(spilled, Unit::Apart) => spilled.nth(n),
+        };
+        Sent { msg_id: id, place: Place::Spilled(spilled) }
     }
 }
 
@@ -79,7 +83,7 @@ impl Outlet {
             Some(journal) => journal.send(&self.lanes, batch, unit).await,
             None => {
                 let sent = self.lanes.send(self.lanes.seat().await, batch).await;
-                let outcome = sent.outcome.map(|()| Places::Stored);
+                let outcome = sent.outcome.map(Places::Enqueued);
                 Left { outcome: outcome.map_err(|unsent| unsent.error), messages: sent.messages }
             }
         }
@@ -144,7 +148,9 @@ impl Journal {
         let (topic, since) = (batch.topic.clone(), batch.since);
         let lanes::Sent { outcome, messages } = lanes.send(seat, batch).await;
         let Unsent { error, doubt } = match outcome {
-            Ok(()) => return Ok(Left { outcome: Ok(Places::Stored), messages }),
+            Ok(enqueued) => {
+                return Ok(Left { outcome: Ok(Places::Enqueued(enqueued)), messages });
+            }
             Err(unsent) => unsent,
         };
         match error {

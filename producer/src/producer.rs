@@ -13,7 +13,7 @@ use crate::error::SendError;
 use crate::lanes::Lanes;
 use crate::options::ProducerOptions;
 use crate::outlet::{Journal, Outlet, Unit};
-use crate::receipt::{Outcome, Place, Receipt, Sent, Tell};
+use crate::receipt::{Outcome, Receipt, Sent, Tell};
 use crate::spill::{Drain, Spill};
 
 /// Sends messages in transactions of its own. Cheap to clone; all clones share the lanes.
@@ -66,7 +66,7 @@ impl Producer {
     }
 
     /// Sends one message and waits until it is stored, or in the spill journal: the answer says
-    /// which.
+    /// which, and of a duplicate the id of the message that is there.
     ///
     /// # Errors
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
@@ -74,14 +74,15 @@ impl Producer {
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
     pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<Sent, SendError> {
         let msg_id = message.msg_id;
-        let place = self.send_all(topic, vec![message]).await?;
-        Ok(Sent { msg_id, place })
+        let mut sent = self.send_all(topic, vec![message]).await?;
+        Ok(sent.pop().unwrap_or_else(|| Sent::stored(msg_id)))
     }
 
     /// Sends messages, in order, and waits until all of them are stored, or in the spill journal.
     /// They are one transaction: whatever happens, all of them are stored or none. One transaction
     /// must be through within the [`lease`](ProducerOptions::lease), so send some hundreds or
-    /// thousands at a time.
+    /// thousands at a time. Tells what became of each: whichever of them are duplicates, the others
+    /// are stored.
     ///
     /// # Errors
     /// As [`Producer::send`].
@@ -89,12 +90,14 @@ impl Producer {
         &self,
         topic: &TopicName,
         messages: Vec<NewMessage>,
-    ) -> Result<Place, SendError> {
+    ) -> Result<Vec<Sent>, SendError> {
         if messages.is_empty() {
-            return Ok(Place::Stored);
+            return Ok(Vec::new());
         }
+        let ids: Vec<_> = messages.iter().map(|message| message.msg_id).collect();
         let batch = Batch { topic: topic.clone(), messages, since: Instant::now() };
-        self.outlet.send(batch, Unit::Whole).await.outcome.map(|places| places.of(0))
+        let places = self.outlet.send(batch, Unit::Whole).await.outcome?;
+        Ok(ids.into_iter().enumerate().map(|(nth, id)| places.of(nth, id)).collect())
     }
 
     /// Accepts a message, to be stored together with others, and returns as soon as there is room

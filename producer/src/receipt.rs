@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use queue_core::MsgId;
+use queue_core::{Enqueued, MsgId};
 use tokio::sync::oneshot;
 
 use crate::error::SendError;
@@ -16,27 +16,49 @@ pub type Outcome = Result<Sent, SendError>;
 /// A message that cannot be lost any more.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// Its id.
+    /// Its id; of a duplicate, that of the message that is there.
     pub msg_id: MsgId,
     /// Where it is.
     pub place: Place,
 }
 
-/// Where messages are.
+/// Where a message is.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// The server has them.
-    Stored,
-    /// They are on this machine's disk, and go to the server when it takes them. Only with
+    /// The server has it, by this send or another one.
+    Enqueued(Enqueued),
+    /// It is on this machine's disk, and goes to the server when that takes it. Only with
     /// [`ProducerOptions::spill`](crate::ProducerOptions).
     Spilled(Spilled),
 }
 
 impl Place {
-    /// Whether the server has them already.
+    /// Whether the server has it already.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        matches!(self, Self::Stored)
+        matches!(self, Self::Enqueued(_))
+    }
+}
+
+impl Sent {
+    /// Stored as a message of its own.
+    pub(crate) fn stored(id: MsgId) -> Self {
+        Self::from(Enqueued::Stored(id))
+    }
+
+    /// What the server has made of it; `None` while it is in the spill journal.
+    #[must_use]
+    pub fn enqueued(&self) -> Option<Enqueued> {
+        match self.place {
+            Place::Enqueued(enqueued) => Some(enqueued),
+            Place::Spilled(_) => None,
+        }
+    }
+}
+
+impl From<Enqueued> for Sent {
+    fn from(enqueued: Enqueued) -> Self {
+        Self { msg_id: enqueued.msg_id(), place: Place::Enqueued(enqueued) }
     }
 }
 

@@ -16,6 +16,33 @@ use setup::relay::{Relay, command, post};
 use setup::{depth, stored, until};
 
 #[tokio::test]
+async fn a_message_that_is_there_already_is_answered_200_with_its_id() {
+    let database = TestDatabase::new().await;
+    let window = Some(std::time::Duration::from_secs(3600));
+    let settings = TopicSettings { dedupe_window: window, ..TopicSettings::default() };
+    database.topic_with("mail", &settings).await;
+    let relay = Relay::start(database.url(), &[]);
+    let given = "msg_id=0199f5a0-0000-7000-8000-000000000001";
+    for query in [given, "unique=k", "unique=h&unique_for=1h"] {
+        let path = format!("/topics/mail/messages?{query}");
+        let first = relay.post(&path, "", b"a");
+        assert_eq!((first.status, &first.body["outcome"]), (201, &"stored".into()), "{first:?}");
+        let again = relay.post(&path, "", b"b");
+        assert_eq!((again.status, &again.body["outcome"]), (200, &"duplicate".into()), "{again:?}");
+        assert_eq!(first.body["msg_id"], again.body["msg_id"]);
+    }
+    let replace = "/topics/mail/messages?unique=r&on_conflict=replace";
+    assert_eq!(relay.post(replace, "", b"a").status, 201);
+    assert_eq!(relay.post(replace, "", b"b").body["outcome"], "replaced");
+    for wrong in ["unique=", "unique_for=1h", "unique=k&on_conflict=swap", "unique=k&max_wait=1h"] {
+        let refused = relay.post(&format!("/topics/mail/messages?{wrong}"), "", b"a");
+        assert_eq!(refused.status, 400, "{wrong}: {refused:?}");
+    }
+    assert_eq!(stored(&database, "mail").await.len(), 4);
+    relay.stop();
+}
+
+#[tokio::test]
 async fn a_message_is_stored_with_all_that_the_request_says_before_it_is_answered() {
     let database = TestDatabase::new().await;
     database.topic("mail").await;

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, Sent};
+use producer::{Producer, ProducerOptions, ResendPolicy, SendError, Sent};
 use queue_core::store::lane;
 use queue_core::{MsgId, NewMessage, TopicName};
 use queue_test::TestDatabase;
@@ -59,9 +59,9 @@ impl Broken {
     }
 
     /// A send of so many, under way.
-    fn send_some(&self, n: usize) -> tokio::task::JoinHandle<Result<Place, SendError>> {
+    fn send_some(&self, n: usize) -> tokio::task::JoinHandle<Result<(), SendError>> {
         let (producer, topic) = (self.producer.clone(), self.topic.clone());
-        tokio::spawn(async move { producer.send_all(&topic, messages(n)).await })
+        tokio::spawn(async move { producer.send_all(&topic, messages(n)).await.map(drop) })
     }
 
     /// Closes the producer and waits until the server has ended each of its sessions: what was on

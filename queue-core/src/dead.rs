@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
-use crate::store::{floor, lookup};
+use crate::store::{floor, lookup, unique};
 use crate::topic::{Topic, TopicId};
 
 /// The first dead letters of the topic that the filter wants, at most `limit`, in the order of
@@ -87,6 +87,7 @@ async fn redrive_some(conn: &mut Link, topic: TopicId, rows: &RowSet) -> Result<
     if rows.is_empty() {
         return Ok(0);
     }
+    unique::take_again(conn, topic, &rows).await?;
     let lowest = dead::redrive(conn, &rows).await?;
     if lookup::is_kept_for(conn, topic).await? {
         let ids: Vec<_> = locked.iter().map(|letter| letter.msg_id).collect();

@@ -25,7 +25,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 15] = [
+const OBJECTS: [&str; 18] = [
     "queue_topic",
     "queue_message",
     "queue_claim",
@@ -36,10 +36,13 @@ const OBJECTS: [&str; 15] = [
     "queue_archive",
     "queue_ledger",
     "queue_lookup",
+    "queue_dedupe",
+    "queue_unique",
     "queue_schedule",
     "queue_duty",
     "queue_enqueue",
     "queue_enqueue_at",
+    "queue_enqueue_unique",
     "queue_cancel",
 ];
 

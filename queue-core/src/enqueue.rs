@@ -1,8 +1,12 @@
 //! Enqueueing over any connection, so that a message joins the caller's transaction.
 
+mod admission;
+
+pub use self::admission::{Enqueued, enqueue_in_transaction, is_plain};
+
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{MsgId, NewMessage};
+use crate::message::NewMessage;
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
 use crate::store::lookup::{self, Placed};
@@ -17,23 +21,27 @@ const BYTES_PER_INSERT: usize = 4 * 1024 * 1024;
 /// trip, and the smallest default there has ever been is 1 MiB.
 const SURELY_TAKEN: usize = 1024 * 1024;
 
-/// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit.
+/// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit;
+/// what became of it. One with a unique key, or with an id of its own in a topic with a dedupe
+/// window, needs a transaction.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`], [`Error::TopicPaused`], [`Error::TopicFull`] (also where producers
-/// wait: nobody waits with a transaction open), [`Error::BodyTooLarge`] and the like, found
-/// before anything is sent; a database failure. The caller's transaction is left as it is.
+/// [`Error::NeedsTransaction`]; [`Error::UnknownTopic`], [`Error::TopicPaused`],
+/// [`Error::TopicFull`] (also where producers wait: nobody waits with a transaction open),
+/// [`Error::BodyTooLarge`] and the like, found before anything is sent; a database failure. The
+/// caller's transaction is left as it is.
 pub async fn enqueue(
     conn: &mut impl Connection,
     topic: &TopicName,
     message: &NewMessage,
-) -> Result<MsgId> {
-    enqueue_all(conn, topic, std::slice::from_ref(message)).await?;
-    Ok(message.msg_id)
+) -> Result<Enqueued> {
+    let mut enqueued = enqueue_all(conn, topic, std::slice::from_ref(message)).await?;
+    Ok(enqueued.pop().unwrap_or(Enqueued::Stored(message.msg_id)))
 }
 
-/// Enqueues messages, in order. More than a thousand, or than 4 MiB, are several statements, and so
-/// are ready messages with delayed ones among them: run it in a transaction to have all or none.
+/// Enqueues messages, in order; what became of each. More than a thousand, or than 4 MiB, are
+/// several statements, and so are ready messages with delayed ones among them: run it in a
+/// transaction to have all or none.
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
@@ -41,7 +49,7 @@ pub async fn enqueue_all(
     conn: &mut impl Connection,
     topic: &TopicName,
     messages: &[NewMessage],
-) -> Result<()> {
+) -> Result<Vec<Enqueued>> {
     let topic = store::topic::existing(conn, topic).await?;
     enqueue_to(conn, &topic, messages).await
 }
@@ -55,11 +63,20 @@ pub async fn enqueue_to(
     conn: &mut impl Connection,
     topic: &Topic,
     messages: &[NewMessage],
-) -> Result<()> {
-    for part in statements(conn, topic, messages).await? {
-        part.insert(conn, topic).await?;
+) -> Result<Vec<Enqueued>> {
+    if is_plain(topic, messages) {
+        for part in statements(conn, topic, messages).await? {
+            part.insert(conn, topic).await?;
+        }
+        return Ok(messages.iter().map(|message| Enqueued::Stored(message.msg_id)).collect());
     }
-    Ok(())
+    check(topic, messages)?;
+    store::savepoint::set(conn).await?;
+    let enqueued = enqueue_in_transaction(conn, topic, messages).await;
+    if enqueued.is_err() {
+        store::savepoint::roll_back(conn).await;
+    }
+    enqueued
 }
 
 /// Messages that one statement stores.

@@ -90,10 +90,21 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A unique key that cannot be held as wanted.
+    #[error("The unique key cannot be used: {reason}.")]
+    InvalidUnique {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// What takes several statements was to be enqueued on a connection in autocommit.
+    #[error(
+        "A message with a unique key, or with an id of the sender's own in a topic with a dedupe window, is enqueued by several statements: begin a transaction before and commit it after."
+    )]
+    NeedsTransaction,
     /// A key or biz id beyond its column.
     #[error("The {field} has {len} bytes, at most {limit} fit.")]
     KeyTooLong {
-        /// Which of the two.
+        /// Which of them.
         field: &'static str,
         /// Its length in bytes.
         len: usize,

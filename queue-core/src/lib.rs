@@ -28,8 +28,12 @@ pub mod worker;
 
 pub use diesel_async::AsyncMysqlConnection;
 
-pub use crate::enqueue::{Part, enqueue, enqueue_all, enqueue_to, statements};
+pub use crate::enqueue::{
+    Enqueued, Part, enqueue, enqueue_all, enqueue_in_transaction, enqueue_to, is_plain, statements,
+};
 pub use crate::error::{Error, Fault, Result};
-pub use crate::message::{Delivery, Headers, Moment, MsgId, NewMessage, Priority};
+pub use crate::message::{
+    Delivery, Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Unique,
+};
 pub use crate::topic::{Topic, TopicName};
 pub use crate::waiting::{cancel, reschedule};

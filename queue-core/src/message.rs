@@ -8,6 +8,7 @@ mod moment;
 mod new_message;
 mod priority;
 mod settlement;
+mod unique;
 
 pub use self::delivery::Delivery;
 pub use self::failed_run::FailedRun;
@@ -19,3 +20,5 @@ pub use self::new_message::NewMessage;
 pub use self::priority::Priority;
 pub(crate) use self::settlement::stored_reason;
 pub use self::settlement::{DeadCause, Settlement};
+pub(crate) use self::unique::{Hold, Repeat};
+pub use self::unique::{OnConflict, Unique};

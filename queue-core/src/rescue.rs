@@ -10,7 +10,7 @@ use crate::store::claim::{self, Claim};
 use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::{floor, moves, settle};
+use crate::store::{floor, moves, settle, unique};
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
@@ -62,6 +62,7 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
         match fate {
             Fate::DeadLetter => {
                 let error = format!("its worker crashed {crash_limit} times while it ran alone");
+                unique::release(conn, &claimed).await?;
                 moves::to_dead(conn, &claimed, DeadCause::Crashes, &error).await?;
                 taken.dead_lettered += claimed.rows.len();
             }

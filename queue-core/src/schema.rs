@@ -28,6 +28,7 @@ table! {
         backlog_full -> Bool,
         backlog_at -> Nullable<Datetime>,
         searchable_ms -> Nullable<Unsigned<BigInt>>,
+        dedupe_window_ms -> Nullable<Unsigned<BigInt>>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -50,6 +51,7 @@ table! {
         expires_at -> Nullable<Datetime>,
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
+        unique_key -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
         history -> Nullable<Mediumblob>,
         body -> Longblob,
@@ -115,6 +117,7 @@ table! {
         expires_at -> Nullable<Datetime>,
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
+        unique_key -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
         history -> Nullable<Mediumblob>,
         body -> Longblob,
@@ -135,6 +138,7 @@ table! {
         enqueued_at -> Datetime,
         ordering_key -> Nullable<Varbinary>,
         biz_id -> Nullable<Varbinary>,
+        unique_key -> Nullable<Varbinary>,
         headers -> Nullable<Mediumblob>,
         history -> Nullable<Mediumblob>,
         body -> Longblob,
@@ -209,6 +213,28 @@ table! {
 }
 
 table! {
+    queue_dedupe (topic_id, msg_id) {
+        topic_id -> Unsigned<Integer>,
+        msg_id -> Binary,
+        repeats -> Unsigned<BigInt>,
+        keep_until -> Datetime,
+    }
+}
+
+table! {
+    queue_unique (topic_id, unique_key) {
+        topic_id -> Unsigned<Integer>,
+        unique_key -> Varbinary,
+        msg_id -> Binary,
+        repeats -> Unsigned<BigInt>,
+        keep_until -> Nullable<Datetime>,
+        priority -> Nullable<Unsigned<TinyInt>>,
+        ready_id -> Nullable<Unsigned<BigInt>>,
+        scheduled_id -> Nullable<Unsigned<BigInt>>,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -231,5 +257,7 @@ allow_tables_to_appear_in_same_query!(
     queue_archive,
     queue_ledger,
     queue_lookup,
+    queue_dedupe,
+    queue_unique,
     queue_duty,
 );

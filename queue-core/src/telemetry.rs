@@ -44,6 +44,7 @@ macro_rules! names {
 
 names! {
     ENQUEUED = "queue_enqueued_total", counter, Count, "Messages enqueued and committed by this process, by topic.";
+    DUPLICATES = "queue_duplicates_total", counter, Count, "Messages that this process sent and that were there already, by topic.";
     RESENT = "queue_resent_total", counter, Count, "Batches sent again after a lost or refused reply, by topic.";
     FOUND_FULL = "queue_enqueue_full_total", counter, Count, "Tries of this process to enqueue that found the topic full, by topic.";
     UNSENT = "queue_unsent_bytes", gauge, Bytes, "Room taken by messages that this process's producers have accepted and that have no outcome yet.";
@@ -87,6 +88,13 @@ names! {
 /// Messages were enqueued and committed.
 pub fn enqueued(topic: &str, messages: usize) {
     counter!(ENQUEUED, "topic" => topic.to_owned()).increment(messages as u64);
+}
+
+/// Messages were sent that were there already.
+pub fn duplicates(topic: &str, messages: usize) {
+    if messages > 0 {
+        counter!(DUPLICATES, "topic" => topic.to_owned()).increment(messages as u64);
+    }
 }
 
 /// A batch is sent again.

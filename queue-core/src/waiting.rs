@@ -17,7 +17,7 @@ use crate::topic::TopicName;
 /// them.
 pub async fn cancel(conn: &mut impl Connection, topic: &TopicName, id: MsgId) -> Result<bool> {
     let rows = find(conn, topic, id).await?;
-    Ok(!rows.is_empty() && store::scheduled::cancel(conn, &rows).await? > 0)
+    Ok(!rows.is_empty() && store::unique::drop_of_scheduled(conn, &rows).await? > 0)
 }
 
 /// Gives a message that waits for its time another one. `false`: it does not wait, as with

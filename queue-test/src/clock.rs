@@ -23,6 +23,9 @@ pub(crate) async fn advance(
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
         "UPDATE queue_lookup SET enqueued_at = enqueued_at - INTERVAL ? MICROSECOND",
         "UPDATE queue_ledger SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+        "UPDATE queue_dedupe SET keep_until = keep_until - INTERVAL ? MICROSECOND",
+        "UPDATE queue_unique SET keep_until = keep_until - INTERVAL ? MICROSECOND \
+         WHERE keep_until IS NOT NULL",
     ] {
         let update = diesel::sql_query(update).bind::<Unsigned<BigInt>, _>(micros);
         update.execute(conn).await?;

@@ -414,7 +414,7 @@ async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
         loop {
             let message = NewMessage::new("m");
             match enqueue(&mut conn, &topic.name, &message).await {
-                Ok(id) => acknowledged.push(id),
+                Ok(sent) => acknowledged.push(sent.msg_id()),
                 Err(_) => return acknowledged,
             }
         }

@@ -65,8 +65,10 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         server.note(&format!("{:?}", stage.settings));
         prepare(&stage).await;
         let mut troupe = Troupe::new(Rc::clone(&stage));
+        let watching = tokio::task::spawn_local(watch_keys(Rc::clone(&stage)));
         storm(&stage, &mut troupe, &mut crashing).await;
         recover(&stage, &mut troupe, &mut crashing).await;
+        watching.abort();
         judge(&stage);
         drop(entered);
         let recorder = stage.recorder.borrow();
@@ -168,6 +170,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         poison,
         dead_letter_topic: rng.random_range(0..3) == 0,
         searchable: rng.random_range(0..3) == 0,
+        dedupe: rng.random_range(0..6) == 0,
     }
 }
 
@@ -185,7 +188,9 @@ async fn prepare(stage: &Rc<Stage>) {
             let searchable = stage.settings.searchable.then_some(SEARCHABLE);
             let plain = TopicSettings { searchable, ..TopicSettings::default() };
             store::topic::create(conn, &stage.dead_topic, &plain).await?;
-            let mut settings = TopicSettings { max_run_time, ..plain };
+            // Longer than any history, clocks that are ahead among them.
+            let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));
+            let mut settings = TopicSettings { max_run_time, dedupe_window, ..plain };
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
@@ -197,6 +202,14 @@ async fn prepare(stage: &Rc<Stage>) {
         })
         .await;
     made.expect("no fault yet");
+}
+
+/// Looks at the unique keys all the time.
+async fn watch_keys(stage: Rc<Stage>) {
+    loop {
+        stage.check_keys();
+        sleep(Duration::from_millis(170)).await;
+    }
 }
 
 /// Without faults everything completes; what is sent now runs once.
@@ -241,6 +254,7 @@ fn look_up(stage: &Rc<Stage>) {
 }
 
 fn judge(stage: &Rc<Stage>) {
+    stage.check_keys();
     let places = stage.places();
     let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();

@@ -39,6 +39,8 @@ pub enum Rule {
     ClaimsLock,
     /// The INSERT of a batch is refused where its lane does not stand right before it.
     LanesAreFenced,
+    /// The end of a message frees the unique key that it holds.
+    KeysEndWithMessages,
     /// What became of a lost commit is looked for under the locks of its rows.
     DoubtWaitsForLocks,
 }
@@ -83,6 +85,10 @@ impl Rule {
             Self::LanesAreFenced => text.replace(
                 "IF(topic_id = 0 AND msg_id = ? AND claim_no = ?",
                 "IF(topic_id = 0 AND msg_id = ? AND (TRUE OR claim_no = ?)",
+            ),
+            Self::KeysEndWithMessages => text.replace(
+                "AND u.msg_id = m.msg_id WHERE",
+                "AND u.msg_id = m.msg_id WHERE m.failures = 0 AND",
             ),
             Self::DoubtWaitsForLocks if text.starts_with("SELECT id FROM queue_message") => {
                 text.strip_suffix(" FOR UPDATE")?.to_owned()

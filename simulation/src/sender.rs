@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use producer::{Producer, ProducerOptions, SendError};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::{Error, enqueue_all};
+use queue_core::connection::{Link, Session, SessionKind};
+use queue_core::{Enqueued, Error, MsgId, NewMessage, enqueue_all};
 use tokio::time::sleep;
 
 use crate::recorder::Sent;
@@ -34,9 +34,10 @@ pub(crate) async fn produce(stage: Rc<Stage>, name: String, n: u32) {
                 stage.recorder.borrow_mut().sending(*id, &name, stage.strict.get());
             }
             if stage.below(3) > 0 {
-                let sent = sent(&producer.send_all(&stage.topic, messages).await);
-                for id in ids {
-                    stage.recorder.borrow_mut().sent(id, sent);
+                let outcome = producer.send_all(&stage.topic, messages).await;
+                for (at, id) in ids.into_iter().enumerate() {
+                    let one = outcome.as_ref().map(|sent| sent[at].enqueued());
+                    stage.recorder.borrow_mut().sent(id, sent(id, one));
                 }
                 return;
             }
@@ -49,7 +50,10 @@ pub(crate) async fn produce(stage: Rc<Stage>, name: String, n: u32) {
                     Ok(receipt) => receipt.await,
                     Err(error) => Err(error),
                 };
-                stage.recorder.borrow_mut().sent(id, sent(&outcome));
+                stage
+                    .recorder
+                    .borrow_mut()
+                    .sent(id, sent(id, outcome.as_ref().map(producer::Sent::enqueued)));
             }
         }
     }))
@@ -57,12 +61,18 @@ pub(crate) async fn produce(stage: Rc<Stage>, name: String, n: u32) {
     producer.close().await;
 }
 
-fn sent<T>(outcome: &Result<T, SendError>) -> Sent {
+fn sent(id: MsgId, outcome: Result<Option<Enqueued>, &SendError>) -> Sent {
     match outcome {
-        Ok(_) => Sent::Stored,
+        // `None`: in a spill journal, which no producer has here.
+        Ok(enqueued) => enqueued.map_or(Sent::Unknown, |enqueued| told(id, enqueued)),
         Err(SendError::Refused(_) | SendError::GaveUp { .. }) => Sent::NotStored,
         Err(_) => Sent::Unknown,
     }
+}
+
+/// A message of which another one holds the key is not stored.
+fn told(id: MsgId, enqueued: Enqueued) -> Sent {
+    if enqueued.msg_id() == id { Sent::Stored } else { Sent::NotStored }
 }
 
 /// Sends `n` messages in transactions of its own, some of them long, some rolled back.
@@ -80,19 +90,44 @@ pub(crate) async fn transact(stage: Rc<Stage>, name: String, n: u32) {
         let think = stage.below(900);
         let done = session
             .transaction("an order of the user's", async |conn| {
-                enqueue_all(conn, &stage.topic, &messages).await?;
+                let enqueued = enqueue_all(conn, &stage.topic, &messages).await?;
                 sleep(Duration::from_millis(think.into())).await;
                 // Any error of the user's own rolls back.
-                if keep { Ok(()) } else { Err(Error::WorkerStopped) }
+                if keep { Ok(enqueued) } else { Err(Error::WorkerStopped) }
             })
             .await;
-        let sent = match done {
-            Ok(()) => Sent::Stored,
-            Err(Error::UnknownOutcome { .. }) => Sent::Unknown,
-            Err(_) => Sent::NotStored,
+        let done = match done {
+            Err(Error::UnknownOutcome { .. }) if stage.settings.dedupe => {
+                resend(&stage, &name, &messages).await
+            }
+            done => done,
         };
-        for message in &messages {
+        for (at, message) in messages.iter().enumerate() {
+            let sent = match &done {
+                Ok(enqueued) => told(message.msg_id, enqueued[at]),
+                Err(Error::UnknownOutcome { .. }) => Sent::Unknown,
+                Err(_) => Sent::NotStored,
+            };
             stage.recorder.borrow_mut().sent(message.msg_id, sent);
+        }
+    }
+}
+
+/// Sends messages again by their ids, which the topic remembers, until it is known that they are
+/// there.
+async fn resend(
+    stage: &Stage,
+    name: &str,
+    messages: &[NewMessage],
+) -> queue_core::Result<Vec<Enqueued>> {
+    loop {
+        sleep(Duration::from_millis(200)).await;
+        let kind = SessionKind::Leased(stage.settings.lease);
+        let session = Session::open(&stage.url(name), kind, stage.settings.lease).await;
+        let Ok(mut session) = session else { continue };
+        let again = async |conn: &mut Link| enqueue_all(conn, &stage.topic, messages).await;
+        if let Ok(enqueued) = session.transaction("an order sent again", again).await {
+            return Ok(enqueued);
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Expr {
     /// Conditions with their values, and the value else.
     Case(Vec<(Self, Self)>, Option<Box<Self>>),
     Call(String, Vec<Self>),
+    /// A column of the row that an INSERT brings.
+    Given(String),
     /// So many microseconds.
     Interval(Box<Self>, i128),
     Exists(Box<Query>),
@@ -124,6 +126,8 @@ pub(crate) enum Statement {
     Begin,
     Commit,
     Rollback,
+    Savepoint,
+    RollbackToSavepoint,
     /// Session variables that are numbers.
     Set(Vec<(String, u64)>),
 }

@@ -1,7 +1,7 @@
 //! Where a history is played: the server, those who use it, and what they agree on.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use queue_core::message::MsgId;
 use queue_core::simulation::{StandIn, World};
 use queue_core::topic::{OnDone, TopicId};
 use queue_core::worker::ClaimStrategy;
-use queue_core::{Error, NewMessage, Priority, TopicName};
+use queue_core::{Error, NewMessage, Priority, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) dead_letter_topic: bool,
     /// Whether both topics are searchable.
     pub(crate) searchable: bool,
+    /// Whether the topic remembers the ids of its messages; else some have unique keys.
+    pub(crate) dedupe: bool,
 }
 
 /// A played history's surroundings.
@@ -129,9 +131,35 @@ impl Stage {
         let message = NewMessage::new(body)
             .with_msg_id(MsgId(Uuid::from_u128(n.into())))
             .with_priority(priority);
-        match self.below(8) {
+        let message = match self.below(8) {
             0 => message.with_delay(Duration::from_millis(self.below(3000).into())),
             _ => message,
+        };
+        // Seldom: a batch without any is one statement, and that way is to be broken too.
+        match self.below(12) {
+            0 if !self.settings.dedupe => {
+                message.with_unique(Unique::until_done(format!("k{}", self.below(3))))
+            }
+            _ => message,
+        }
+    }
+
+    /// Looks at what is committed: a key is held if and only if its message lives.
+    pub(crate) fn check_keys(&self) {
+        let engine = self.server.engine.borrow();
+        let pairs = |name: &str| -> BTreeSet<(Value, Value)> {
+            let table = &engine.tables[engine.table(name)];
+            let place = |column| table.definition.place(column).expect("a column");
+            let (key, id) = (place("unique_key"), place("msg_id"));
+            let rows = messages(table).filter(|row| row[key] != Value::Null);
+            rows.map(|row| (row[key].clone(), row[id].clone())).collect()
+        };
+        let mut living = pairs("queue_message");
+        living.extend(pairs("queue_scheduled"));
+        let held = pairs("queue_unique");
+        if living != held {
+            let wrong = format!("keys are held for {held:?}, and their messages are {living:?}");
+            self.recorder.borrow_mut().fail(wrong);
         }
     }
 

@@ -104,3 +104,8 @@ fn a_lane_that_takes_late_statements_is_found() {
 fn looking_for_a_lost_commit_without_its_locks_is_found() {
     is_found(Rule::DoubtWaitsForLocks, Weather::Wild);
 }
+
+#[test]
+fn a_key_that_outlives_its_message_is_found() {
+    is_found(Rule::KeysEndWithMessages, Weather::Calm);
+}

@@ -42,6 +42,9 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Memb
                 .against(RAW_TRANSACTION),
             transaction,
         ),
+        Member::new("the same, ids given, dedupe window", ours(Way::Given))
+            .against(RAW_TRANSACTION),
+        Member::new("the same, unique keys", ours(Way::Unique)).against(RAW_TRANSACTION),
         barred(Member::new("Producer, a lane each", ours(Way::Lane)).against(RAW), lane),
         barred(
             Member::new("Producer::send_async, 100 receipts a task", ours(Way::Receipts))
@@ -116,5 +119,8 @@ pub(super) fn bulk(scale: &Scale) -> Vec<Member> {
         Member::new("raw INSERT of 1000, bare table", raw(Table::Bare)),
         Member::new("Producer::send_all", ours(Way::Lane)).against("raw INSERT of 1000").bar(0.85),
         Member::new("enqueue_to, no dedupe", ours(Way::Plain)).against("raw INSERT of 1000"),
+        Member::new("enqueue_to, ids given, dedupe window", ours(Way::Given))
+            .against("raw INSERT of 1000"),
+        Member::new("enqueue_to, unique keys", ours(Way::Unique)).against("raw INSERT of 1000"),
     ]
 }

@@ -2,18 +2,21 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::try_join_all;
 use producer::{Producer, ProducerOptions};
 use queue_core::connection::{SessionKind, connect};
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, enqueue_to};
+use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, Unique, enqueue_to};
 
 use super::{Enqueue, Way};
 use crate::arena::{Arena, SEARCHABLE, bytes};
 use crate::figure::{Sample, rate};
+
+/// The dedupe window of a topic that has one.
+const WINDOW: Duration = Duration::from_secs(3600);
 
 /// Receipts that a task has open at a time.
 const RECEIPTS: usize = 100;
@@ -30,7 +33,9 @@ async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
         Way::Lane => in_lanes(arena, enqueue).await,
         Way::Receipts => by_receipts(arena, enqueue, ProducerOptions::default()).await,
         Way::Journal | Way::Spill | Way::Refill => super::spill::run(arena, enqueue).await,
-        Way::Plain | Way::Transaction => on_connections(arena, enqueue).await,
+        Way::Plain | Way::Transaction | Way::Given | Way::Unique => {
+            on_connections(arena, enqueue).await
+        }
     }
 }
 
@@ -107,6 +112,7 @@ async fn on_connections(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sampl
     let loops = connections.into_iter().map(|conn| {
         let mut topic = arena.topic.clone();
         topic.settings.searchable = enqueue.searchable.then_some(SEARCHABLE);
+        topic.settings.dedupe_window = (enqueue.way == Way::Given).then_some(WINDOW);
         tokio::spawn(async move { until(start, enqueue, conn, &topic).await })
     });
     let mut messages = 0;
@@ -126,11 +132,11 @@ async fn until(
     while start.elapsed() < enqueue.time {
         let batch = batch(enqueue);
         // The caller's own transaction, as the caller's own code makes it.
-        if enqueue.way == Way::Transaction {
+        if enqueue.way != Way::Plain {
             conn.batch_execute("BEGIN").await?;
         }
         enqueue_to(&mut conn, topic, &batch).await?;
-        if enqueue.way == Way::Transaction {
+        if enqueue.way != Way::Plain {
             conn.batch_execute("COMMIT").await?;
         }
         messages += batch.len() as u64;
@@ -139,5 +145,14 @@ async fn until(
 }
 
 fn batch(enqueue: Enqueue) -> Vec<NewMessage> {
-    (0..enqueue.batch).map(|_| NewMessage::new(bytes(enqueue.body))).collect()
+    let message = |_| {
+        let message = NewMessage::new(bytes(enqueue.body));
+        let id = message.msg_id;
+        match enqueue.way {
+            Way::Given => message.with_msg_id(MsgId::new()),
+            Way::Unique => message.with_unique(Unique::until_done(id.as_bytes())),
+            _ => message,
+        }
+    };
+    (0..enqueue.batch).map(message).collect()
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
-use producer::{Producer, ProducerOptions, SendError, SpillOptions};
+use producer::{Producer, ProducerOptions, SendError, Sent, SpillOptions};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue_all};
+use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, Unique, enqueue_all};
 use queue_service::args::ServerArgs;
 use queue_service::signals;
 use rand::rngs::SmallRng;
@@ -66,6 +66,9 @@ pub(crate) struct SenderArgs {
     server: ServerArgs,
 }
 
+/// Every so many-th message sent by itself has a unique key, one of as many.
+const UNIQUE: u64 = 5;
+
 /// Sends each message by itself, before the one before it is stored.
 async fn by_receipts(
     producer: Producer,
@@ -75,7 +78,11 @@ async fn by_receipts(
     record: Arc<Record>,
 ) -> std::io::Result<()> {
     let mut receipts = Vec::with_capacity(messages.len());
-    for message in messages {
+    for (seq, mut message) in (first.seq..).zip(messages) {
+        if has_key(seq) {
+            let key = format!("key {}", seq / UNIQUE % UNIQUE);
+            message = message.with_unique(Unique::until_done(key));
+        }
         receipts.push(producer.send_async(&topic, message).await);
     }
     for (seq, receipt) in (first.seq..).zip(receipts) {
@@ -83,10 +90,21 @@ async fn by_receipts(
             Ok(receipt) => receipt.await,
             Err(error) => Err(error),
         };
-        let (first, outcome) = (Tag { seq, ..first }, enqueued(&outcome));
+        let outcome = match outcome.as_ref().map(Sent::enqueued) {
+            // Another message holds its key.
+            Ok(Some(there)) if !there.is_stored() => Enqueued::NotStored,
+            // Another one may hold it when the journal is sent.
+            Ok(None) if has_key(seq) => Enqueued::InDoubt,
+            _ => enqueued(&outcome),
+        };
+        let first = Tag { seq, ..first };
         record.note(&Event::Enqueue { first, n: 1, outcome })?;
     }
     Ok(())
+}
+
+fn has_key(seq: u64) -> bool {
+    seq.is_multiple_of(UNIQUE)
 }
 
 fn enqueued<T>(outcome: &Result<T, SendError>) -> Enqueued {

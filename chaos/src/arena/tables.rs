@@ -68,6 +68,15 @@ impl Arena {
             leftovers.dead.insert(id.into(), task.ending);
         }
         if self.queue == Queue::Product {
+            let holders = "SELECT u.msg_id, u.unique_key AS body FROM queue_unique u \
+                 WHERE NOT EXISTS (SELECT 1 FROM queue_message m \
+                 WHERE m.topic_id = u.topic_id AND m.msg_id = u.msg_id) \
+                 AND NOT EXISTS (SELECT 1 FROM queue_scheduled s \
+                 WHERE s.topic_id = u.topic_id AND s.msg_id = u.msg_id)";
+            for row in self.rows(holders).await? {
+                let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
+                leftovers.holders.insert(id.into());
+            }
             for row in self.rows("SELECT msg_id, msg_id AS body FROM chaos_effect").await? {
                 let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
                 *leftovers.effects.entry(id.into()).or_default() += 1;

@@ -29,6 +29,7 @@ pub(crate) fn context_with(
         claimed_at: Utc::now(),
         key: None,
         biz_id: None,
+        unique_key: None,
         headers: Headers::default(),
         body: body.into(),
         priority: Priority::default(),

@@ -48,6 +48,10 @@ pub struct PruneReport {
     pub ledger: usize,
     /// Entries removed from the lookup.
     pub lookup: usize,
+    /// Message ids whose dedupe window was over.
+    pub dedupe: usize,
+    /// Unique keys whose time was over.
+    pub unique: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
@@ -76,6 +80,10 @@ impl Duty for Prune {
         report.archive = some(session, "prune the archive", archive).await?;
         let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await;
         report.ledger = some(session, "prune the ledger", ledger).await?;
+        let dedupe = async |conn: &mut Link| prune::dedupe(conn, BATCH).await;
+        report.dedupe = some(session, "prune the message ids", dedupe).await?;
+        let unique = async |conn: &mut Link| prune::unique(conn, BATCH).await;
+        report.unique = some(session, "prune the unique keys", unique).await?;
         report.lookup = self.lookup.run(session).await?;
         let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
         for (kind, idle) in lanes {
@@ -90,10 +98,13 @@ impl Duty for Prune {
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lookup", report.lookup);
+        telemetry::pruned("dedupe", report.dedupe);
+        telemetry::pruned("unique", report.unique);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
         let full = |rows: usize| rows >= ROUNDS * BATCH as usize;
-        report.left = full(report.archive) || full(report.ledger) || full(report.lookup);
+        let rows = [report.archive, report.ledger, report.dedupe, report.unique, report.lookup];
+        report.left = rows.into_iter().any(full);
         self.again = report.left.then(|| Instant::now() + BREATH);
         Ok(report)
     }

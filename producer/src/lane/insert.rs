@@ -5,11 +5,15 @@ use std::borrow::Cow;
 use queue_core::connection::{Link, again_on_conflict, transaction};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lookup::{self, Placed};
-use queue_core::{NewMessage, Part, Result, Topic, statements};
+use queue_core::{
+    Enqueued, NewMessage, Part, Result, Topic, enqueue_in_transaction, is_plain, statements,
+};
 
 use super::Position;
 use crate::batch::Batch;
 use crate::resend::Tries;
+
+const OPERATION: &str = "send the batch";
 
 /// How far a batch came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +26,13 @@ pub(super) enum Stage {
     Committing,
 }
 
+/// How far a try came.
+pub(super) struct Course {
+    pub(super) stage: Stage,
+    /// What becomes of each message if it is committed.
+    pub(super) enqueued: Vec<Enqueued>,
+}
+
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
 /// large for one or its topic is searchable, in a transaction whose last INSERT of messages
 /// advances the lane.
@@ -29,11 +40,16 @@ pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
     batch: &Batch,
-    Position { id, seq }: Position,
+    position: Position,
     tries: &mut Tries<'_>,
-    stage: &mut Stage,
+    course: &mut Course,
 ) -> Result<()> {
-    const OPERATION: &str = "send the batch";
+    let Position { id, seq } = position;
+    if !is_plain(topic, &batch.messages) {
+        return store_once(conn, topic, batch, position, tries, course).await;
+    }
+    let stored = |message: &NewMessage| Enqueued::Stored(message.msg_id);
+    course.enqueued = batch.messages.iter().map(stored).collect();
     let sorted = sorted(&batch.messages);
     let parts = statements(conn, topic, &sorted).await?;
     // The lane's row can only be advanced beside messages that are ready, or alone.
@@ -45,13 +61,13 @@ pub(super) async fn store_batch(
     tries.hand_over();
     let searchable = topic.settings.searchable.is_some() && !last.is_empty();
     if first.is_empty() && !searchable {
-        *stage = Stage::Committing;
+        course.stage = Stage::Committing;
         let insert =
             async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
         return again_on_conflict(conn, OPERATION, insert).await;
     }
     transaction(conn, OPERATION, async |conn| {
-        *stage = Stage::Working;
+        course.stage = Stage::Working;
         for part in first {
             part.insert(conn, topic).await?;
         }
@@ -59,7 +75,28 @@ pub(super) async fn store_batch(
         if searchable {
             lookup::insert(conn, topic.id, last, Placed::Ready).await?;
         }
-        *stage = Stage::Committing;
+        course.stage = Stage::Committing;
+        Ok(())
+    })
+    .await
+}
+
+/// The same for a batch in which are messages that may be duplicates. Which of them are is known
+/// before the commit, so that it is known too if that has no answer.
+async fn store_once(
+    conn: &mut Link,
+    topic: &Topic,
+    batch: &Batch,
+    Position { id, seq }: Position,
+    tries: &mut Tries<'_>,
+    course: &mut Course,
+) -> Result<()> {
+    tries.hand_over();
+    transaction(conn, OPERATION, async |conn| {
+        course.stage = Stage::Working;
+        course.enqueued = enqueue_in_transaction(conn, topic, &batch.messages).await?;
+        insert_in_lane(conn, topic.id, &[], id, seq + 1).await?;
+        course.stage = Stage::Committing;
         Ok(())
     })
     .await

@@ -13,9 +13,9 @@ pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// Takes messages by HTTP: `POST /topics/TOPIC/messages` with the body as it is.
 ///
-/// The answer is 201 with the message's id once the message is stored, and 202 once it is in the
-/// spill journal, if there is one. When it is neither in time it is 503 with Retry-After. Messages
-/// that come together are stored together.
+/// The answer is 201 with the message's id once the message is stored, 200 if it was there already,
+/// and 202 once it is in the spill journal, if there is one. When it is none of these in time it is
+/// 503 with Retry-After. Messages that come together are stored together.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Where to listen: ADDRESS:PORT of this machine alone, or PORT of 127.0.0.1; port 0 takes a

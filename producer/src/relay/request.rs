@@ -1,11 +1,13 @@
 //! A message as an HTTP request.
 
+use std::time::Duration;
+
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use producer::SendError;
-use queue_core::{Headers, Moment, MsgId, NewMessage, Priority, TopicName};
+use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
 use serde::Deserialize;
 use tokio::time::timeout;
 
@@ -25,6 +27,12 @@ pub(super) struct Parameters {
     deliver: Option<Moment>,
     expires: Option<Moment>,
     msg_id: Option<MsgId>,
+    unique: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    unique_for: Option<Duration>,
+    on_conflict: Option<OnConflict>,
+    #[serde(default, with = "humantime_serde")]
+    max_wait: Option<Duration>,
 }
 
 /// Stores the message of a request, and answers when it is stored or in the spill journal.
@@ -43,7 +51,7 @@ pub(super) async fn take(
     };
     let body = timeout(relay.patience, to_bytes(body, relay.body_limit)).await;
     let body = body.map_err(|_| Refusal::slow())?.map_err(|_| Refusal::body(relay.body_limit))?;
-    let message = parameters.message(body.to_vec(), message_headers(&headers)?);
+    let message = parameters.message(body.to_vec(), message_headers(&headers)?)?;
     // Neither holds a connection: the lanes run on a thread of their own.
     let accepted = timeout(relay.patience, relay.producer.send_async(&topic, message)).await;
     let Ok(receipt) = accepted else {
@@ -58,14 +66,17 @@ pub(super) async fn take(
 }
 
 impl Parameters {
-    fn message(self, body: Vec<u8>, headers: Headers) -> NewMessage {
+    fn message(self, body: Vec<u8>, headers: Headers) -> Result<NewMessage, SendError> {
         let mut message = NewMessage::new(body).with_priority(self.priority.unwrap_or_default());
         message.msg_id = self.msg_id.unwrap_or(message.msg_id);
+        let key = self.unique.map(String::into_bytes);
+        message.unique =
+            Unique::from_options(key, self.unique_for, self.on_conflict, self.max_wait)?;
         message.key = self.key.map(String::into_bytes);
         message.biz_id = self.biz_id.map(String::into_bytes);
         message.headers = headers;
         (message.deliver, message.expires) = (self.deliver, self.expires);
-        message
+        Ok(message)
     }
 }
 

@@ -5,20 +5,22 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use producer::{Place, SendError, Sent};
-use queue_core::{Error, Fault, MsgId};
+use queue_core::{Enqueued, Error, Fault, MsgId};
 use queue_service::process::sentence;
 use serde::Serialize;
 
 /// After how many seconds it is worth trying again.
 const AGAIN_AFTER: &str = "1";
 
-/// 201: the message is stored; 202: it is in the spill journal.
+/// 201: the message is stored. 200: it was there already, or has replaced another; then the id is
+/// that of the message that is there. 202: it is in the spill journal.
 #[derive(Debug)]
 pub(super) struct Taken(pub(super) Sent);
 
 #[derive(Serialize)]
 struct Id {
     msg_id: MsgId,
+    outcome: &'static str,
 }
 
 /// It is not, or nobody knows.
@@ -81,11 +83,14 @@ fn refused(error: &Error) -> StatusCode {
 
 impl IntoResponse for Taken {
     fn into_response(self) -> Response {
-        let status = match self.0.place {
-            Place::Stored => StatusCode::CREATED,
-            Place::Spilled(_) => StatusCode::ACCEPTED,
+        let (status, outcome) = match self.0.place {
+            Place::Enqueued(enqueued @ Enqueued::Stored(_)) => {
+                (StatusCode::CREATED, enqueued.word())
+            }
+            Place::Enqueued(enqueued) => (StatusCode::OK, enqueued.word()),
+            Place::Spilled(_) => (StatusCode::ACCEPTED, "spilled"),
         };
-        (status, Json(Id { msg_id: self.0.msg_id })).into_response()
+        (status, Json(Id { msg_id: self.0.msg_id, outcome })).into_response()
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) struct Arguments {
     pub(super) null: bool,
     /// Each line of FILE (`-`: standard input) is a JSON object: the body as `body` (text), `json`
     /// (any value, sent as it is written) or `body_base64`; optionally `msg_id`, `priority`,
-    /// `key`, `biz_id` (or `key_base64`, `biz_id_base64`), `headers`, `deliver`, `expires`.
+    /// `key`, `biz_id` (or `key_base64`, `biz_id_base64`), `headers`, `deliver`, `expires`, and
+    /// `unique` (a key, or `unique_base64`) with `unique_for` (a time), `on_conflict` (keep,
+    /// replace, debounce) and `max_wait` (a time).
     #[arg(long, value_name = "FILE")]
     pub(super) ndjson: Option<PathBuf>,
     /// Go on after a line that is no message, or a message that the topic refuses. It is reported

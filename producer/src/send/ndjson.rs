@@ -1,8 +1,10 @@
 //! A message as a line of JSON.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use queue_core::{Headers, Moment, MsgId, NewMessage, Priority};
+use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -32,6 +34,13 @@ struct Record {
     headers: Option<Headers>,
     deliver: Option<Moment>,
     expires: Option<Moment>,
+    unique: Option<String>,
+    unique_base64: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    unique_for: Option<Duration>,
+    on_conflict: Option<OnConflict>,
+    #[serde(default, with = "humantime_serde")]
+    max_wait: Option<Duration>,
 }
 
 /// A value that is there, also `null`.
@@ -66,6 +75,10 @@ pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, Stri
     if let Some(headers) = record.headers {
         message.headers.0.extend(headers.0);
     }
+    let key = bytes("unique", record.unique, record.unique_base64)?;
+    message.unique =
+        Unique::from_options(key, record.unique_for, record.on_conflict, record.max_wait)
+            .map_err(|error| error.to_string())?;
     Ok(message)
 }
 
@@ -87,8 +100,6 @@ fn bytes(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn body(line: &str) -> Result<Vec<u8>, String> {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
-use producer::{Place, Producer, SendError};
+use producer::{Producer, SendError, Sent};
 use queue_core::{NewMessage, TopicName};
 use queue_service::endpoint::Health;
 use queue_service::process::sentence;
@@ -100,8 +100,10 @@ impl Sending {
             let (number, end) = (last.number, last.end);
             let messages = part.iter().map(|sourced| sourced.message.clone()).collect();
             match self.send(messages).await {
-                Ok(_) => {
+                Ok(sent) => {
                     self.summary.sent += n;
+                    let is_there = |one: &&Sent| one.enqueued().is_some_and(|it| !it.is_stored());
+                    self.summary.duplicates += sent.iter().filter(is_there).count() as u64;
                     self.bar.sent(self.summary.sent, end);
                 }
                 Err(error) if error.is_about_message() && n > 1 => {
@@ -126,7 +128,7 @@ impl Sending {
     }
 
     /// Sends messages, unless a second signal says not to wait for the answer.
-    async fn send(&self, messages: Vec<NewMessage>) -> Result<Place, SendError> {
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<Sent>, SendError> {
         let unknown = SendError::Unknown {
             topic: self.topic.clone(),
             messages: messages.len(),

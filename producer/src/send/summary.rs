@@ -7,8 +7,10 @@ use serde::Serialize;
 /// What became of the messages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
-    /// Stored or in the spill journal, each once.
+    /// Stored or in the spill journal, each once, or there already.
     pub(crate) sent: u64,
+    /// Of the sent, those that were there already, or have replaced one that was.
+    pub(crate) duplicates: u64,
     /// Messages that were given to the server once more, after a lost or refused reply.
     pub(crate) resent: u64,
     /// Not stored, or not known to be.
@@ -58,9 +60,15 @@ impl Summary {
         let text = if json {
             serde_json::to_string(self).context("Cannot write the summary")?
         } else {
-            let Self { sent, resent, failed, seconds, .. } = self;
+            let Self { sent, duplicates, resent, failed, seconds, .. } = self;
+            let there = match duplicates {
+                0 => String::new(),
+                n => format!(" ({n} of them duplicates)"),
+            };
             let spill = self.spill().unwrap_or_default();
-            format!("sent {sent}  resent {resent}  failed {failed}{spill}  seconds {seconds:.1}")
+            format!(
+                "sent {sent}{there}  resent {resent}  failed {failed}{spill}  seconds {seconds:.1}"
+            )
         };
         let mut out = std::io::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush()).context("Cannot write the summary")

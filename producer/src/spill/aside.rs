@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use queue_core::{MsgId, NewMessage, Priority};
+use queue_core::{MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::Serialize;
 
 use super::journal::{Group, open_file, sync_dir};
@@ -37,10 +38,20 @@ struct Line<'a> {
     deliver: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "humantime_serde")]
+    unique_for: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_conflict: Option<OnConflict>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "humantime_serde")]
+    max_wait: Option<Duration>,
 }
 
 /// Bytes as text, or else in base64.
-fn shown(bytes: Option<&Vec<u8>>) -> (Option<&str>, Option<String>) {
+fn shown(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
     match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
         None => (None, None),
         Some((_, Ok(text))) => (Some(text), None),
@@ -50,10 +61,23 @@ fn shown(bytes: Option<&Vec<u8>>) -> (Option<&str>, Option<String>) {
 
 impl<'a> Line<'a> {
     fn of(message: &'a NewMessage) -> Self {
-        let NewMessage { msg_id, body, priority, key, biz_id, headers, deliver, expires } = message;
+        let NewMessage {
+            msg_id,
+            body,
+            priority,
+            key,
+            biz_id,
+            headers,
+            deliver,
+            expires,
+            unique,
+            ..
+        } = message;
         let (body, body_base64) = shown(Some(body));
-        let (key, key_base64) = shown(key.as_ref());
-        let (biz_id, biz_id_base64) = shown(biz_id.as_ref());
+        let (key, key_base64) = shown(key.as_deref());
+        let (biz_id, biz_id_base64) = shown(biz_id.as_deref());
+        let options = unique.as_ref().map(Unique::options);
+        let (unique, unique_base64) = shown(unique.as_ref().map(Unique::key));
         let (msg_id, priority, headers) = (*msg_id, *priority, &headers.0);
         let (deliver, expires) = (deliver.map(text), expires.map(text));
         Self {
@@ -68,6 +92,11 @@ impl<'a> Line<'a> {
             headers,
             deliver,
             expires,
+            unique,
+            unique_base64,
+            unique_for: options.and_then(|(time, ..)| time),
+            on_conflict: options.map(|(_, on_conflict, _)| on_conflict),
+            max_wait: options.and_then(|(.., max_wait)| max_wait),
         }
     }
 }

@@ -130,9 +130,9 @@ impl Drain {
         let mut intended = None;
         loop {
             let error = match self.attempt(group, &batch, &mut tries, &mut intended).await {
-                Attempt::Stored => return Continue(Done::Stored),
+                Attempt::Stored(_) => return Continue(Done::Stored),
                 Attempt::LaneGone => continue,
-                Attempt::InDoubt(before, error) => {
+                Attempt::InDoubt(before, _, error) => {
                     self.lane.leave();
                     match self.ask(group, before).await? {
                         Fenced::Stored => return Continue(Done::Stored),

@@ -1,11 +1,13 @@
 //! A batch as the payload of a record: what is said of its messages as JSON, then their bodies as
 //! they are.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use queue_core::message::RowId;
 use queue_core::store::lane::{LaneId, LaneKind};
-use queue_core::{Headers, Moment, MsgId, NewMessage, Priority, TopicName};
+use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -54,6 +56,33 @@ struct Entry {
     deliver: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    unique: Option<Held>,
+}
+
+/// What a message is the only one of.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Held {
+    key_base64: String,
+    #[serde(with = "humantime_serde")]
+    time: Option<Duration>,
+    on_conflict: OnConflict,
+    #[serde(with = "humantime_serde")]
+    max_wait: Option<Duration>,
+}
+
+impl Held {
+    fn of(unique: &Unique) -> Self {
+        let (time, on_conflict, max_wait) = unique.options();
+        Self { key_base64: STANDARD.encode(unique.key()), time, on_conflict, max_wait }
+    }
+
+    fn unique(self) -> Result<Option<Unique>, String> {
+        let key = STANDARD.decode(self.key_base64).map_err(|error| error.to_string())?;
+        Unique::from_options(Some(key), self.time, Some(self.on_conflict), self.max_wait)
+            .map_err(|error| error.to_string())
+    }
 }
 
 impl Record {
@@ -106,9 +135,22 @@ fn split(payload: &[u8]) -> Result<(Head, &[u8]), String> {
 
 impl Entry {
     fn of(message: &NewMessage) -> Self {
-        // Every field by name: one that is forgotten here would be lost in an outage.
-        let NewMessage { msg_id, body, priority, key, biz_id, headers, deliver, expires } = message;
+        // Every field by name: one that is forgotten here would be lost in an outage. Whether the
+        // id was given is not kept: from here on it is, so that it is looked for once more.
+        let NewMessage {
+            msg_id,
+            body,
+            priority,
+            key,
+            biz_id,
+            headers,
+            deliver,
+            expires,
+            unique,
+            ..
+        } = message;
         Self {
+            unique: unique.as_ref().map(Held::of),
             msg_id: *msg_id,
             body_len: body.len(),
             priority: *priority,
@@ -123,16 +165,15 @@ impl Entry {
     fn message(self, body: &[u8]) -> Result<NewMessage, String> {
         let bytes = |text: Option<String>| text.map(|text| STANDARD.decode(text)).transpose();
         let moment = |text: Option<String>| text.map(|text| text.parse::<Moment>()).transpose();
-        Ok(NewMessage {
-            msg_id: self.msg_id,
-            body: body.to_vec(),
-            priority: self.priority,
-            key: bytes(self.key_base64).map_err(|error| error.to_string())?,
-            biz_id: bytes(self.biz_id_base64).map_err(|error| error.to_string())?,
-            headers: self.headers,
-            deliver: moment(self.deliver)?,
-            expires: moment(self.expires)?,
-        })
+        let mut message = NewMessage::new(body).with_msg_id(self.msg_id);
+        message.priority = self.priority;
+        message.key = bytes(self.key_base64).map_err(|error| error.to_string())?;
+        message.biz_id = bytes(self.biz_id_base64).map_err(|error| error.to_string())?;
+        message.headers = self.headers;
+        message.deliver = moment(self.deliver)?;
+        message.expires = moment(self.expires)?;
+        message.unique = self.unique.map(Held::unique).transpose()?.flatten();
+        Ok(message)
     }
 }
 
@@ -146,8 +187,6 @@ pub(super) fn text(moment: Moment) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn full() -> Record {
@@ -157,6 +196,7 @@ mod tests {
             .with_key([0xff, 0])
             .with_biz_id("ride-1")
             .with_header("a", "1")
+            .with_unique(Unique::debounced([0xfe], Some(Duration::from_secs(90))))
             .with_delay(Duration::new(100_000_000, 999_999_999));
         message.expires = Some(at);
         let id = LaneId { row: RowId(9), name: Uuid::from_u128(1), kind: LaneKind::Durable };

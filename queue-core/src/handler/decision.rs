@@ -128,6 +128,7 @@ mod tests {
             claimed_at: DateTime::UNIX_EPOCH,
             key: None,
             biz_id: None,
+            unique_key: None,
             headers,
             body: Vec::new(),
             priority: Priority::default(),

@@ -30,6 +30,8 @@ pub struct Delivery {
     pub key: Option<Vec<u8>>,
     /// Business idempotency key.
     pub biz_id: Option<Vec<u8>>,
+    /// The unique key that it was enqueued to hold until it is done.
+    pub unique_key: Option<Vec<u8>>,
     /// Name and value pairs beside the body.
     pub headers: Headers,
     /// The body as it was enqueued, byte for byte.

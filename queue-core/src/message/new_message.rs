@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::message::{Headers, Moment, MsgId, Priority};
+use crate::message::{Headers, Moment, MsgId, Priority, Unique};
 use crate::topic::RetryPolicy;
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
@@ -33,13 +33,18 @@ pub struct NewMessage {
     pub deliver: Option<Moment>,
     /// A delivery that has not begun by then is discarded; `None`: never.
     pub expires: Option<Moment>,
+    /// What it is the only one of.
+    pub unique: Option<Unique>,
+    /// The id that was made here.
+    made_id: MsgId,
 }
 
 impl NewMessage {
     /// A message of these bytes, with a fresh id.
     pub fn new(body: impl Into<Vec<u8>>) -> Self {
+        let made_id = MsgId::new();
         Self {
-            msg_id: MsgId::new(),
+            msg_id: made_id,
             body: body.into(),
             priority: Priority::default(),
             key: None,
@@ -47,6 +52,8 @@ impl NewMessage {
             headers: Headers::default(),
             deliver: None,
             expires: None,
+            unique: None,
+            made_id,
         }
     }
 
@@ -58,7 +65,8 @@ impl NewMessage {
         serde_json::to_vec(payload).map(Self::new).map_err(|error| Error::Encode(error.into()))
     }
 
-    /// Sets the message id, for a resend of a message made elsewhere.
+    /// Gives the message an id of the sender's own, to be given again with each resend. In a topic
+    /// with a [dedupe window](crate::topic::TopicSettings::dedupe_window) it is stored once.
     pub fn with_msg_id(mut self, msg_id: MsgId) -> Self {
         self.msg_id = msg_id;
         self
@@ -126,6 +134,23 @@ impl NewMessage {
         self
     }
 
+    /// Makes it the only one of its key.
+    pub fn with_unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
+        self
+    }
+
+    /// Whether its id is not the one that was made here.
+    #[must_use]
+    pub fn has_given_id(&self) -> bool {
+        self.msg_id != self.made_id
+    }
+
+    /// The unique key that its row carries, to be freed with its end.
+    pub(crate) fn key_until_done(&self) -> Option<&[u8]> {
+        self.unique.as_ref().filter(|unique| unique.time().is_none()).map(Unique::key)
+    }
+
     /// Whether nobody would ever handle it, as far as that can be seen without the server's clock.
     fn expires_before_it_is_ready(&self) -> bool {
         match (self.deliver, self.expires) {
@@ -158,6 +183,7 @@ impl NewMessage {
                 "it is not after the moment of delivery, so nobody would handle the message";
             return Err(Error::InvalidTime { what: "The expiry", reason });
         }
+        self.unique.iter().try_for_each(|unique| unique.check(self.deliver))?;
         self.headers.retry()?;
         self.headers.max_attempts()?;
         self.headers.to_stored().map(|_| ())

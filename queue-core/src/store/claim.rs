@@ -34,7 +34,7 @@ pub struct Fence {
 }
 
 const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, \
-     expires_at, UTC_TIMESTAMP(6), ordering_key, biz_id, headers, body";
+     expires_at, UTC_TIMESTAMP(6), ordering_key, biz_id, unique_key, headers, body";
 
 /// A row as it is claimed: [`COLUMNS`], in that order.
 struct MessageRow {
@@ -49,6 +49,7 @@ struct MessageRow {
     claimed_at: NaiveDateTime,
     ordering_key: Option<Vec<u8>>,
     biz_id: Option<Vec<u8>>,
+    unique_key: Option<Vec<u8>>,
     headers: Option<Vec<u8>>,
     body: Vec<u8>,
 }
@@ -68,8 +69,9 @@ impl QueryableByName<Mysql> for MessageRow {
             claimed_at: column::<Datetime, _>(row, 8)?,
             ordering_key: column::<Nullable<Binary>, _>(row, 9)?,
             biz_id: column::<Nullable<Binary>, _>(row, 10)?,
-            headers: column::<Nullable<Binary>, _>(row, 11)?,
-            body: column::<Binary, _>(row, 12)?,
+            unique_key: column::<Nullable<Binary>, _>(row, 11)?,
+            headers: column::<Nullable<Binary>, _>(row, 12)?,
+            body: column::<Binary, _>(row, 13)?,
         })
     }
 }
@@ -95,6 +97,7 @@ impl MessageRow {
             claimed_at: self.claimed_at.and_utc(),
             key: self.ordering_key,
             biz_id: self.biz_id,
+            unique_key: self.unique_key,
             headers: Headers::from_stored(self.headers.as_deref()),
             body: self.body,
             priority: Priority::from_stored(self.priority),

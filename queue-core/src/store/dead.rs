@@ -290,13 +290,14 @@ pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<Locke
 
 /// PRIMARY, forced: moves locked rows back to the hot table, in the order of their death, and
 /// returns the lowest row they got there. Failures and crashes count from zero again; the delivery
-/// number goes on, so that it never fences a later delivery.
+/// number goes on, so that it never fences a later delivery. Their unique keys are to be
+/// [taken](super::unique::take_again) before.
 ///
 /// # Errors
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, enqueued_at, ordering_key, \
-         biz_id, headers, history, body";
+         biz_id, unique_key, headers, history, body";
     const OPERATION: &str = "redrive";
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(

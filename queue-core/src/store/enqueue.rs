@@ -66,6 +66,9 @@ fn statement(
                 .maybe_bytes(message.headers.to_stored()?)
                 .numbers(message.expires.map(Moment::micros));
         }
+        if shape == Shape::Unique {
+            statement = statement.maybe_bytes(message.key_until_done());
+        }
         statement = statement.bytes(message.body.as_slice());
     }
     if let Some((lane, seq)) = lane {
@@ -82,12 +85,13 @@ fn statement(
 }
 
 /// Which columns the INSERT of some messages has. Most have neither keys nor headers nor an expiry,
-/// and each value costs both sides.
+/// and each value costs both sides. Each has those of the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Bare,
     Keyed,
     Expiring,
+    Unique,
 }
 
 impl Shape {
@@ -95,7 +99,9 @@ impl Shape {
         let is_bare = |message: &NewMessage| {
             message.key.is_none() && message.biz_id.is_none() && message.headers.0.is_empty()
         };
-        if messages.iter().any(|message| message.expires.is_some()) {
+        if messages.iter().any(|message| message.key_until_done().is_some()) {
+            Self::Unique
+        } else if messages.iter().any(|message| message.expires.is_some()) {
             Self::Expiring
         } else if messages.iter().all(is_bare) {
             Self::Bare
@@ -107,7 +113,8 @@ impl Shape {
     /// Whether so many messages of this shape always have the same text.
     fn is_one_text(self, messages: &[NewMessage]) -> bool {
         let text = |message: &NewMessage| message.expires.map(Moment::sql);
-        self != Self::Expiring || messages.windows(2).all(|two| text(&two[0]) == text(&two[1]))
+        matches!(self, Self::Bare | Self::Keyed)
+            || messages.windows(2).all(|two| text(&two[0]) == text(&two[1]))
     }
 
     fn columns(self) -> &'static str {
@@ -115,6 +122,7 @@ impl Shape {
             Self::Bare => "",
             Self::Keyed => "ordering_key, biz_id, headers, ",
             Self::Expiring => "ordering_key, biz_id, headers, expires_at, ",
+            Self::Unique => "ordering_key, biz_id, headers, expires_at, unique_key, ",
         }
     }
 
@@ -124,6 +132,7 @@ impl Shape {
             Self::Bare => "",
             Self::Keyed => "NULL, NULL, NULL, ",
             Self::Expiring => "NULL, NULL, NULL, NULL, ",
+            Self::Unique => "NULL, NULL, NULL, NULL, NULL, ",
         }
     }
 }
@@ -145,9 +154,12 @@ fn text(messages: &[NewMessage], shape: Shape, in_lane: bool) -> String {
         if shape != Shape::Bare {
             text.push_str("?, ?, ?, ");
         }
-        if shape == Shape::Expiring {
+        if matches!(shape, Shape::Expiring | Shape::Unique) {
             text.push_str(message.expires.map_or("NULL", Moment::sql));
             text.push_str(", ");
+        }
+        if shape == Shape::Unique {
+            text.push_str("?, ");
         }
         text.push_str("?), ");
     }
@@ -200,7 +212,9 @@ pub(crate) fn packet_share(message: &NewMessage) -> usize {
     let optional = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
     let headers: usize =
         message.headers.0.iter().map(|(name, value)| name.len() + 2 * value.len()).sum();
-    ROW_OVERHEAD + message.body.len() + optional(&message.key) + optional(&message.biz_id) + headers
+    let keys = optional(&message.key) + optional(&message.biz_id);
+    let unique = message.key_until_done().map_or(0, <[u8]>::len);
+    ROW_OVERHEAD + message.body.len() + keys + unique + headers
 }
 
 #[cfg(test)]

@@ -69,6 +69,27 @@ pub async fn insert(
     Ok(())
 }
 
+/// PRIMARY: a message has been replaced by another, whose business id and key it has now.
+///
+/// # Errors
+/// A database failure.
+pub async fn replace(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    replaced: MsgId,
+    by: &NewMessage,
+) -> Result<()> {
+    let statement = Statement::new(
+        "UPDATE queue_lookup SET biz_id = ?, ordering_key = ? WHERE topic_id = ? AND msg_id = ?",
+    )
+    .maybe_bytes(by.biz_id.clone())
+    .maybe_bytes(by.key.clone())
+    .number(topic.0)
+    .bytes(replaced.as_bytes().to_vec());
+    execute(conn, "enqueue: replace in the lookup", statement).await?;
+    Ok(())
+}
+
 /// KEY (id) of the messages, forced, from `first` on: notes in the lookup of `topic` the rows that
 /// messages were given in `now_in` by a move just made, `first` the lowest of them; enters those
 /// that it did not have. A move gives ids in order, with others' between them: the read ends with

@@ -54,8 +54,8 @@ pub async fn to_scheduled(
     };
     let insert = format!(
         "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, \
-         history, expires_at, {CARRIED}) SELECT {moment}, priority % 100, {failures}, crashes, 0, \
-         ?, {history}, expires_at, {CARRIED} \
+         history, expires_at, unique_key, {CARRIED}) SELECT {moment}, priority % 100, {failures}, \
+         crashes, 0, ?, {history}, expires_at, unique_key, {CARRIED} \
          FROM queue_message FORCE INDEX (PRIMARY)"
     );
     let mut insert = Statement::new(insert)
@@ -68,7 +68,8 @@ pub async fn to_scheduled(
     move_rows(conn, operation, claimed, insert).await
 }
 
-/// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them.
+/// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them. Their
+/// unique keys are to be [freed](super::unique::release) before.
 ///
 /// # Errors
 /// [`Error::Counts`]; a database failure.
@@ -117,9 +118,10 @@ async fn msg_ids(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Ve
 fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
     let insert = format!(
         "INSERT INTO queue_dead \
-         (priority, failures, crashes, suspicions, cause, last_error, died_at, history, {CARRIED}) \
+         (priority, failures, crashes, suspicions, cause, last_error, died_at, history, \
+         unique_key, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, unique_key, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);

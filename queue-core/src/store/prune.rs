@@ -36,6 +36,31 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the ledger", statement).await
 }
 
+/// KEY (`keep_until`): forgets up to `limit` message ids whose dedupe window is over.
+///
+/// # Errors
+/// A database failure.
+pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE FROM queue_dedupe WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
+    )
+    .number(limit);
+    execute(conn, "prune the message ids", statement).await
+}
+
+/// KEY (`keep_until`): frees up to `limit` unique keys whose time is over. Those that are held
+/// until their message is done have none.
+///
+/// # Errors
+/// A database failure.
+pub async fn unique(conn: &mut impl Connection, limit: u32) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE FROM queue_unique WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
+    )
+    .number(limit);
+    execute(conn, "prune the unique keys", statement).await
+}
+
 /// PRIMARY: removes up to `limit` lanes of this kind that no producer has used for `idle`. A
 /// producer that still comes back makes its row anew. They are looked for without locks, so that no
 /// lane in use is waited for.

@@ -4,7 +4,7 @@ mod insert;
 mod waiting;
 
 pub use self::insert::insert;
-pub use self::waiting::{Waiting, cancel, find, list, reschedule};
+pub use self::waiting::{Waiting, find, list, reschedule};
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
-         expires_at, ordering_key, biz_id, headers, history, body";
+         expires_at, ordering_key, biz_id, unique_key, headers, history, body";
     const OPERATION: &str = "promote";
     let (condition, ids) = rows.condition();
     let insert = Statement::new(format!(

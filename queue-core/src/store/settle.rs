@@ -27,11 +27,20 @@ pub struct ClaimedRows {
 impl ClaimedRows {
     /// The condition on key and fence, after `prefix`: one statement for each piece of the rows.
     pub(super) fn statements(&self, prefix: &Statement<'static>) -> Vec<Statement<'static>> {
+        self.statements_of("", prefix)
+    }
+
+    /// The same of a table that `prefix` gives another name: `table` is that name and a point.
+    pub(super) fn statements_of(
+        &self,
+        table: &str,
+        prefix: &Statement<'static>,
+    ) -> Vec<Statement<'static>> {
         let statement = |piece: RowSet| {
             let (condition, ids) = piece.condition();
             let condition = Statement::new(format!(
-                " WHERE topic_id = ? AND priority = ? AND {condition} \
-                 AND worker_id = ? AND claim_no = ?"
+                " WHERE {table}topic_id = ? AND {table}priority = ? AND {condition} \
+                 AND {table}worker_id = ? AND {table}claim_no = ?"
             ))
             .number(self.topic.0)
             .number(self.priority.stored())

@@ -56,6 +56,8 @@ struct TopicRow {
     backlog_holds: i64,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     searchable_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    dedupe_window_ms: Option<u64>,
 }
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
@@ -67,7 +69,7 @@ const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit,
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
-     AS backlog_holds, searchable_ms, \
+     AS backlog_holds, searchable_ms, dedupe_window_ms, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -126,8 +128,8 @@ pub async fn create(
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
          max_run_time_ms, keep_done_ms, ledger_window_ms, max_depth, max_bytes, when_full, \
-         searchable_ms, dead_letter_topic_id, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         searchable_ms, dedupe_window_ms, dead_letter_topic_id, created_at, updated_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
         .maybe_number(dead_letter_topic);
@@ -154,7 +156,7 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
-         max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, \
+         max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, dedupe_window_ms = ?, \
          dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
@@ -279,6 +281,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.max_bytes.map(NonZeroU64::get))
         .bytes(settings.when_full.word().as_bytes())
         .maybe_number(settings.searchable.map(millis))
+        .maybe_number(settings.dedupe_window.map(millis))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -330,6 +333,7 @@ impl TopicRow {
                 max_bytes: self.max_bytes.and_then(NonZeroU64::new),
                 when_full: WhenFull::from_stored(&self.when_full),
                 searchable: self.searchable_ms.map(Duration::from_millis),
+                dedupe_window: self.dedupe_window_ms.map(Duration::from_millis),
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

@@ -53,6 +53,10 @@ pub struct TopicSettings {
     /// time; longer where it still exists. Default none: a search reads a bounded number of rows.
     #[serde(with = "humantime_serde")]
     pub searchable: Option<Duration>,
+    /// For how long a message id that its sender gave is remembered: another message with it is
+    /// not stored. Default none: two messages may have one id.
+    #[serde(with = "humantime_serde")]
+    pub dedupe_window: Option<Duration>,
 }
 
 impl Default for TopicSettings {
@@ -70,6 +74,7 @@ impl Default for TopicSettings {
             max_bytes: None,
             when_full: WhenFull::default(),
             searchable: None,
+            dedupe_window: None,
         }
     }
 }

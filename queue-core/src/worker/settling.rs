@@ -10,7 +10,7 @@ use crate::store::claim::{self, Fence};
 use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
-use crate::store::{floor, ledger};
+use crate::store::{floor, ledger, unique};
 use crate::topic::{OnDone, TopicId, TopicSettings};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
@@ -34,6 +34,8 @@ pub struct Settled {
     /// For how long its biz id is remembered once it is acked; `None` if it has none, or the topic
     /// keeps no ledger.
     pub ledger_window: Option<Duration>,
+    /// Whether it was enqueued to hold a unique key until it is done.
+    pub is_unique: bool,
 }
 
 impl Settled {
@@ -61,6 +63,7 @@ impl Settled {
             settlement,
             on_done,
             ledger_window: None,
+            is_unique: delivery.unique_key.is_some(),
         }
     }
 }
@@ -95,6 +98,7 @@ struct Group {
     settlement: Settlement,
     on_done: OnDone,
     ledger_window: Option<Duration>,
+    is_unique: bool,
 }
 
 /// Whether the quick way is taken: acks and releases without locking first.
@@ -131,6 +135,7 @@ impl Batch {
             settlement: first.settlement,
             on_done: first.on_done,
             ledger_window: first.ledger_window,
+            is_unique: first.is_unique,
         };
         Self(groups.into_iter().map(group).collect())
     }
@@ -202,6 +207,7 @@ fn same_end(a: &Settled, b: &Settled) -> bool {
         && a.settlement == b.settlement
         && a.on_done == b.on_done
         && a.ledger_window == b.ledger_window
+        && a.is_unique == b.is_unique
 }
 
 impl Group {
@@ -212,6 +218,7 @@ impl Group {
         let simple = deletes || self.settlement == Settlement::Release;
         if simple && care != Care::LockFirst {
             self.remember(conn, &self.claimed, care).await?;
+            self.free_keys(conn, &self.claimed).await?;
             let n = self.settle_simply(conn, &self.claimed).await?;
             equal("settle", self.claimed.rows.len(), n)?;
             return Ok(self.claimed.rows.iter().collect());
@@ -220,9 +227,10 @@ impl Group {
             Care::Quick | Care::Once => settle::wait_for_own(conn, &self.claimed).await?,
             Care::LockFirst => settle::lock_own(conn, &self.claimed).await?,
         };
-        let claimed = self.claimed.with_rows(own);
+        let claimed = self.claimed.with_rows(self.without_blocked(conn, own, care).await?);
         if !claimed.rows.is_empty() {
             self.remember(conn, &claimed, care).await?;
+            self.free_keys(conn, &claimed).await?;
             if simple {
                 let n = self.settle_simply(conn, &claimed).await?;
                 equal("settle", claimed.rows.len(), n)?;
@@ -247,6 +255,42 @@ impl Group {
             },
             _ => Ok(()),
         }
+    }
+
+    /// Whether the messages are over with this.
+    fn ends(&self) -> bool {
+        match self.settlement {
+            Settlement::Ack
+            | Settlement::Repeated
+            | Settlement::DeadLetter { .. }
+            | Settlement::Discard { .. } => true,
+            Settlement::Retry { .. }
+            | Settlement::RetryAt { .. }
+            | Settlement::Snooze { .. }
+            | Settlement::Release => false,
+        }
+    }
+
+    /// Frees the unique keys of rows that are about to end.
+    async fn free_keys(&self, conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<()> {
+        if self.is_unique && self.ends() {
+            unique::release(conn, claimed).await?;
+        }
+        Ok(())
+    }
+
+    /// The rows but for those whose unique key a stranger has locked, where that is not waited for.
+    async fn without_blocked(
+        &self,
+        conn: &mut impl Connection,
+        own: RowSet,
+        care: Care,
+    ) -> Result<RowSet> {
+        if !self.is_unique || !self.ends() || care != Care::LockFirst || own.is_empty() {
+            return Ok(own);
+        }
+        let blocked = unique::blocked(conn, &self.claimed.with_rows(own.clone())).await?;
+        Ok(own.iter().filter(|row| !blocked.contains(row)).collect())
     }
 
     /// Tells rows that are locked from rows that are not the claim's own any more.

@@ -255,7 +255,7 @@ async fn a_ride_that_nobody_rates_gets_five_stars_after_48_hours() {
     conn.batch_execute(table).await.unwrap();
     let ends = async |conn: &mut AsyncMysqlConnection, ride: i32| {
         let message = NewMessage::new(ride.to_string()).with_delay(HOUR * 48);
-        let id = enqueue(conn, &topic, &message).await?;
+        let id = enqueue(conn, &topic, &message).await?.msg_id();
         diesel::sql_query("INSERT INTO ride VALUES (?, NULL, ?)")
             .bind::<diesel::sql_types::Integer, _>(ride)
             .bind::<diesel::sql_types::Binary, _>(id.as_bytes().to_vec())

@@ -51,7 +51,7 @@ async fn everything_of_a_message_arrives_as_it_was_sent() {
         .with_biz_id("biz")
         .with_header("trace", "å-☃")
         .with_header("empty", "");
-    let id = enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
+    let id = enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap().msg_id();
     assert_eq!(id, message.msg_id);
     let got = claim_n(&scene.worker().await, scene.topic.id, 1).await.remove(0);
     assert_eq!(got.msg_id, message.msg_id);

@@ -17,10 +17,13 @@ use queue_core::store::find::Bodies;
 use queue_core::store::lane::{self, LaneKind};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::{backlog, floor, ledger, lookup, prune, rescue};
+use queue_core::store::{backlog, floor, ledger, lookup, prune, rescue, unique};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
-use queue_core::{AsyncMysqlConnection, Moment, NewMessage, cancel, enqueue, reschedule};
+use queue_core::{
+    AsyncMysqlConnection, Moment, NewMessage, Topic, Unique, cancel, enqueue, enqueue_to,
+    reschedule,
+};
 
 use crate::rescue::claims_of;
 use crate::scene::{STRATEGIES, Scene, all, claim_n, claim_one_suspect, retry, settle};
@@ -55,6 +58,9 @@ const KEYS: &[(&str, &[&str])] = &[
         ],
     ),
     ("a", &["queue_archive_msg"]),
+    ("queue_dedupe", &["PRIMARY", "queue_dedupe_keep_until"]),
+    ("queue_unique", &["PRIMARY", "queue_unique_keep_until"]),
+    ("u", &["PRIMARY"]),
     ("queue_dead", &["PRIMARY", "queue_dead_topic"]),
     ("d", &["PRIMARY", "queue_dead_msg"]),
 ];
@@ -173,6 +179,13 @@ async fn do_everything(scene: &mut Scene, recorder: &Recorder, strategy: ClaimSt
     scene.sql("UPDATE queue_message SET biz_id = CONCAT('new', id) WHERE worker_id = 0 ORDER BY topic_id, priority, id LIMIT 2000").await;
     let remembered =
         TopicSettings { ledger_window: Some(Duration::from_secs(60)), ..Default::default() };
+    scene.sql("UPDATE queue_message SET unique_key = CONCAT('k', id) WHERE worker_id = 0 ORDER BY topic_id, priority, id LIMIT 200").await;
+    for settlement in [Settlement::Ack, dead.clone()] {
+        let got = claim_n(&worker, topic, 20).await;
+        settle(&worker, all(&got[..10], &settlement)).await;
+        settle(&worker, all(got[10..].iter().step_by(2), &settlement)).await;
+        settle(&worker, all(got[11..].iter().step_by(2), &settlement)).await;
+    }
     let got = claim_n(&worker, topic, 5).await;
     let remember = |d| Settled::in_topic(d, Settlement::Ack, &remembered);
     settle(&worker, got.iter().map(remember).collect()).await;
@@ -224,6 +237,9 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     prune::ledger(&mut conn, 10).await.unwrap();
     ledger::look(&mut conn, scene.topic.id, &[b"b1", b"b2", b"none"]).await.unwrap();
     ledger::drop_expired(&mut conn, scene.topic.id, b"b1").await.unwrap();
+    prune::dedupe(&mut conn, 10).await.unwrap();
+    prune::unique(&mut conn, 10).await.unwrap();
+    once(&mut conn, &scene.topic).await;
     prune::lanes(&mut conn, LaneKind::Passing, Duration::from_secs(3600), 10).await.unwrap();
     let lane = lane::open(&mut conn, LaneKind::Passing, uuid::Uuid::new_v4()).await.unwrap();
     let messages = [NewMessage::new("m")];
@@ -284,6 +300,32 @@ async fn look_up(scene: &mut Scene, recorder: &Recorder) {
     }
 }
 
+/// Sends messages again, with ids and keys that are there.
+async fn once(conn: &mut AsyncMysqlConnection, topic: &Topic) {
+    let window = Some(Duration::from_secs(60));
+    let settings =
+        TopicSettings { dedupe_window: window, searchable: window, ..topic.settings.clone() };
+    let topic = Topic { settings, ..topic.clone() };
+    let delay = Duration::from_secs(60);
+    let messages: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .flat_map(|key| {
+            let replacing = NewMessage::new("m").with_unique(Unique::replacing(format!("r{key}")));
+            let later = NewMessage::new("m").with_delay(delay);
+            [
+                NewMessage::new("m").with_msg_id(MsgId::new()),
+                NewMessage::new("m").with_unique(Unique::until_done(key)),
+                later.with_unique(Unique::debounced(format!("d{key}"), window)),
+                replacing,
+            ]
+        })
+        .collect();
+    for _ in 0..2 {
+        let send = async |conn: &mut _| enqueue_to(conn, &topic, &messages).await;
+        transaction(conn, "send", send).await.unwrap();
+    }
+}
+
 /// Looks at dead letters, and puts some back: one, a range, and a list.
 async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
     let filter = DeadFilter { error: Some("no".to_owned()), ..DeadFilter::default() };
@@ -296,6 +338,7 @@ async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
         dead::read(conn, &rows).await.unwrap();
         let moved = transaction(conn, "redrive", async |conn| {
             assert_eq!(dead::lock(conn, &rows).await?.len(), take);
+            unique::take_again(conn, topic, &rows).await?;
             dead::redrive(conn, &rows).await
         });
         moved.await.unwrap();
@@ -334,8 +377,16 @@ async fn fill(scene: &mut Scene) {
         "INSERT INTO queue_lookup SELECT topic_id, msg_id, id, enqueued_at, CONCAT('b', id), 'k' \
          FROM queue_message"
             .to_owned(),
-        "ANALYZE TABLE queue_lookup, queue_message, queue_scheduled, queue_archive, queue_claim, queue_dead, \
-         queue_ledger"
+        "INSERT INTO queue_dedupe SELECT topic_id, msg_id, 0, \
+         UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND \
+         FROM queue_message"
+            .to_owned(),
+        "INSERT INTO queue_unique SELECT topic_id, CONCAT('k', id), msg_id, 0, \
+         UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND, \
+         NULL, NULL, NULL FROM queue_message"
+            .to_owned(),
+        "ANALYZE TABLE queue_lookup, queue_message, queue_scheduled, queue_archive, queue_claim, \
+         queue_dead, queue_ledger, queue_dedupe, queue_unique"
             .to_owned(),
     ] {
         scene.sql(&insert).await;

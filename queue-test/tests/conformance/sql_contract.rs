@@ -11,13 +11,13 @@ use uuid::Uuid;
 
 use crate::scene::{Scene, claim_n};
 
-async fn client(url: &ServerUrl) -> Conn {
+pub(crate) async fn client(url: &ServerUrl) -> Conn {
     let opts = Opts::from_url(url.expose()).unwrap();
     Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap()
 }
 
 /// The number, state and text of the refusal.
-async fn refusal(conn: &mut Conn, sql: &str) -> (u16, String, String) {
+pub(crate) async fn refusal(conn: &mut Conn, sql: &str) -> (u16, String, String) {
     match conn.query_drop(sql).await {
         Err(mysql_async::Error::Server(error)) => (error.code, error.state, error.message),
         other => panic!("{sql}: {other:?}"),

@@ -44,6 +44,7 @@ async fn settings_come_back_as_they_were_set() {
         max_bytes: NonZeroU64::new(1),
         when_full: WhenFull::Reject,
         searchable: Some(Duration::from_secs(30 * 86_400)),
+        dedupe_window: Some(Duration::from_secs(86_400)),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

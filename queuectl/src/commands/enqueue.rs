@@ -4,20 +4,23 @@ use std::io::{Read, stdin};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
 use queue_core::topic::RetryPolicy;
-use queue_core::{Moment, MsgId, NewMessage, Priority, Topic, TopicName, enqueue_to};
+use queue_core::{
+    Enqueued, Moment, MsgId, NewMessage, OnConflict, Priority, Topic, TopicName, Unique, enqueue_to,
+};
 use serde::Serialize;
 
 use super::scheduled::refuse_past;
 use super::topic::find;
 use crate::invocation::Invocation;
 use crate::packet;
-use crate::units::{parse_header, size};
+use crate::units::{parse_header, parse_time, size};
 
-/// Enqueue one message and print its message id.
+/// Enqueue one message and print its message id, or that of the message that is there already.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("content").required(true).args(["body", "file"])))]
 pub(crate) struct Enqueue {
@@ -52,14 +55,28 @@ pub(crate) struct Enqueue {
     /// Failures after which it becomes a dead letter, in place of its topic's limit.
     #[arg(long, value_name = "N")]
     max_attempts: Option<NonZeroU32>,
+    /// Do not store it if a message with this key is there in the topic.
+    #[arg(long, value_name = "KEY")]
+    unique: Option<OsString>,
+    /// For how long the key is held [default: until the message is done].
+    #[arg(long, value_name = "TIME", requires = "unique", value_parser = parse_time)]
+    unique_for: Option<Duration>,
+    /// What becomes of the message that is there: keep, replace, or debounce, which also lets it
+    /// wait anew (with --deliver).
+    #[arg(long, value_name = "CHOICE", requires = "unique")]
+    on_conflict: Option<OnConflict>,
+    /// How long a debounced message waits at the longest.
+    #[arg(long, value_name = "TIME", requires = "unique", value_parser = parse_time)]
+    max_wait: Option<Duration>,
     /// Message id, a UUID; a new UUIDv7 unless given.
     #[arg(long, value_name = "UUID")]
     msg_id: Option<MsgId>,
 }
 
 #[derive(Debug, Serialize)]
-struct Enqueued {
+struct Told {
     msg_id: MsgId,
+    outcome: &'static str,
 }
 
 impl Enqueue {
@@ -71,12 +88,17 @@ impl Enqueue {
         let message = self.message(&topic)?;
         packet::check(&mut session, "The message", message.body.len()).await?;
         let messages = [message];
-        session
+        let enqueued = session
             .transaction("enqueue", async |conn| enqueue_to(conn, &topic, &messages).await)
             .await?;
         let [message] = messages;
-        let msg_id = message.msg_id;
-        invocation.output.told(&Enqueued { msg_id }, &msg_id.to_string())
+        let enqueued = enqueued.first().copied().unwrap_or(Enqueued::Stored(message.msg_id));
+        let (msg_id, outcome) = (enqueued.msg_id(), enqueued.word());
+        let text = match enqueued {
+            Enqueued::Stored(_) => msg_id.to_string(),
+            Enqueued::Duplicate(_) | Enqueued::Replaced(_) => format!("{msg_id} {outcome}"),
+        };
+        invocation.output.told(&Told { msg_id, outcome }, &text)
     }
 
     fn message(self, topic: &Topic) -> anyhow::Result<NewMessage> {
@@ -98,6 +120,9 @@ impl Enqueue {
         message.biz_id = self.biz_id.map(OsStringExt::into_vec);
         message.headers = self.headers.into_iter().collect();
         (message.deliver, message.expires) = (self.deliver, self.expires);
+        let key = self.unique.map(OsStringExt::into_vec);
+        message.unique =
+            Unique::from_options(key, self.unique_for, self.on_conflict, self.max_wait)?;
         self.retry.iter().for_each(|policy| message.headers.set_retry(policy));
         self.max_attempts.iter().for_each(|attempts| message.headers.set_max_attempts(*attempts));
         Ok(message)

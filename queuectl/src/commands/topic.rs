@@ -187,6 +187,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("max run time", settings.max_run_time.map_or_else(|| "none".to_owned(), units::time)),
         ("keep done", keep_done(settings.on_done)),
         ("ledger window", settings.ledger_window.map_or_else(|| "none".to_owned(), units::time)),
+        ("dedupe window", settings.dedupe_window.map_or_else(|| "none".to_owned(), units::time)),
         ("searchable", settings.searchable.map_or_else(|| "off".to_owned(), units::time)),
         (
             "dead-letter topic",

@@ -4,6 +4,32 @@ use queue_test::TestDatabase;
 use crate::run::{Queuectl, cells};
 
 #[tokio::test]
+async fn a_message_that_is_there_already_is_told_with_its_id() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    queuectl.say(&["topic", "create", "mail", "--dedupe-window", "24h"]);
+    let shown = queuectl.say(&["topic", "show", "mail"]);
+    assert!(cells(&shown).iter().flatten().any(|cell| *cell == "1day"), "{shown}");
+    let given = ["enqueue", "mail", "m", "--msg-id", "019fc0de-0000-7000-8000-000000000001"];
+    let unique = ["enqueue", "mail", "m", "--unique", "k", "--unique-for", "1h"];
+    let replaced = ["enqueue", "mail", "m", "--unique", "r", "--on-conflict", "replace"];
+    for (command, word) in
+        [(&given[..], "duplicate"), (&unique[..], "duplicate"), (&replaced[..], "replaced")]
+    {
+        let id = queuectl.say(command);
+        assert_eq!(queuectl.say(command), format!("{} {word}\n", id.trim()));
+    }
+    queuectl.say(&["topic", "set", "mail", "--dedupe-window", "none"]);
+    assert_eq!(queuectl.say(&given), format!("{}\n", given[4]));
+    queuectl.say(&["topic", "delete", "mail", "--purge", "--yes"]);
+    // A topic of the same name knows nothing of them.
+    queuectl.say(&["topic", "create", "mail", "--dedupe-window", "24h"]);
+    for command in [&given[..], &unique[..], &replaced[..]] {
+        assert!(!queuectl.say(command).contains(' '), "{command:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_message_arrives_with_all_that_was_given() {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await;

@@ -45,6 +45,6 @@ pub(super) fn mentions(expr: &Expr, asked: &dyn Fn(Option<&str>, &str) -> bool) 
                 || default.as_ref().is_some_and(|expr| mentions(expr, asked))
         }
         Expr::Exists(_) | Expr::Scalar(_) => true,
-        Expr::Null | Expr::Number(_) | Expr::Text(_) | Expr::Param(_) => false,
+        Expr::Given(_) | Expr::Null | Expr::Number(_) | Expr::Text(_) | Expr::Param(_) => false,
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Transaction {
     pub(super) locked: Vec<(usize, Key)>,
     /// What was pending at a key before each change.
     pub(super) undo: Vec<(usize, Key, Option<Option<Row>>)>,
+    /// How many changes there were at the savepoint.
+    pub(super) savepoint: Option<usize>,
 }
 
 #[derive(Debug, Default)]

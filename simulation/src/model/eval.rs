@@ -8,6 +8,9 @@ use super::table::Id;
 use super::value::{Row, Value};
 use crate::sql::{Expr, Op};
 
+/// The name of the row that an INSERT brings, where it meets one that is there.
+pub(super) const GIVEN: &str = "VALUES";
+
 /// A table of the statement under way, and the row of it that is looked at.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
@@ -119,7 +122,14 @@ pub(super) fn eval(
                 None => Value::Null,
             }
         }
-        Expr::Interval(number, unit) => Value::Number(go(number)?.number() * unit),
+        Expr::Interval(number, unit) => match go(number)? {
+            Value::Null => Value::Null,
+            number => Value::Number(number.number() * unit),
+        },
+        Expr::Given(name) => {
+            let (frame, place) = find(frames, Some(GIVEN), name).expect("a column of the new row");
+            frames[frame].row[place].clone()
+        }
         Expr::Call(name, arguments) => {
             let arguments = arguments.iter().map(go).collect::<Result<Vec<_>, _>>()?;
             return function(name, &arguments, context, ask);

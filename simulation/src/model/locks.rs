@@ -16,6 +16,7 @@ pub(crate) enum Failure {
     OutOfRange,
     Interrupted,
     Unknown,
+    NoSavepoint,
 }
 
 impl Failure {
@@ -32,6 +33,7 @@ impl Failure {
             Self::OutOfRange => "BIGINT UNSIGNED value is out of range",
             Self::Interrupted => "Query execution was interrupted",
             Self::Unknown => "Unknown thread id",
+            Self::NoSavepoint => "SAVEPOINT does not exist",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use queue_core::simulation::{Answer, Column, Row as AnswerRow};
 
 use super::engine::Engine;
-use super::eval::{Ask, Context, Frame, eval};
+use super::eval::{Ask, Context, Frame, GIVEN, eval};
 use super::join::{Mode, Scan};
 use super::locks::{Failure, Halt};
 use super::table::{Id, Key};
@@ -74,6 +74,18 @@ impl Engine {
                 self.end(session, matches!(statement, Statement::Commit));
                 matched(0)
             }
+            Statement::Savepoint => {
+                let transaction = &mut self.session(session).transaction;
+                transaction.savepoint = transaction.open.then_some(transaction.undo.len());
+                matched(0)
+            }
+            Statement::RollbackToSavepoint => {
+                match self.session(session).transaction.savepoint {
+                    Some(savepoint) => self.undo_to(session, savepoint),
+                    None => return Err(Halt::Fail(Failure::NoSavepoint)),
+                }
+                matched(0)
+            }
             Statement::Set(_) => matched(0),
         }
     }
@@ -100,12 +112,13 @@ impl Engine {
                 given = self.query(&query, context, &mut Vec::new())?;
             }
         }
-        let n = given.len();
+        let mut n = given.len();
         let mut first = None;
         for values in given {
             let (row, number) = self.complete(table, columns, values, context)?;
             first = first.or(number);
-            self.insert_row(table, row, on_duplicate, context)?;
+            // A row that was there and is changed counts as two.
+            n += usize::from(self.insert_row(table, row, on_duplicate, context)?);
         }
         if let Some(first) = first {
             self.session(context.session).last_insert_id = first;
@@ -167,22 +180,22 @@ impl Engine {
         row: Row,
         on_duplicate: &[(String, Expr)],
         context: &Context<'_>,
-    ) -> Result<(), Halt> {
+    ) -> Result<bool, Halt> {
         let me = context.session;
         let key = self.tables[table].key_of(&row);
         let Some(key) = self.conflict(table, &row, &key, me)? else {
             self.write(me, table, &key, Some(row));
-            return Ok(());
+            return Ok(false);
         };
         if on_duplicate.is_empty() {
             return Err(Halt::Fail(Failure::Duplicate));
         }
         let old = self.tables[table].slots[&key].seen_by(me).cloned().expect("the other row");
         self.lock(me, table, &key);
-        let given = self.frame(table, "VALUES", row);
-        let new = self.changed(table, "", &old, Some(given), on_duplicate, context)?;
+        let given = self.frame(table, GIVEN, row);
+        let new = self.changed(table, vec![given], "", &old, on_duplicate, context)?;
         self.write(me, table, &key, Some(new));
-        Ok(())
+        Ok(true)
     }
 
     /// The key of the row that has a unique key of `row` already.
@@ -228,7 +241,7 @@ impl Engine {
         self.join(&scan, 0, context, &mut Vec::new(), &mut joined)?;
         for frames in &joined {
             let old = &frames[0].row;
-            let new = self.changed(table, &source.alias, old, None, sets, context)?;
+            let new = self.changed(table, Vec::new(), &source.alias, old, sets, context)?;
             let (from, to) = (self.tables[table].key_of(old), self.tables[table].key_of(&new));
             if from != to {
                 self.write(context.session, table, &from, None);
@@ -238,22 +251,25 @@ impl Engine {
         Ok(joined.len())
     }
 
+    /// The row with what is set, from left to right, beside other rows that may be named. A
+    /// column without a name of its table is the row's own: the last frame's.
     fn changed(
         &mut self,
         table: usize,
+        mut frames: Vec<Frame>,
         alias: &str,
         old: &Row,
-        given: Option<Frame>,
         sets: &[(String, Expr)],
         context: &Context<'_>,
     ) -> Result<Row, Halt> {
         let mut new = old.to_vec();
-        // A column without a name of its table is the row's own: the last frame's.
-        let mut frames: Vec<_> = given.into_iter().collect();
         frames.push(self.frame(table, alias, old.clone()));
         for (column, value) in sets {
             let place = self.tables[table].definition.place(column).expect("a column");
             new[place] = eval(value, context, &mut frames, self)?;
+            if let Some(frame) = frames.last_mut() {
+                frame.row = new.clone().into();
+            }
         }
         let new: Row = new.into();
         self.check(table, &new, context)?;

@@ -109,11 +109,7 @@ impl Parser {
                 };
                 return Expr::Interval(Box::new(number), unit);
             }
-            // The row that an INSERT did not put in, as a table of that name.
-            "VALUES" => {
-                let column = self.in_parentheses(Self::word);
-                return Expr::Name(Some("VALUES".to_owned()), column);
-            }
+            "VALUES" => return Expr::Given(self.in_parentheses(Self::word)),
             "CASE" => return self.case(),
             // Only one of its values is computed.
             "IF" => {

@@ -135,7 +135,15 @@ impl Parser {
             "DELETE" => self.delete(),
             "BEGIN" => Statement::Begin,
             "COMMIT" => Statement::Commit,
+            "ROLLBACK" if self.take_all("TO SAVEPOINT") => {
+                self.word();
+                Statement::RollbackToSavepoint
+            }
             "ROLLBACK" => Statement::Rollback,
+            "SAVEPOINT" => {
+                self.word();
+                Statement::Savepoint
+            }
             "KILL" => match self.next() {
                 Token::Number(id) => Statement::Kill(u64::try_from(id).expect("an id")),
                 other => panic!("KILL {other:?}"),

@@ -15,8 +15,8 @@ pub async fn insert(
     messages: &[NewMessage],
 ) -> Result<()> {
     let mut text = "INSERT INTO queue_scheduled (due_at, topic_id, priority, msg_id, delivery_no, \
-         failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, headers, \
-         body) VALUES "
+         failures, crashes, suspicions, enqueued_at, expires_at, ordering_key, biz_id, \
+         unique_key, headers, body) VALUES "
         .to_owned();
     let rows: Vec<String> = messages.iter().map(row).collect();
     text.push_str(&rows.join(", "));
@@ -31,6 +31,7 @@ pub async fn insert(
             .numbers(message.expires.map(Moment::micros))
             .maybe_bytes(message.key.as_deref())
             .maybe_bytes(message.biz_id.as_deref())
+            .maybe_bytes(message.key_until_done())
             .maybe_bytes(message.headers.to_stored()?)
             .bytes(message.body.as_slice());
     }
@@ -41,5 +42,5 @@ pub async fn insert(
 fn row(message: &NewMessage) -> String {
     let due = message.deliver.unwrap_or(Moment::After(std::time::Duration::ZERO)).due_sql();
     let expiry = message.expires.map_or("NULL", Moment::sql);
-    format!("({due}, ?, ?, ?, 0, 0, 0, 0, UTC_TIMESTAMP(6), {expiry}, ?, ?, ?, ?)")
+    format!("({due}, ?, ?, ?, 0, 0, 0, 0, UTC_TIMESTAMP(6), {expiry}, ?, ?, ?, ?, ?)")
 }

@@ -58,19 +58,6 @@ pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Resu
     Ok(rows.into_iter().map(|row| RowId(row.id)).collect())
 }
 
-/// UNIQUE (id), forced: removes scheduled messages; how many were there.
-///
-/// # Errors
-/// A database failure.
-pub async fn cancel(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
-    let (condition, ids) = rows.condition();
-    let statement = Statement::new(format!(
-        "DELETE s FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) WHERE {condition}"
-    ))
-    .numbers(ids);
-    execute(conn, "cancel", statement).await
-}
-
 /// UNIQUE (id), forced: gives scheduled messages another time; how many were there.
 ///
 /// # Errors

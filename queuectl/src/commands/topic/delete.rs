@@ -57,11 +57,12 @@ impl Delete {
             refuse_unless_empty(&mut session, &topic).await?;
             0
         };
+        forget_lookup(&mut session, &topic).await?;
+        forget_ids_and_keys(&mut session, &topic).await?;
         let delete = async |conn: &mut Link| {
             store::schedule::delete_of_topic(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
         };
-        forget(&mut session, &topic).await?;
         session.transaction("delete the topic", delete).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
@@ -148,9 +149,19 @@ async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_cor
 }
 
 /// Empties the topic's lookup, while there is a topic to try again with.
-async fn forget(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+async fn forget_lookup(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
     let some = async |conn: &mut Link| store::lookup::drop_some(conn, topic.id, CHUNK).await;
     while session.transaction("drop the lookup", some).await? > 0 {}
+    Ok(())
+}
+
+/// The ids and keys that messages of the topic have had: no row names the topic any more.
+async fn forget_ids_and_keys(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
+    let forget = async |conn: &mut Link| {
+        let ids = store::dedupe::forget_some(conn, topic.id, CHUNK).await?;
+        Ok(ids + store::unique::forget_some(conn, topic.id, CHUNK).await?)
+    };
+    while session.transaction("delete the topic", forget).await? > 0 {}
     Ok(())
 }
 

@@ -37,6 +37,10 @@ pub(crate) struct SettingsArgs {
     /// them is not handled again, or none. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     ledger_window: Option<MaybeTime>,
+    /// For how long the ids that clients give their messages are remembered, so that a message
+    /// with one of them is not stored again, or none. New topics: none.
+    #[arg(long, value_name = "TIME|none")]
+    dedupe_window: Option<MaybeTime>,
     /// For how long after it was enqueued a message can be looked up by `queuectl find`: on (30
     /// days), a time, or off: it reads a bounded number of rows. New topics: off.
     #[arg(long, value_name = "on|off|TIME")]
@@ -135,6 +139,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "max_bytes",
         "when_full",
         "searchable",
+        "dedupe_window",
     ])
 }
 
@@ -159,6 +164,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTime(time)) = self.ledger_window {
             settings.ledger_window = time;
+        }
+        if let Some(MaybeTime(time)) = self.dedupe_window {
+            settings.dedupe_window = time;
         }
         if let Some(MaybeLimit(limit)) = self.max_depth {
             settings.max_depth = limit;

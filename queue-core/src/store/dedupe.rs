@@ -1,0 +1,93 @@
+//! The ids that clients gave their messages, within their topic's dedupe window.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::Binary;
+
+use super::row_set::placeholders;
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Moment, MsgId};
+use crate::topic::TopicId;
+
+/// The most ids of one statement.
+const LIST_LIMIT: usize = 512;
+
+/// PRIMARY: enters the ids, each of which must be named once; those that are there already. An id
+/// whose time is over is entered as if it were not there. Whoever enters an id of another open
+/// transaction waits for its end.
+///
+/// An id that is there is written to: so its row is locked as a writer's at once (a plain INSERT
+/// that fails leaves a reader's lock, and two that then both want to write deadlock), it is seen
+/// whatever the transaction's snapshot is, and the server counts it as two rows. As many rows as
+/// ids: all of them are new.
+///
+/// # Errors
+/// A database failure.
+pub async fn enter(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    ids: &[MsgId],
+    window: Duration,
+) -> Result<Vec<MsgId>> {
+    const OPERATION: &str = "enqueue: look for the ids";
+    let mut sorted = ids.to_vec();
+    // In one order, so that two batches never wait for each other crosswise.
+    sorted.sort_unstable();
+    let mut repeated = Vec::new();
+    for some in sorted.chunks(LIST_LIMIT) {
+        let rows = vec!["(?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)"; some.len()];
+        let mut statement = Statement::new(format!(
+            "INSERT INTO queue_dedupe (topic_id, msg_id, keep_until) VALUES {} \
+             ON DUPLICATE KEY UPDATE \
+             repeats = IF(keep_until < UTC_TIMESTAMP(6), 0, repeats + 1), \
+             keep_until = IF(keep_until < UTC_TIMESTAMP(6), VALUES(keep_until), keep_until)",
+            rows.join(", ")
+        ))
+        .once(!super::enqueue::is_kept(some.len()));
+        for id in some {
+            statement = statement
+                .number(topic.0)
+                .bytes(id.as_bytes().to_vec())
+                .number(Moment::After(window).micros());
+        }
+        if execute(conn, OPERATION, statement).await? > some.len() {
+            repeated.extend(repeats(conn, topic, some).await?);
+        }
+    }
+    Ok(repeated)
+}
+
+/// PRIMARY, forced: which of the ids that this transaction has entered were there.
+async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<Vec<MsgId>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+    }
+    let n = ids.len().next_power_of_two();
+    let mut statement = Statement::new(format!(
+        "SELECT msg_id FROM queue_dedupe FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND msg_id IN ({}) AND repeats > 0",
+        placeholders(n)
+    ))
+    .number(topic.0);
+    for id in ids.iter().chain(ids.last().into_iter().cycle()).take(n) {
+        statement = statement.bytes(id.as_bytes().to_vec());
+    }
+    let rows: Vec<Row> = load(conn, "enqueue: look for the ids", statement).await?;
+    Ok(rows.into_iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)).collect())
+}
+
+/// PRIMARY: forgets up to `limit` ids of a topic that is being deleted.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_dedupe WHERE topic_id = ? LIMIT ?")
+        .number(topic.0)
+        .number(limit);
+    execute(conn, "purge the topic", statement).await
+}

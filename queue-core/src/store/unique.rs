@@ -1,0 +1,181 @@
+//! Unique keys: who holds which, and until when.
+//!
+//! Lock order: whoever enqueues locks the key first and then at most one row of a message, passing
+//! over it if it is locked; whoever ends messages has locked their rows and then waits for their
+//! keys. So neither waits for one that waits for it.
+
+mod release;
+mod replace;
+
+pub use self::release::{blocked, drop_of_scheduled, release, take_again};
+pub use self::replace::{replace, take_over};
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
+
+use super::row_set::placeholders;
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Moment, MsgId, NewMessage, Priority, RowId};
+use crate::topic::TopicId;
+
+/// The most keys of one statement.
+const LIST_LIMIT: usize = 512;
+
+/// A key that a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wanted<'m> {
+    /// The key.
+    pub key: &'m [u8],
+    /// The message.
+    pub msg_id: MsgId,
+    /// How long it is held; `None`: until the message is done.
+    pub time: Option<Duration>,
+}
+
+/// A key that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The message that holds it.
+    pub msg_id: MsgId,
+    /// Where the message was stored, if it may be replaced.
+    pub place: Option<Place>,
+}
+
+/// Where a message was stored that may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Among the ready.
+    Ready(Priority, RowId),
+    /// Among the scheduled.
+    Scheduled(RowId),
+}
+
+/// PRIMARY: takes the keys, each of which must be named once; who holds those that could not be
+/// taken. A key whose time is over is free. Whoever wants a key of another open transaction waits
+/// for its end. As [`dedupe::enter`](super::dedupe::enter), it writes to what is there.
+///
+/// # Errors
+/// A database failure.
+pub async fn take(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Holder>> {
+    let mut sorted = wanted.to_vec();
+    // In one order, so that two batches never wait for each other crosswise.
+    sorted.sort_unstable();
+    let mut held = Vec::new();
+    for some in sorted.chunks(LIST_LIMIT) {
+        let rows = vec!["(?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)"; some.len()];
+        let mut statement = Statement::new(format!(
+            "INSERT INTO queue_unique (topic_id, unique_key, msg_id, keep_until) VALUES {} \
+             ON DUPLICATE KEY UPDATE \
+             repeats = IF(keep_until < UTC_TIMESTAMP(6), 0, repeats + 1), \
+             msg_id = IF(keep_until < UTC_TIMESTAMP(6), VALUES(msg_id), msg_id), \
+             priority = IF(keep_until < UTC_TIMESTAMP(6), NULL, priority), \
+             ready_id = IF(keep_until < UTC_TIMESTAMP(6), NULL, ready_id), \
+             scheduled_id = IF(keep_until < UTC_TIMESTAMP(6), NULL, scheduled_id), \
+             keep_until = IF(keep_until < UTC_TIMESTAMP(6), VALUES(keep_until), keep_until)",
+            rows.join(", ")
+        ))
+        .once(!super::enqueue::is_kept(some.len()));
+        for one in some {
+            statement = statement
+                .number(topic.0)
+                .bytes(one.key.to_vec())
+                .bytes(one.msg_id.as_bytes().to_vec())
+                .maybe_number(one.time.map(|time| Moment::After(time).micros()));
+        }
+        if execute(conn, "enqueue: take the unique keys", statement).await? > some.len() {
+            held.extend(holders(conn, topic, some).await?);
+        }
+    }
+    Ok(held)
+}
+
+/// PRIMARY, forced: who holds those of the keys that this transaction has asked for and not got.
+async fn holders(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Holder>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        unique_key: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+        #[diesel(sql_type = Nullable<Unsigned<TinyInt>>)]
+        priority: Option<u8>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        ready_id: Option<u64>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        scheduled_id: Option<u64>,
+    }
+    let n = wanted.len().next_power_of_two();
+    let mut statement = Statement::new(format!(
+        "SELECT unique_key, msg_id, priority, ready_id, scheduled_id FROM queue_unique \
+         FORCE INDEX (PRIMARY) WHERE topic_id = ? AND unique_key IN ({}) AND repeats > 0",
+        placeholders(n)
+    ))
+    .number(topic.0);
+    for one in wanted.iter().chain(wanted.last().into_iter().cycle()).take(n) {
+        statement = statement.bytes(one.key.to_vec());
+    }
+    let rows: Vec<Row> = load(conn, "enqueue: take the unique keys", statement).await?;
+    let holder = |row: Row| Holder {
+        place: match (row.priority, row.ready_id, row.scheduled_id) {
+            (Some(priority), Some(id), _) => {
+                Some(Place::Ready(Priority::from_stored(priority), RowId(id)))
+            }
+            (_, _, Some(id)) => Some(Place::Scheduled(RowId(id))),
+            _ => None,
+        },
+        msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
+        key: row.unique_key,
+    };
+    Ok(rows.into_iter().map(holder).collect())
+}
+
+/// PRIMARY: remembers where the message was stored that holds the key: in the row that the INSERT
+/// before it on this connection made.
+///
+/// # Errors
+/// A database failure.
+pub async fn place(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    key: &[u8],
+    stored: &NewMessage,
+) -> Result<()> {
+    let (place, other) = match stored.deliver {
+        Some(_) => ("scheduled_id", "ready_id"),
+        None => ("ready_id", "scheduled_id"),
+    };
+    let statement = Statement::new(format!(
+        "UPDATE queue_unique SET {place} = LAST_INSERT_ID(), {other} = NULL, \
+         priority = ? WHERE topic_id = ? AND unique_key = ?"
+    ))
+    .number(stored.priority.stored())
+    .number(topic.0)
+    .bytes(key.to_vec());
+    execute(conn, "enqueue: remember the row", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY: frees up to `limit` keys of a topic that is being deleted.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_unique WHERE topic_id = ? LIMIT ?")
+        .number(topic.0)
+        .number(limit);
+    execute(conn, "purge the topic", statement).await
+}

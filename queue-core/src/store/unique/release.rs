@@ -1,0 +1,144 @@
+//! Keys of messages that end, or begin anew.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
+
+use super::{Wanted, take};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{MsgId, RowId};
+use crate::store::row_set::RowSet;
+use crate::store::settle::ClaimedRows;
+use crate::store::{Statement, execute, load};
+use crate::topic::TopicId;
+
+/// The keys as a table to join, by the messages of the table `message` that hold them.
+fn held(message: &str) -> String {
+    format!(
+        "queue_unique u FORCE INDEX (PRIMARY) ON u.topic_id = {message}.topic_id \
+         AND u.unique_key = {message}.unique_key AND u.msg_id = {message}.msg_id"
+    )
+}
+
+/// PRIMARY of the messages, forced, joined to PRIMARY of the keys: frees the keys of rows that end
+/// in this transaction. A key that another message has taken over stays.
+///
+/// # Errors
+/// A database failure.
+pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
+    let prefix = Statement::new(format!(
+        "DELETE u FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
+        held("m")
+    ));
+    let mut freed = 0;
+    for statement in claimed.statements_of("m.", &prefix) {
+        freed += execute(conn, "settle: free the unique keys", statement).await?;
+    }
+    Ok(freed)
+}
+
+/// PRIMARY of the messages, forced, joined to PRIMARY of the keys; then PRIMARY of the keys, one by
+/// one: which of the rows hold a key that somebody else has locked. The other keys are locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn blocked(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Vec<RowId>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Binary)]
+        unique_key: Vec<u8>,
+    }
+    #[derive(QueryableByName)]
+    struct Locked {
+        #[diesel(sql_type = Integer)]
+        _locked: i32,
+    }
+    const OPERATION: &str = "settle: lock the unique keys";
+    let prefix = Statement::new(format!(
+        "SELECT m.id, m.unique_key FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
+        held("m")
+    ));
+    let mut blocked = Vec::new();
+    for statement in claimed.statements_of("m.", &prefix) {
+        let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+        for row in rows {
+            let lock = Statement::new(
+                "SELECT 1 AS _locked FROM queue_unique FORCE INDEX (PRIMARY) \
+                 WHERE topic_id = ? AND unique_key = ? FOR UPDATE SKIP LOCKED",
+            );
+            let lock = lock.number(claimed.topic.0).bytes(row.unique_key);
+            let locked: Vec<Locked> = load(conn, OPERATION, lock).await?;
+            if locked.is_empty() {
+                blocked.push(RowId(row.id));
+            }
+        }
+    }
+    Ok(blocked)
+}
+
+/// UNIQUE (id), forced, joined to PRIMARY of the keys: removes scheduled messages and frees their
+/// keys, in one statement, because it may commit by itself; how many rows went, keys among them.
+///
+/// # Errors
+/// A database failure.
+pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
+    let (condition, ids) = rows.condition();
+    let statement = Statement::new(format!(
+        "DELETE s, u FROM queue_scheduled s FORCE INDEX (queue_scheduled_id) LEFT JOIN {} \
+         WHERE {condition}",
+        held("s")
+    ))
+    .numbers(ids);
+    execute(conn, "cancel", statement).await
+}
+
+/// PRIMARY, forced: takes the keys of locked dead letters that are about to be redriven again.
+/// Those whose key another message holds go on without one.
+///
+/// # Errors
+/// A database failure.
+pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<()> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Binary)]
+        unique_key: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+    }
+    const OPERATION: &str = "redrive: take the unique keys";
+    let (condition, ids) = rows.condition();
+    let statement = Statement::new(format!(
+        "SELECT id, unique_key, msg_id FROM queue_dead FORCE INDEX (PRIMARY) \
+         WHERE {condition} AND unique_key IS NOT NULL"
+    ))
+    .numbers(ids);
+    let mut rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    rows.sort_unstable_by(|a, b| (&a.unique_key, a.id).cmp(&(&b.unique_key, b.id)));
+    // The first of each key; a second one could only find it held.
+    let (mut wanted, mut without): (Vec<Wanted<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
+    for row in &rows {
+        match (wanted.last(), MsgId::from_bytes(&row.msg_id)) {
+            (last, Some(msg_id)) if last.is_none_or(|last| last.key != row.unique_key) => {
+                wanted.push(Wanted { key: &row.unique_key, msg_id, time: None });
+            }
+            _ => without.push(RowId(row.id)),
+        }
+    }
+    let held = if wanted.is_empty() { Vec::new() } else { take(conn, topic, &wanted).await? };
+    let is_held = |row: &&Row| held.iter().any(|holder| holder.key == row.unique_key);
+    without.extend(rows.iter().filter(is_held).map(|row| RowId(row.id)));
+    let without = RowSet::new(without);
+    if without.is_empty() {
+        return Ok(());
+    }
+    let (condition, ids) = without.condition();
+    let statement = Statement::new(format!(
+        "UPDATE queue_dead FORCE INDEX (PRIMARY) SET unique_key = NULL WHERE {condition}"
+    ))
+    .numbers(ids);
+    execute(conn, OPERATION, statement).await.map(drop)
+}

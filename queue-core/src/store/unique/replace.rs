@@ -1,0 +1,134 @@
+//! A message in the place of another one that waits.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Unsigned};
+
+use super::{Holder, Place};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Moment, MsgId, NewMessage};
+use crate::store::moves::equal;
+use crate::store::{Statement, execute, load};
+use crate::topic::TopicId;
+
+const OPERATION: &str = "enqueue: replace the message";
+
+/// PRIMARY of the messages or UNIQUE (id) of the scheduled, forced: gives the message that holds
+/// the key what `message` brings, if it still waits where it was stored, has never been claimed,
+/// and nobody is about to claim or move it. `max_wait`: how long after it was enqueued it is due at
+/// the latest. Whether it was replaced.
+///
+/// # Errors
+/// Headers that cannot be stored; a database failure.
+pub async fn replace(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    holder: &Holder,
+    message: &NewMessage,
+    max_wait: Option<Duration>,
+) -> Result<bool> {
+    let Some(place) = holder.place else { return Ok(false) };
+    if !locked(conn, topic, holder, place).await? {
+        return Ok(false);
+    }
+    let (table, key) = place.key(topic);
+    let expiry = message.expires.map_or("NULL", Moment::sql);
+    let mut statement = Statement::new(format!(
+        "UPDATE {table} SET ordering_key = ?, biz_id = ?, headers = ?, body = ?, \
+         expires_at = {expiry}"
+    ))
+    .once(true)
+    .maybe_bytes(message.key.as_deref().map(<[u8]>::to_vec))
+    .maybe_bytes(message.biz_id.as_deref().map(<[u8]>::to_vec))
+    .maybe_bytes(message.headers.to_stored()?)
+    .bytes(message.body.clone())
+    .numbers(message.expires.map(Moment::micros));
+    if let (Place::Scheduled(_), Some(deliver)) = (place, message.deliver) {
+        let due = deliver.due_sql();
+        let due = match max_wait {
+            None => format!(", due_at = {due}"),
+            Some(_) => format!(
+                ", due_at = GREATEST(UTC_TIMESTAMP(6), \
+                 LEAST({due}, enqueued_at + INTERVAL ? MICROSECOND))"
+            ),
+        };
+        let due = Statement::new(due)
+            .number(deliver.micros())
+            .numbers(max_wait.map(|wait| Moment::After(wait).micros()));
+        statement = statement.followed_by(due);
+    }
+    let statement = statement.followed_by(key);
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)?;
+    Ok(true)
+}
+
+/// Locks the message, unless it is not waiting any more or another has locked it.
+async fn locked(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    holder: &Holder,
+    place: Place,
+) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        _id: u64,
+    }
+    let (table, key) = place.key(topic);
+    let statement = Statement::new(format!("SELECT id AS _id FROM {table}"))
+        .followed_by(key)
+        .sql(place.unclaimed())
+        .sql(" AND msg_id = ? AND delivery_no = 0 FOR UPDATE SKIP LOCKED")
+        .bytes(holder.msg_id.as_bytes().to_vec());
+    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    Ok(!rows.is_empty())
+}
+
+impl Place {
+    /// The table with its index, and the condition for one row.
+    fn key(self, topic: TopicId) -> (&'static str, Statement<'static>) {
+        match self {
+            Self::Ready(priority, row) => (
+                "queue_message FORCE INDEX (PRIMARY)",
+                Statement::new(" WHERE topic_id = ? AND priority = ? AND id = ?")
+                    .number(topic.0)
+                    .number(priority.stored())
+                    .number(row.0),
+            ),
+            Self::Scheduled(row) => (
+                "queue_scheduled FORCE INDEX (queue_scheduled_id)",
+                Statement::new(" WHERE id = ? AND topic_id = ?").number(row.0).number(topic.0),
+            ),
+        }
+    }
+
+    fn unclaimed(self) -> &'static str {
+        match self {
+            Self::Ready(..) => " AND worker_id = 0",
+            Self::Scheduled(_) => "",
+        }
+    }
+}
+
+/// PRIMARY: gives the key to another message. What the one before it does with its end does not
+/// touch it any more.
+///
+/// # Errors
+/// [`crate::Error::Counts`]; a database failure.
+pub async fn take_over(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    key: &[u8],
+    msg_id: MsgId,
+) -> Result<()> {
+    let statement = Statement::new(
+        "UPDATE queue_unique SET msg_id = ?, repeats = 0, keep_until = NULL \
+         WHERE topic_id = ? AND unique_key = ?",
+    )
+    .bytes(msg_id.as_bytes().to_vec())
+    .number(topic.0)
+    .bytes(key.to_vec());
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+}

@@ -1,0 +1,199 @@
+//! Given ids and unique keys through the plain SQL contract, as any language calls it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Value};
+use queue_core::message::Settlement;
+use queue_core::topic::TopicSettings;
+use uuid::Uuid;
+
+use crate::scene::{Scene, all, bodies, claim_n, settle};
+use crate::sql_contract::{client, refusal};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn scene() -> Scene {
+    let settings = TopicSettings { dedupe_window: Some(HOUR), ..TopicSettings::default() };
+    Scene::with(&settings).await
+}
+
+/// What a call in a transaction of its own left: id, duplicate, replaced.
+async fn called(conn: &mut Conn, call: &str) -> (String, u8, u8) {
+    for round in 0.. {
+        conn.query_drop("START TRANSACTION").await.unwrap();
+        let done = match conn.query_drop(call).await {
+            Ok(()) => conn.query_drop("COMMIT").await,
+            failed => failed,
+        };
+        match done {
+            Ok(()) => break,
+            // Neither server lets every one of them through at once: a deadlock, or, on MariaDB at
+            // REPEATABLE READ, a row that another has changed since the transaction began.
+            Err(mysql_async::Error::Server(error))
+                if matches!(error.code, 1213 | 1020) && round < 50 =>
+            {
+                conn.query_drop("ROLLBACK").await.unwrap();
+            }
+            Err(error) => panic!("{call}: {error}"),
+        }
+    }
+    let left = "SELECT @queue_msg_id, @queue_duplicate, @queue_replaced";
+    conn.query_first(left).await.unwrap().unwrap()
+}
+
+fn with_id(id: Uuid) -> String {
+    format!("CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, '{id}')")
+}
+
+/// `rest`: key, time, what happens to the next one, longest wait, moment.
+fn unique(body: &str, rest: &str) -> String {
+    format!("CALL queue_enqueue_unique('t', '{body}', {rest}, NULL, NULL, NULL, NULL, NULL, NULL)")
+}
+
+#[tokio::test]
+async fn an_id_sent_twice_is_one_message_during_the_window() {
+    let mut scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let id = Uuid::now_v7();
+    assert_eq!(called(&mut conn, &with_id(id)).await, (id.to_string(), 0, 0));
+    assert_eq!(called(&mut conn, &with_id(id)).await, (id.to_string(), 1, 0));
+    let later = format!(
+        "CALL queue_enqueue_at('t', 'm', UTC_TIMESTAMP(6), NULL, NULL, NULL, NULL, NULL, '{id}')"
+    );
+    assert_eq!(called(&mut conn, &later).await.1, 1);
+    let worker = scene.worker().await;
+    settle(&worker, all(&claim_n(&worker, scene.topic.id, 1).await, &Settlement::Ack)).await;
+    assert_eq!(called(&mut conn, &with_id(id)).await.1, 1);
+    scene.sql("UPDATE queue_dedupe SET keep_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND").await;
+    assert_eq!(called(&mut conn, &with_id(id)).await.1, 0);
+    // Without an id of its own a message needs no transaction.
+    conn.query_drop("CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)").await.unwrap();
+    assert_eq!(scene.hot().await.0, 2);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 1);
+}
+
+#[tokio::test]
+async fn of_32_clients_that_send_one_id_or_one_key_at_once_one_stores_it() {
+    let mut scene = scene().await;
+    let id = Uuid::now_v7();
+    for call in [with_id(id), unique("m", "'k', NULL, NULL, NULL, NULL")] {
+        let clients = (0..32).map(async |_| {
+            let mut conn = client(scene.db.url()).await;
+            called(&mut conn, &call).await
+        });
+        let left = join_all(clients).await;
+        assert_eq!(left.iter().filter(|(_, duplicate, _)| *duplicate == 0).count(), 1, "{call}");
+        assert!(left.iter().all(|(id, ..)| *id == left[0].0), "{call}");
+    }
+    assert_eq!(scene.hot().await.0, 2);
+}
+
+#[tokio::test]
+async fn what_takes_several_statements_is_refused_in_autocommit() {
+    let mut scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    for call in [with_id(Uuid::now_v7()), unique("m", "'k', 60, NULL, NULL, NULL")] {
+        let (number, state, text) = refusal(&mut conn, &call).await;
+        assert_eq!((number, state.as_str()), (31013, "45000"), "{text}");
+    }
+    let left = "SELECT (SELECT COUNT(*) FROM queue_dedupe) + (SELECT COUNT(*) FROM queue_unique)";
+    assert_eq!(scene.number(left).await, 0);
+    conn.query_drop("SET autocommit = 0").await.unwrap();
+    conn.query_drop(with_id(Uuid::now_v7())).await.unwrap();
+    conn.query_drop("COMMIT").await.unwrap();
+    assert_eq!(scene.hot().await.0, 1);
+}
+
+#[tokio::test]
+async fn a_call_that_fails_half_way_leaves_nothing_in_a_transaction_that_is_committed() {
+    let mut scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let id = Uuid::now_v7();
+    conn.query_drop("START TRANSACTION").await.unwrap();
+    let long = vec![b'k'; 256];
+    let values: Vec<Value> = vec![long.into(), id.to_string().into()];
+    let call = "CALL queue_enqueue_unique('t', 'm', 'k', NULL, NULL, NULL, NULL, NULL, NULL, ?, \
+         NULL, NULL, ?)";
+    let failed = conn.exec_drop(call, values).await.unwrap_err();
+    assert!(matches!(&failed, mysql_async::Error::Server(error) if error.code == 1406), "{failed}");
+    conn.query_drop("COMMIT").await.unwrap();
+    let left = "SELECT (SELECT COUNT(*) FROM queue_dedupe) + (SELECT COUNT(*) FROM queue_unique)";
+    assert_eq!(scene.number(left).await, 0);
+    assert_eq!(called(&mut conn, &with_id(id)).await.1, 0);
+}
+
+#[tokio::test]
+async fn a_key_is_held_until_done_or_for_a_time() {
+    let scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let (done, hour) = ("'done', NULL, NULL, NULL, NULL", "'hour', 3600, 'keep', NULL, NULL");
+    let first =
+        [called(&mut conn, &unique("m", done)).await, called(&mut conn, &unique("m", hour)).await];
+    for (rest, first) in [(done, &first[0]), (hour, &first[1])] {
+        assert_eq!(called(&mut conn, &unique("m", rest)).await, (first.0.clone(), 1, 0));
+    }
+    let worker = scene.worker().await;
+    settle(&worker, all(&claim_n(&worker, scene.topic.id, 2).await, &Settlement::Ack)).await;
+    assert_eq!(called(&mut conn, &unique("m", done)).await.1, 0);
+    assert_eq!(called(&mut conn, &unique("m", hour)).await.1, 1);
+}
+
+#[tokio::test]
+async fn a_message_is_replaced_while_it_waits_and_followed_by_another_when_it_does_not() {
+    let scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let replace = "'k', NULL, 'replace', NULL, NULL";
+    let first = called(&mut conn, &unique("old", replace)).await.0;
+    assert_eq!(called(&mut conn, &unique("new", replace)).await, (first.clone(), 1, 1));
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    assert_eq!(bodies(&got), ["new"]);
+    let second = called(&mut conn, &unique("next", replace)).await;
+    assert_eq!((second.0 != first, second.1), (true, 0));
+    assert_eq!(called(&mut conn, &unique("last", replace)).await, (second.0, 1, 1));
+    settle(&worker, all(&got, &Settlement::Ack)).await;
+    assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["last"]);
+}
+
+#[tokio::test]
+async fn a_debounced_message_waits_anew_but_no_longer_than_its_longest_wait() {
+    let mut scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let seconds = "SELECT TIMESTAMPDIFF(SECOND, enqueued_at, due_at) FROM queue_scheduled";
+    for (wait, most) in [(100, "NULL"), (200, "NULL"), (900, "300")] {
+        let moment = format!("UTC_TIMESTAMP(6) + INTERVAL {wait} SECOND");
+        let rest = format!("'k', NULL, 'debounce', {most}, {moment}");
+        called(&mut conn, &unique(&wait.to_string(), &rest)).await;
+        let waits = scene.number(seconds).await;
+        // The moment was named before the call, and the machine may be busy.
+        let expected = wait.min(300);
+        assert!((expected - 30..=expected).contains(&waits), "{wait}: {waits}");
+    }
+    assert_eq!(scene.text("SELECT body FROM queue_scheduled").await, "900");
+}
+
+#[tokio::test]
+async fn what_does_not_go_together_is_refused() {
+    let scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    for (rest, expected) in [
+        ("'', NULL, NULL, NULL, NULL", 31009),
+        ("REPEAT('k', 256), NULL, NULL, NULL, NULL", 31009),
+        ("NULL, 60, NULL, NULL, NULL", 31009),
+        ("NULL, NULL, 'keep', NULL, NULL", 31009),
+        ("'k', 0, NULL, NULL, NULL", 31010),
+        ("'k', 315360001, NULL, NULL, NULL", 31010),
+        ("'k', NULL, 'debounce', 0, NULL", 31010),
+        ("'k', NULL, 'swap', NULL, NULL", 31011),
+        ("'k', 60, 'replace', NULL, NULL", 31011),
+        ("'k', NULL, 'replace', 60, NULL", 31011),
+        ("'k', NULL, 'debounce', NULL, NULL", 31012),
+        ("'k', NULL, 'debounce', NULL, UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", 31012),
+    ] {
+        let (number, state, text) = refusal(&mut conn, &unique("m", rest)).await;
+        assert_eq!((number, state.as_str()), (expected, "45000"), "{rest}: {text}");
+        assert!(text.contains("queue: "), "{text}");
+    }
+}
