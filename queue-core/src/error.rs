@@ -106,6 +106,18 @@ pub enum Error {
         /// The name as given.
         topic: TopicName,
     },
+    /// The topic is no stream.
+    #[error("'{topic}' is no stream: `queuectl topic create NAME --kind stream` makes one.")]
+    NoStream {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// The topic is no group.
+    #[error("'{topic}' is no group of a stream: a group is called STREAM@GROUP.")]
+    NoGroup {
+        /// The topic.
+        topic: TopicName,
+    },
     /// There is no schedule of this name.
     #[error("There is no schedule '{schedule}': `queuectl schedule list` shows those there are.")]
     UnknownSchedule {

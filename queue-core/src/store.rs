@@ -27,6 +27,7 @@ pub mod scheduled;
 pub mod settle;
 pub(crate) mod standing;
 mod statement;
+pub mod stream;
 pub mod topic;
 pub mod worker;
 

@@ -64,6 +64,8 @@ names! {
     PROMOTED = "queue_promoted_total", counter, Count, "Due messages made ready.";
     LATENESS_SECONDS = "queue_promotion_lateness_seconds", histogram, Seconds, "Time from when a message was due until it was ready.";
     TICKS = "queue_ticks_total", counter, Count, "Messages of schedules enqueued.";
+    SEQUENCED = "queue_sequenced_total", counter, Count, "Messages of streams that this process gave their offsets.";
+    LOST = "queue_lost_to_retention_total", counter, Count, "Messages that retention removed before a group had claimed them, by group.";
     PRUNED = "queue_pruned_total", counter, Count, "Rows removed at the end of their time, by table.";
     DUTY_RUNS = "queue_duty_runs_total", counter, Count, "Runs of a duty, by duty and outcome.";
     DUTY_SECONDS = "queue_duty_seconds", histogram, Seconds, "Time a duty took, by duty.";
@@ -77,6 +79,16 @@ names! {
 /// Messages were enqueued and committed.
 pub fn enqueued(topic: &str, messages: usize) {
     counter!(ENQUEUED, "topic" => topic.to_owned()).increment(messages as u64);
+}
+
+/// Messages of a stream were given their offsets.
+pub fn sequenced(messages: usize) {
+    counter!(SEQUENCED).increment(messages as u64);
+}
+
+/// Retention has removed messages before the group had claimed them.
+pub fn lost_to_retention(group: &str, messages: u64) {
+    counter!(LOST, "topic" => group.to_owned()).increment(messages);
 }
 
 /// A batch is sent again.

@@ -7,4 +7,6 @@ mod settings;
 pub use self::name::TopicName;
 pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
-pub use self::settings::{OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicSettings, TopicState};
+pub use self::settings::{
+    OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind, TopicSettings, TopicState,
+};

@@ -10,6 +10,7 @@ use super::topic::{DeadLetterTopic, dead_letter_topic};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{DeadCause, FailedRun, LONGEST, Moment, stored_reason};
+use crate::topic::TopicId;
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
@@ -44,6 +45,12 @@ pub async fn to_scheduled(
     due: Moment,
     failure: Option<&str>,
 ) -> Result<()> {
+    let operation = if failure.is_some() { "settle: retry" } else { "settle: snooze" };
+    move_rows(conn, operation, claimed, into_scheduled(due, failure)).await
+}
+
+/// As the moves do it, without the rows' source.
+pub(super) fn into_scheduled(due: Moment, failure: Option<&str>) -> Statement<'static> {
     let moment = due.due_sql();
     let (failures, history) = match failure {
         Some(_) => ("failures + 1", WITH_FAILED_RUN),
@@ -52,8 +59,7 @@ pub async fn to_scheduled(
     let insert = format!(
         "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, \
          history, expires_at, {CARRIED}) SELECT {moment}, priority % 100, {failures}, crashes, 0, \
-         ?, {history}, expires_at, {CARRIED} \
-         FROM queue_message FORCE INDEX (PRIMARY)"
+         ?, {history}, expires_at, {CARRIED}"
     );
     let mut insert = Statement::new(insert)
         .number(due.micros())
@@ -61,8 +67,7 @@ pub async fn to_scheduled(
     if let Some(error) = failure {
         insert = insert.bytes(FailedRun::line_end(error));
     }
-    let operation = if failure.is_some() { "settle: retry" } else { "settle: snooze" };
-    move_rows(conn, operation, claimed, insert).await
+    insert
 }
 
 /// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them.
@@ -75,11 +80,21 @@ pub async fn to_dead(
     cause: DeadCause,
     error: &str,
 ) -> Result<()> {
-    let insert = match dead_letter_topic(conn, claimed.topic).await? {
+    let insert = into_dead_or_topic(conn, claimed.topic, cause, error).await?;
+    move_rows(conn, "settle: dead-letter", claimed, insert).await
+}
+
+/// As [`to_dead`] does it, without the rows' source.
+pub(super) async fn into_dead_or_topic(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    cause: DeadCause,
+    error: &str,
+) -> Result<Statement<'static>> {
+    Ok(match dead_letter_topic(conn, topic).await? {
         Some(topic) => into_topic(&topic, cause, error),
         None => into_dead(cause, error),
-    };
-    move_rows(conn, "settle: dead-letter", claimed, insert).await
+    })
 }
 
 fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
@@ -87,7 +102,7 @@ fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
         "INSERT INTO queue_dead \
          (priority, failures, crashes, suspicions, cause, last_error, died_at, history, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, {CARRIED}"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
@@ -115,7 +130,7 @@ fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Stateme
          THEN headers WHEN NOT JSON_VALID({BYTES}) THEN headers \
          WHEN JSON_TYPE({BYTES}) <> 'OBJECT' THEN headers WHEN JSON_LENGTH({BYTES}) = 0 THEN ? \
          ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
-         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, {CARRIED}"
     );
     let told = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
     Statement::new(insert)
@@ -136,23 +151,26 @@ pub async fn to_archive(
     outcome: Outcome<'_>,
     keep: Duration,
 ) -> Result<()> {
+    move_rows(conn, "settle: archive", claimed, into_archive(outcome, keep)).await
+}
+
+/// As [`to_archive`] does it, without the rows' source.
+pub(super) fn into_archive(outcome: Outcome<'_>, keep: Duration) -> Statement<'static> {
     let insert = format!(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \
          history, {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, \
-         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED} \
-         FROM queue_message FORCE INDEX (PRIMARY)"
+         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED}"
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),
         Outcome::Repeated => ("repeated", None),
         Outcome::Discarded(reason) => ("discarded", Some(stored_reason(reason).to_vec())),
     };
-    let insert = Statement::new(insert)
+    Statement::new(insert)
         .bytes(word.as_bytes())
         .maybe_bytes(reason)
-        .number(keep.min(LONGEST).as_secs());
-    move_rows(conn, "settle: archive", claimed, insert).await
+        .number(keep.min(LONGEST).as_secs())
 }
 
 async fn move_rows(
@@ -162,6 +180,7 @@ async fn move_rows(
     insert: Statement<'static>,
 ) -> Result<()> {
     let expected = claimed.rows.len();
+    let insert = insert.sql(" FROM queue_message FORCE INDEX (PRIMARY)");
     equal(operation, expected, claimed.execute(conn, operation, insert).await?)?;
     equal(operation, expected, claimed.execute(conn, operation, Statement::new(DELETE)).await?)
 }

@@ -9,7 +9,9 @@ use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::topic::{OnDone, RetryPolicy, Topic, TopicId, TopicName, TopicSettings, TopicState};
+use crate::topic::{
+    OnDone, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState,
+};
 
 #[derive(QueryableByName)]
 struct TopicRow {
@@ -17,6 +19,14 @@ struct TopicRow {
     id: u32,
     #[diesel(sql_type = Binary)]
     name: Vec<u8>,
+    #[diesel(sql_type = Binary)]
+    kind: Vec<u8>,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    partitions: u32,
+    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
+    stream_id: Option<u32>,
+    #[diesel(sql_type = Bool)]
+    is_ordered: bool,
     #[diesel(sql_type = Bool)]
     enqueue_paused: bool,
     #[diesel(sql_type = Bool)]
@@ -42,7 +52,8 @@ struct TopicRow {
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
 const DEAD_LETTER_CHAIN: usize = 16;
 
-const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
+const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, \
+     enqueue_paused, claim_paused, body_limit, max_attempts, \
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
@@ -53,6 +64,16 @@ const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit,
 /// A database failure.
 pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
+    let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
+    rows.into_iter().next().map(TopicRow::into_topic).transpose()
+}
+
+/// PRIMARY: the topic of this number, or `None`.
+///
+/// # Errors
+/// A database failure.
+pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Topic>> {
+    let statement = Statement::new(SELECT).sql("WHERE id = ?").number(id.0);
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
     rows.into_iter().next().map(TopicRow::into_topic).transpose()
 }
@@ -86,15 +107,41 @@ pub async fn create(
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
+    create_kind(conn, name, TopicKind::Queue, settings).await
+}
+
+/// UNIQUE (name): makes the row of a topic of any kind.
+///
+/// # Errors
+/// As [`create`].
+pub async fn create_kind(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    kind: TopicKind,
+    settings: &TopicSettings,
+) -> Result<()> {
+    if name.as_group().is_some() != matches!(kind, TopicKind::Group { .. }) {
+        return Err(Error::InvalidName { name: name.as_str().to_owned() });
+    }
     settings.retry.check()?;
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
+    let (word, partitions, stream, ordered) = match kind {
+        TopicKind::Queue => ("queue", 0, None, false),
+        TopicKind::Stream { partitions } => ("stream", partitions, None, false),
+        TopicKind::Group { stream, ordered } => ("group", 0, Some(u64::from(stream.0)), ordered),
+    };
     let statement = Statement::new(
-        "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
+        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, body_limit, max_attempts, max_crashes, retry, \
          max_run_time_ms, keep_done_ms, ledger_window_ms, dead_letter_topic_id, created_at, \
-         updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
-    let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
-        .maybe_number(dead_letter_topic);
+    let statement = statement
+        .bytes(name.as_str().as_bytes())
+        .bytes(word.as_bytes())
+        .number(partitions)
+        .maybe_number(stream)
+        .number(u64::from(ordered));
+    let statement = bind_settings(statement, settings).maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -143,6 +190,16 @@ pub async fn set_state(
     .number(u64::from(state.claim_paused))
     .bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "pause or resume the topic", statement).await?)
+}
+
+/// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
+///
+/// # Errors
+/// A database failure.
+pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
+    let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
+    let rows: Vec<TopicRow> = load(conn, "list the groups", statement).await?;
+    rows.into_iter().map(TopicRow::into_topic).collect()
 }
 
 /// PRIMARY: removes the topic's row; its messages must be gone already.
@@ -250,10 +307,21 @@ fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
 }
 
 impl TopicRow {
+    fn kind(&self) -> TopicKind {
+        match (self.kind.as_slice(), self.stream_id) {
+            (b"group", Some(stream)) => {
+                TopicKind::Group { stream: TopicId(stream), ordered: self.is_ordered }
+            }
+            (b"stream", _) => TopicKind::Stream { partitions: self.partitions },
+            _ => TopicKind::Queue,
+        }
+    }
+
     fn into_topic(self) -> Result<Topic> {
         let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
         Ok(Topic {
             id: TopicId(self.id),
+            kind: self.kind(),
             settings: TopicSettings {
                 body_limit: self.body_limit,
                 max_attempts: self.max_attempts,

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::stream::Group;
 use crate::topic::{RetryPolicy, TopicName};
 
 /// A topic's number in the database.
@@ -72,6 +73,26 @@ pub struct TopicState {
 /// a send a round trip: a pause, a lower limit or a deletion holds within this time.
 pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
 
+/// What a topic does with its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TopicKind {
+    /// Each is handled by one consumer; its row lives until it is settled.
+    Queue,
+    /// They stay in a log, which groups read.
+    Stream {
+        /// How many partitions the log has.
+        partitions: u32,
+    },
+    /// It is a group of a stream: what it could not handle lies here.
+    Group {
+        /// The stream that it reads.
+        stream: TopicId,
+        /// Whether each partition is handled one message after the other.
+        ordered: bool,
+    },
+}
+
 /// A topic as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
@@ -79,10 +100,24 @@ pub struct Topic {
     pub id: TopicId,
     /// Its name.
     pub name: TopicName,
+    /// What it does with its messages.
+    #[serde(flatten)]
+    pub kind: TopicKind,
     /// What its owner set.
     #[serde(flatten)]
     pub settings: TopicSettings,
     /// What flows through it.
     #[serde(flatten)]
     pub state: TopicState,
+}
+
+impl Topic {
+    /// The group that it is, if it is one.
+    #[must_use]
+    pub fn group(&self) -> Option<Group> {
+        match self.kind {
+            TopicKind::Group { stream, ordered } => Some(Group { id: self.id, stream, ordered }),
+            TopicKind::Queue | TopicKind::Stream { .. } => None,
+        }
+    }
 }

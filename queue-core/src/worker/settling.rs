@@ -11,6 +11,7 @@ use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
 use crate::store::{floor, ledger};
+use crate::stream::Position;
 use crate::topic::{OnDone, TopicId, TopicSettings};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
@@ -34,6 +35,8 @@ pub struct Settled {
     /// For how long its biz id is remembered once it is acked; `None` if it has none, or the topic
     /// keeps no ledger.
     pub ledger_window: Option<Duration>,
+    /// Where it lies in its stream, if it is of one.
+    pub position: Option<Position>,
 }
 
 impl Settled {
@@ -61,6 +64,7 @@ impl Settled {
             settlement,
             on_done,
             ledger_window: None,
+            position: delivery.position,
         }
     }
 }

@@ -44,6 +44,7 @@ mod sessions;
 mod settle;
 mod sql_contract;
 mod storm;
+mod streams;
 mod topics;
 mod verdicts;
 mod wire;

@@ -52,6 +52,7 @@ async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> queue_core::
         settlement: Settlement::Release,
         on_done: scene.topic.settings.on_done,
         ledger_window: None,
+        position: None,
     }
 }
 
