@@ -4,6 +4,7 @@
 //! code settles. [`exec`] and [`webhook`] are handlers for people who write no Rust.
 
 mod bell;
+mod claim;
 mod consumer;
 mod crew;
 mod error;
@@ -12,6 +13,7 @@ mod executor;
 mod ledger;
 mod listener;
 mod options;
+mod order;
 mod poll;
 mod receiver;
 mod registration;

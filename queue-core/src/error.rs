@@ -101,7 +101,11 @@ pub enum Error {
         limit: usize,
     },
     /// The topic does not exist.
-    #[error("There is no topic '{topic}': create it with `queuectl topic create {topic}`.")]
+    #[error(
+        "There is no {} '{topic}': create it with `queuectl {} create {topic}`.",
+        if topic.as_group().is_some() { "group" } else { "topic" },
+        if topic.as_group().is_some() { "group" } else { "topic" }
+    )]
     UnknownTopic {
         /// The name as given.
         topic: TopicName,
@@ -110,6 +114,14 @@ pub enum Error {
     #[error("'{topic}' is no stream: `queuectl topic create NAME --kind stream` makes one.")]
     NoStream {
         /// The topic.
+        topic: TopicName,
+    },
+    /// The topic is a stream, which only groups read.
+    #[error(
+        "'{topic}' is a stream: make a group with `queuectl group create {topic}@GROUP` and consume '{topic}@GROUP'."
+    )]
+    ReadByGroups {
+        /// The stream.
         topic: TopicName,
     },
     /// The topic is no group.

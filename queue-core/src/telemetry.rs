@@ -88,7 +88,10 @@ pub fn sequenced(messages: usize) {
 
 /// Retention has removed messages before the group had claimed them.
 pub fn lost_to_retention(group: &str, messages: u64) {
-    counter!(LOST, "topic" => group.to_owned()).increment(messages);
+    if messages > 0 {
+        counter!(LOST, "topic" => group.to_owned()).increment(messages);
+        tracing::warn!(topic.name = group, messages, "Retention has removed messages unread.");
+    }
 }
 
 /// A batch is sent again.

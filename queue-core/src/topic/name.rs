@@ -43,6 +43,12 @@ impl TopicName {
         Self::new(format!("{stream}@{group}"))
     }
 
+    /// The stream that it is a group of, if it is a group's name.
+    #[must_use]
+    pub fn stream(&self) -> Option<Self> {
+        self.as_group().map(|(stream, _)| Self(stream.into()))
+    }
+
     /// The stream and the group, if it is a group's name.
     #[must_use]
     pub fn as_group(&self) -> Option<(&str, &str)> {

@@ -75,7 +75,7 @@ impl HeldRange {
         while let Some(end) = self.ends.get(&mark) {
             match end {
                 End::Released => break,
-                End::Settled(one) if self.group.ordered && holds_back(one) => {
+                End::Settled(one) if self.group.ordered && !one.settlement.is_final() => {
                     let (mark, head) = (Offset(mark), Box::new(one.clone()));
                     return Some(Report::HoldBack { mark, settled, head });
                 }
@@ -128,14 +128,6 @@ impl HeldRange {
         self.range.mark = mark;
         self.unsaid_since = None;
     }
-}
-
-/// Whether the message is to be tried again, which in an ordered group the others wait for.
-fn holds_back(settled: &Settled) -> bool {
-    matches!(
-        settled.settlement,
-        Settlement::Retry { .. } | Settlement::RetryAt { .. } | Settlement::Snooze { .. }
-    )
 }
 
 /// Every range of the worker, by the claim that made it its own.

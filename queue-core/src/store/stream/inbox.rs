@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::settle::DELETE;
 use crate::store::{Statement, execute, load};
 use crate::stream::{Offset, PartitionNo};
 use crate::topic::TopicId;
@@ -152,29 +151,20 @@ pub async fn append(
     equal(OPERATION, run.rows.len(), execute(conn, OPERATION, statement).await?)
 }
 
-/// PRIMARY, forced: removes rows that have been copied to the log.
+/// PRIMARY, forced: removes rows that have been copied to the log, key by key: of a range MySQL 9.7
+/// may read, and lock, all of a small inbox, and then waits for a producer that has not committed
+/// (*run*: until 1205).
 ///
 /// # Errors
 /// [`crate::Error::Counts`]; a database failure.
 pub async fn remove(conn: &mut impl Connection, run: &Run) -> Result<()> {
     const OPERATION: &str = "sequence: empty the inbox";
-    let Some((lo, hi)) = run.rows.bounds() else { return Ok(()) };
-    let (stream, priority) = (run.stream.0, run.priority.stored());
-    let statement = if hi.0 - lo.0 == run.rows.len() as u64 - 1 {
-        let (condition, ids) = run.rows.condition();
-        Statement::new(DELETE)
-            .sql(&format!(" WHERE topic_id = ? AND priority = ? AND {condition}"))
-            .number(stream)
-            .number(priority)
-            .numbers(ids)
-    } else {
-        Statement::new(format!(
-            "DELETE m FROM {KEYS} STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
-             ON m.topic_id = ? AND m.priority = ? AND m.id = k.id"
-        ))
-        .bytes(run.rows.json())
-        .number(stream)
-        .number(priority)
-    };
+    let statement = Statement::new(format!(
+        "DELETE m FROM {KEYS} STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
+         ON m.topic_id = ? AND m.priority = ? AND m.id = k.id"
+    ))
+    .bytes(run.rows.json())
+    .number(run.stream.0)
+    .number(run.priority.stored());
     equal(OPERATION, run.rows.len(), execute(conn, OPERATION, statement).await?)
 }
