@@ -5,7 +5,7 @@ use queue_core::{Result, store, telemetry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::duties::{Depths, Promote, Prune, Rescue, RescueOptions, Tick};
+use crate::duties::{Depths, Promote, Prune, Rescue, RescueOptions, Retain, Sequence, Tick};
 use crate::duty::{AnyDuty, Duty, Sweep};
 
 /// What a driver is started with.
@@ -84,6 +84,8 @@ impl Driver {
         driver.add(Promote::default());
         driver.add(Tick::default());
         driver.add(Prune);
+        driver.add(Sequence);
+        driver.add(Retain::default());
         if depths {
             driver.add(Depths);
         }

@@ -20,6 +20,10 @@ CREATE TABLE queue_topic (
   keep_done_ms     BIGINT UNSIGNED NULL,
   dead_letter_topic_id INT UNSIGNED NULL,
   ledger_window_ms BIGINT UNSIGNED NULL,
+  retention_ms     BIGINT UNSIGNED NULL,
+  retention_bytes  BIGINT UNSIGNED NULL,
+  retention_hard   BOOLEAN         NOT NULL DEFAULT FALSE,
+  prune_handled    BOOLEAN         NOT NULL DEFAULT FALSE,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -274,6 +278,14 @@ CREATE TABLE queue_range (
   KEY queue_range_place (group_id, partition_no),
   KEY queue_range_worker (worker_id, claim_no),
   CONSTRAINT queue_range_mark CHECK (mark < hi)
+) ENGINE = InnoDB;
+
+-- Messages of a claimed range, at its mark or after it, whose handlers have acked them in transactions
+-- of their own.
+CREATE TABLE queue_passed (
+  range_id  BIGINT UNSIGNED NOT NULL,
+  offset_no BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (range_id, offset_no)
 ) ENGINE = InnoDB;
 
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.

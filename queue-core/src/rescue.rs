@@ -11,6 +11,7 @@ use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
 use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::passed;
 use crate::store::stream::range::{self, Range};
 use crate::store::{floor, moves, settle, topic};
 use crate::topic::TopicId;
@@ -123,6 +124,7 @@ pub async fn take_range_back(
             taken.dead_lettered = filing::to_dead(conn, &filed, DeadCause::Crashes, &error).await?;
             let ended = range::end(conn, range.id, range.fence).await?;
             moves::equal("rescue: end the range", 1, ended)?;
+            passed::forget(conn, range.id, range.hi).await?;
             return Ok(taken);
         }
     }

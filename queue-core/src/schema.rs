@@ -23,6 +23,10 @@ table! {
         keep_done_ms -> Nullable<Unsigned<BigInt>>,
         dead_letter_topic_id -> Nullable<Unsigned<Integer>>,
         ledger_window_ms -> Nullable<Unsigned<BigInt>>,
+        retention_ms -> Nullable<Unsigned<BigInt>>,
+        retention_bytes -> Nullable<Unsigned<BigInt>>,
+        retention_hard -> Bool,
+        prune_handled -> Bool,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -248,6 +252,13 @@ table! {
 }
 
 table! {
+    queue_passed (range_id, offset_no) {
+        range_id -> Unsigned<BigInt>,
+        offset_no -> Unsigned<BigInt>,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -273,5 +284,6 @@ allow_tables_to_appear_in_same_query!(
     queue_log,
     queue_cursor,
     queue_range,
+    queue_passed,
     queue_duty,
 );

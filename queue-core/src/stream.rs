@@ -8,6 +8,7 @@
 mod claim;
 pub mod group;
 mod position;
+pub mod retention;
 mod sequence;
 
 pub use self::claim::{ClaimedRange, claim_range};

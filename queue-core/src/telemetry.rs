@@ -15,6 +15,7 @@ use metrics::{
 use crate::error::Fault;
 use crate::message::Delivery;
 use crate::store::inspect::Depth;
+use crate::store::stream::standing::Standing;
 use crate::store::worker::Role;
 
 macro_rules! names {
@@ -73,6 +74,8 @@ names! {
     LIST_PROVED = "queue_process_list_proved", gauge, Count, "1 when the process list is proved complete, 0 when only locks and beats decide.";
     WORKERS_ALIVE = "queue_workers_alive", gauge, Count, "Workers alive at the last sweep.";
     DEPTH = "queue_depth", gauge, Count, "Messages of a topic by state, counted up to 10000.";
+    LAG = "queue_group_lag", gauge, Count, "Messages of its stream that a group is not through with, by group.";
+    LAG_SECONDS = "queue_group_lag_seconds", gauge, Seconds, "How long the oldest of those has been there, by group.";
     OLDEST_SECONDS = "queue_oldest_age_seconds", gauge, Seconds, "Age of a topic's oldest message that is not settled.";
 }
 
@@ -238,6 +241,14 @@ pub fn ticked(messages: usize) {
 /// Rows were removed at the end of their time.
 pub fn pruned(table: &'static str, rows: usize) {
     counter!(PRUNED, "table" => table).increment(rows as u64);
+}
+
+/// How far a group has come.
+pub fn lag(group: &str, standings: &[Standing]) {
+    let messages: u64 = standings.iter().map(|standing| standing.lag).sum();
+    let oldest = standings.iter().filter_map(Standing::age).max().unwrap_or_default();
+    gauge!(LAG, "topic" => group.to_owned()).set(messages as f64);
+    gauge!(LAG_SECONDS, "topic" => group.to_owned()).set(oldest.as_secs_f64());
 }
 
 /// A duty ran.

@@ -8,5 +8,5 @@ pub use self::name::TopicName;
 pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
 pub use self::settings::{
-    OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind, TopicSettings, TopicState,
+    OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind, TopicSettings, TopicState,
 };

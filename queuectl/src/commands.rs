@@ -4,6 +4,7 @@ mod completions;
 mod dead;
 mod doctor;
 mod enqueue;
+mod group;
 mod janitor;
 mod migrate;
 mod peek;
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     #[command(subcommand)]
     Topic(topic::Topic),
+    #[command(subcommand)]
+    Group(group::Group),
     Enqueue(enqueue::Enqueue),
     Peek(peek::Peek),
     #[command(subcommand)]
@@ -45,6 +48,7 @@ impl Command {
             Self::Migrate(command) => command.run(invocation).await?,
             Self::Doctor(command) => return command.run(invocation).await,
             Self::Topic(command) => command.run(invocation).await?,
+            Self::Group(command) => command.run(invocation).await?,
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,

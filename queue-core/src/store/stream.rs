@@ -5,4 +5,6 @@ pub mod filing;
 pub mod inbox;
 pub mod log;
 pub mod partition;
+pub mod passed;
 pub mod range;
+pub mod standing;

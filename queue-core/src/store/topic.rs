@@ -10,7 +10,7 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::topic::{
-    OnDone, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState,
+    OnDone, Retention, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState,
 };
 
 #[derive(QueryableByName)]
@@ -47,6 +47,14 @@ struct TopicRow {
     dead_letter_topic: Option<Vec<u8>>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     ledger_window_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    retention_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    retention_bytes: Option<u64>,
+    #[diesel(sql_type = Bool)]
+    retention_hard: bool,
+    #[diesel(sql_type = Bool)]
+    prune_handled: bool,
 }
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
@@ -54,7 +62,8 @@ const DEAD_LETTER_CHAIN: usize = 16;
 
 const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, \
      enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, retention_ms, \
+     retention_bytes, retention_hard, prune_handled, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -131,9 +140,11 @@ pub async fn create_kind(
         TopicKind::Group { stream, ordered } => ("group", 0, Some(u64::from(stream.0)), ordered),
     };
     let statement = Statement::new(
-        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, body_limit, max_attempts, max_crashes, retry, \
-         max_run_time_ms, keep_done_ms, ledger_window_ms, dead_letter_topic_id, created_at, \
-         updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, body_limit, \
+         max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+         retention_ms, retention_bytes, retention_hard, prune_handled, dead_letter_topic_id, \
+         created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
@@ -165,6 +176,7 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
+         retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
          dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
@@ -287,6 +299,10 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
         .maybe_number(settings.ledger_window.map(millis))
+        .maybe_number(settings.retention.time.map(millis))
+        .maybe_number(settings.retention.bytes)
+        .number(u64::from(settings.retention.hard))
+        .number(u64::from(settings.retention.handled))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -336,6 +352,12 @@ impl TopicRow {
                     .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
                     .transpose()?,
                 ledger_window: self.ledger_window_ms.map(Duration::from_millis),
+                retention: Retention {
+                    time: self.retention_ms.map(Duration::from_millis),
+                    bytes: self.retention_bytes,
+                    hard: self.retention_hard,
+                    handled: self.prune_handled,
+                },
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

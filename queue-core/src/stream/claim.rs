@@ -3,7 +3,7 @@ use crate::error::Result;
 use crate::message::DeliveryNo;
 use crate::store::claim::Fence;
 use crate::store::stream::range::{self, Range, Wanted};
-use crate::store::stream::{cursor, partition};
+use crate::store::stream::{cursor, partition, passed};
 use crate::stream::{Group, Offset, PartitionNo};
 
 /// A range that was claimed.
@@ -62,7 +62,10 @@ async fn take(
     if hi < free.hi {
         let rest = (hi, free.hi);
         let (deliveries, suspicions) = (free.delivery_no, free.suspicions);
-        range::insert_free(conn, free.group, free.partition, rest, deliveries, suspicions).await?;
+        let made =
+            range::insert_free(conn, free.group, free.partition, rest, deliveries, suspicions);
+        let rest = made.await?;
+        passed::hand_on(conn, free.id, rest, hi).await?;
     }
     let range = Range { hi, fence, delivery_no: DeliveryNo(free.delivery_no.0 + 1), ..free };
     Ok(Some(ClaimedRange { range, lost: 0 }))

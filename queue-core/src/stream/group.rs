@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::store;
 use crate::store::stream::partition::Partition;
-use crate::store::stream::{cursor, log, partition, range};
+use crate::store::stream::{cursor, log, partition, passed, range};
 use crate::stream::{Group, Offset};
 use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
 
@@ -97,6 +97,7 @@ pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -
     for partition in partition::all(conn, group.stream).await? {
         let to = offset(conn, group.stream, &partition, to).await?;
         cursor::lock(conn, group.id, partition.no).await?;
+        passed::forget_of_group(conn, group.id, partition.no).await?;
         range::forget(conn, group.id, partition.no).await?;
         cursor::reset(conn, group.id, partition.no, to).await?;
     }
@@ -139,6 +140,7 @@ pub async fn leave(conn: &mut impl Connection, group: &Topic) -> Result<()> {
     let group = group_of(group)?;
     for partition in partition::all(conn, group.stream).await? {
         cursor::lock(conn, group.id, partition.no).await?;
+        passed::forget_of_group(conn, group.id, partition.no).await?;
         range::forget(conn, group.id, partition.no).await?;
     }
     cursor::delete(conn, group.id).await.map(|_| ())
@@ -169,7 +171,7 @@ async fn offset(
 }
 
 /// The first offset that was given at `time` or later, found by halving: a dive a step.
-async fn at_time(
+pub(super) async fn at_time(
     conn: &mut impl Connection,
     stream: TopicId,
     partition: &Partition,

@@ -43,6 +43,27 @@ pub struct TopicSettings {
     /// acked without being handled. Default none: biz ids are carried and not looked at.
     #[serde(with = "humantime_serde")]
     pub ledger_window: Option<Duration>,
+    /// How long a stream keeps its messages. Default: for ever.
+    #[serde(flatten)]
+    pub retention: Retention,
+}
+
+/// What a stream removes of its log, oldest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// Messages that got their offset longer ago. Default: none.
+    #[serde(rename = "retention", with = "humantime_serde")]
+    pub time: Option<Duration>,
+    /// What exceeds so many bytes of bodies and headers, as the newest messages let one expect.
+    /// Default: nothing.
+    #[serde(rename = "retention_bytes")]
+    pub bytes: Option<u64>,
+    /// Also what a group has not handled yet, which is counted as lost. Default: that waits.
+    #[serde(rename = "retention_hard")]
+    pub hard: bool,
+    /// At once what every group has handled. Default: that is kept as long as the rest.
+    #[serde(rename = "prune_handled")]
+    pub handled: bool,
 }
 
 impl Default for TopicSettings {
@@ -56,6 +77,7 @@ impl Default for TopicSettings {
             on_done: OnDone::Delete,
             dead_letter_topic: None,
             ledger_window: None,
+            retention: Retention::default(),
         }
     }
 }
@@ -112,6 +134,12 @@ pub struct Topic {
 }
 
 impl Topic {
+    /// Whether its messages stay in a log.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        matches!(self.kind, TopicKind::Stream { .. })
+    }
+
     /// The group that it is, if it is one.
     #[must_use]
     pub fn group(&self) -> Option<Group> {

@@ -27,6 +27,8 @@ enum End {
     Pruned,
     /// Its handler is through with it.
     Settled(Settled),
+    /// A transaction of its own has acked it.
+    Passed,
     /// It is to be handled by somebody else.
     Released,
 }
@@ -37,18 +39,30 @@ pub(super) struct HeldRange {
     pub(super) range: Range,
     pub(super) group: Group,
     ends: BTreeMap<u64, End>,
+    /// The database has rows of messages that were acked by transactions of their own.
+    pub(super) has_passed: bool,
     /// Since when something is settled that the database does not know of.
     unsaid_since: Option<Instant>,
 }
 
 impl HeldRange {
-    pub(super) fn new(range: Range, group: Group, deliveries: &[Delivery]) -> Self {
-        let there = deliveries.iter().filter_map(|delivery| delivery.position);
+    /// The range, of which the log had `there`, and these had been acked before.
+    pub(super) fn new(
+        range: Range,
+        group: Group,
+        there: &[Delivery],
+        passed: &HashSet<Offset>,
+    ) -> Self {
+        let there = there.iter().filter_map(|delivery| delivery.position);
         let there: HashSet<u64> = there.map(|at| at.offset.0).collect();
-        let pruned = (range.mark.0..range.hi.0).filter(|offset| !there.contains(offset));
-        let ends: BTreeMap<_, _> = pruned.map(|offset| (offset, End::Pruned)).collect();
+        let end = |offset: u64| match passed.contains(&Offset(offset)) {
+            true => Some((offset, End::Passed)),
+            false if there.contains(&offset) => None,
+            false => Some((offset, End::Pruned)),
+        };
+        let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
         let unsaid_since = (!ends.is_empty()).then(Instant::now);
-        Self { range, group, ends, unsaid_since }
+        Self { range, group, ends, has_passed: !passed.is_empty(), unsaid_since }
     }
 
     /// How many of its offsets retention had removed before they were read.
@@ -62,6 +76,16 @@ impl HeldRange {
             Settlement::Release => End::Released,
             _ => End::Settled(settled),
         };
+        self.take(offset, end);
+    }
+
+    /// A transaction of its own has acked the message.
+    pub(super) fn pass(&mut self, offset: Offset) {
+        self.has_passed = true;
+        self.take(offset, End::Passed);
+    }
+
+    fn take(&mut self, offset: Offset, end: End) {
         if offset >= self.range.mark && offset < self.range.hi {
             self.ends.insert(offset.0, end);
             self.unsaid_since.get_or_insert_with(Instant::now);
@@ -81,7 +105,7 @@ impl HeldRange {
                 }
                 End::Settled(one) if is_bare(one) => {}
                 End::Settled(one) => settled.push((Offset(mark), one.clone())),
-                End::Pruned => {}
+                End::Pruned | End::Passed => {}
             }
             mark += 1;
         }
@@ -97,7 +121,7 @@ impl HeldRange {
     /// Whether there is anything that could be said.
     fn has_news(&self) -> bool {
         let first = self.ends.get(&self.range.mark.0);
-        self.is_whole() || matches!(first, Some(End::Settled(_) | End::Pruned))
+        self.is_whole() || first.is_some_and(|end| *end != End::Released)
     }
 
     /// Whether everything of it has come to an end.
@@ -110,7 +134,7 @@ impl HeldRange {
         let mut settled = Vec::new();
         for (&offset, end) in &self.ends {
             match end {
-                End::Pruned => {}
+                End::Pruned | End::Passed => {}
                 End::Settled(one) if is_bare(one) => {}
                 End::Settled(one) => settled.push((Offset(offset), one.clone())),
                 End::Released => match released.last_mut() {

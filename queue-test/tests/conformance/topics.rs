@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::store::topic;
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, TopicState};
+use queue_core::topic::{OnDone, Retention, RetryPolicy, TopicSettings, TopicState};
 use queue_core::{Error, TopicName};
 
 use crate::scene::Scene;
@@ -39,6 +39,12 @@ async fn settings_come_back_as_they_were_set() {
         on_done: OnDone::Keep(Duration::from_secs(60)),
         dead_letter_topic: Some(scene.topic.name.clone()),
         ledger_window: Some(Duration::from_secs(7 * 86_400)),
+        retention: Retention {
+            time: Some(Duration::from_secs(86_400)),
+            bytes: Some(u64::MAX),
+            hard: true,
+            handled: true,
+        },
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

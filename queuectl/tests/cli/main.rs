@@ -5,6 +5,7 @@
 
 mod dead;
 mod delete;
+mod groups;
 mod messages;
 mod observation;
 mod own_server;

@@ -139,6 +139,19 @@ pub async fn to_archive(
     filed.file(conn, "settle: archive", moves::into_archive(outcome, keep), None).await
 }
 
+/// As [`to_ledger`], but each biz id must be new.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+pub async fn to_ledger_once(
+    conn: &mut impl Connection,
+    filed: &Filed,
+    window: Duration,
+) -> Result<usize> {
+    let insert = ledger::into_ledger(window);
+    filed.file(conn, "settle: enter into the ledger", insert, None).await
+}
+
 /// PRIMARY of the log, forced: enters the biz ids of handled messages into the group's ledger. Each
 /// must have one.
 ///

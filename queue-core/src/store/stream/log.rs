@@ -114,3 +114,26 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
     .number(stretch.hi.0);
     execute(conn, "prune the log", statement).await
 }
+
+/// PRIMARY, forced, plain: the mean bytes of body and headers in a stretch; 0 if it is empty.
+///
+/// # Errors
+/// A database failure.
+pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<u64> {
+    #[derive(QueryableByName)]
+    struct Mean {
+        #[diesel(sql_type = BigInt)]
+        bytes: i64,
+    }
+    let statement = Statement::new(
+        "SELECT CAST(COALESCE(AVG(LENGTH(body) + COALESCE(LENGTH(headers), 0)), 0) AS SIGNED) \
+         AS bytes FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ?",
+    )
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0);
+    let rows: Vec<Mean> = load(conn, "read the mean size", statement).await?;
+    Ok(rows.first().map_or(0, |row| row.bytes.unsigned_abs()))
+}

@@ -136,6 +136,16 @@ pub async fn advance(
     equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
 }
 
+/// PRIMARY: removes the stream's partitions; their messages must be gone already.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize> {
+    let statement =
+        Statement::new("DELETE FROM queue_partition WHERE topic_id = ?").number(stream.0);
+    execute(conn, "delete the partitions", statement).await
+}
+
 /// PRIMARY: the oldest message kept is now `first`.
 ///
 /// # Errors

@@ -1,7 +1,9 @@
 //! Claimed ranges of offsets: one row each, whatever they hold.
 
+mod held_back;
 mod zombie;
 
+pub use self::held_back::{HeldBack, held_back};
 pub use self::zombie::{Zombie, free, lock, messages_of, orphans, zombies};
 
 use diesel::QueryableByName;
@@ -158,6 +160,46 @@ pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<V
     Ok(rows.into_iter().map(Range::from).collect())
 }
 
+/// How the rows that a statement reads are locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// Not at all.
+    None,
+    /// They stay as they are until the transaction ends; others may hold them so too.
+    Shared,
+    /// Nobody else holds them until the transaction ends.
+    Alone,
+}
+
+/// KEY (`worker_id`, `claim_no`): those of the claims' ranges that are still the worker's own.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_claims(
+    conn: &mut impl Connection,
+    worker: WorkerId,
+    claims: &[ClaimNo],
+    lock: Lock,
+) -> Result<Vec<Range>> {
+    let mut found = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let statement = Statement::new(format!(
+            "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_worker) \
+             WHERE r.worker_id = ? AND r.claim_no = ?{}",
+            match lock {
+                Lock::None => "",
+                Lock::Shared => " LOCK IN SHARE MODE",
+                Lock::Alone => " FOR UPDATE",
+            }
+        ))
+        .number(worker.0)
+        .number(claim.0);
+        let rows: Vec<RangeRow> = load(conn, "settle: read own ranges", statement).await?;
+        found.extend(rows.into_iter().map(Range::from));
+    }
+    Ok(found)
+}
+
 /// PRIMARY: a new range, the worker's own from the start.
 ///
 /// # Errors
@@ -196,7 +238,8 @@ pub async fn insert_free(
     offsets: (Offset, Offset),
     delivery_no: DeliveryNo,
     suspicions: u32,
-) -> Result<()> {
+) -> Result<RangeId> {
+    const OPERATION: &str = "make a range";
     let statement = Statement::new(
         "INSERT INTO queue_range (group_id, partition_no, mark, hi, delivery_no, suspicions) \
          VALUES (?, ?, ?, ?, ?, ?)",
@@ -207,8 +250,8 @@ pub async fn insert_free(
     .number(offsets.1.0)
     .number(delivery_no.0)
     .number(suspicions);
-    execute(conn, "make a range", statement).await?;
-    Ok(())
+    execute(conn, OPERATION, statement).await?;
+    Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
 
 /// PRIMARY: makes a free range, locked by this transaction, the worker's own, up to `hi`.

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::message::{Moment, Settlement};
 use crate::store::moves::{Outcome, equal};
 use crate::store::stream::filing::{self, Filed};
-use crate::store::stream::{cursor, range};
+use crate::store::stream::{cursor, passed, range};
 use crate::stream::Offset;
 use crate::worker::settling::Settled;
 
@@ -63,6 +63,20 @@ impl Report {
             }
         }
         let pass = (range.mark, self.mark(held));
+        let told = self.take_on(conn, held, pass).await?;
+        if told && held.has_passed {
+            passed::forget(conn, range.id, pass.1).await?;
+        }
+        Ok(told)
+    }
+
+    async fn take_on(
+        &self,
+        conn: &mut impl Connection,
+        held: &HeldRange,
+        pass: (Offset, Offset),
+    ) -> Result<bool> {
+        let (range, no) = (&held.range, held.range.partition);
         match self {
             Self::Pass { .. } => Ok(range::pass(conn, range.id, range.fence, pass).await? == 1),
             Self::HoldBack { head, .. } => {

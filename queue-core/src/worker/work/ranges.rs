@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::message::{ClaimNo, Delivery, Settlement};
 use crate::store::stream::log::{self, Reading, Stretch};
 use crate::store::stream::range::{self, Range, Wanted};
-use crate::store::stream::{cursor, inbox};
-use crate::stream::{Contention, Group, Offset, claim_range, sequence};
+use crate::store::stream::{cursor, inbox, passed};
+use crate::stream::{Contention, Group, Offset, Position, claim_range, sequence};
 use crate::telemetry;
 use crate::worker::cursor::Claimed;
 use crate::worker::ranges::{HeldRange, Report};
@@ -110,12 +110,19 @@ impl Work {
         let session = self.session().await?;
         let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
         let mut deliveries = session.call("read the log", read).await?;
+        let mut acked = HashSet::new();
+        if range.delivery_no.0 > 1 {
+            let read = async |conn: &mut Link| passed::of_range(conn, range.id).await;
+            acked.extend(session.call("read what was acked", read).await?);
+            let is_acked = |at: &Position| acked.contains(&at.offset);
+            deliveries.retain(|delivery| !delivery.position.as_ref().is_some_and(is_acked));
+        }
         if let Some(head) = deliveries.first_mut()
             && head.position.is_some_and(|at| at.offset == range.mark)
         {
             (head.failures, head.crashes) = (range.failures, range.crashes);
         }
-        let held = HeldRange::new(range, group, &deliveries);
+        let held = HeldRange::new(range, group, &deliveries, &acked);
         let pruned = held.pruned();
         self.ranges.add(held);
         Ok((deliveries, pruned))
@@ -126,10 +133,17 @@ impl Work {
     pub(super) async fn settle_ranges(
         &mut self,
         settled: &[Settled],
+        in_doubt: bool,
     ) -> Result<HashMap<Key, SettleOutcome>> {
         let mut outcomes = HashMap::with_capacity(settled.len());
+        if in_doubt {
+            self.look_for_acked(settled, &mut outcomes).await?;
+        }
         for one in settled {
             let Some(position) = one.position else { continue };
+            if outcomes.contains_key(&key(one)) {
+                continue;
+            }
             let outcome = match self.ranges.settle(position.offset, one) {
                 true => SettleOutcome::Deferred,
                 false if one.settlement == Settlement::Release => SettleOutcome::Settled,
@@ -152,6 +166,39 @@ impl Work {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Finds out which of these the transactions have acked that had no answer.
+    async fn look_for_acked(
+        &mut self,
+        settled: &[Settled],
+        outcomes: &mut HashMap<Key, SettleOutcome>,
+    ) -> Result<()> {
+        for claim in settled.iter().map(|one| one.claim_no).collect::<HashSet<_>>() {
+            let Some(range) = self.ranges.get(claim).map(|held| held.range.id) else { continue };
+            let session = self.session().await?;
+            let read = async |conn: &mut Link| passed::of_range(conn, range).await;
+            let acked = session.call("read what was acked", read).await?;
+            for one in settled.iter().filter(|one| one.claim_no == claim) {
+                let Some(at) = one.position.filter(|at| acked.contains(&at.offset)) else {
+                    continue;
+                };
+                if let Some(held) = self.ranges.get_mut(claim) {
+                    held.pass(at.offset);
+                }
+                outcomes.insert(key(one), SettleOutcome::Unknown);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of messages that transactions of their own have acked.
+    pub(super) fn passed(&mut self, gone: &[Key]) {
+        for (claim, row) in gone {
+            if let Some(held) = self.ranges.get_mut(*claim) {
+                held.pass(Offset(row.0));
+            }
+        }
     }
 
     /// Says what is to be said of the ranges; those of them that the worker has lost. What fails is

@@ -40,7 +40,7 @@ impl Work {
         let keys: Vec<Key> = settled.iter().map(key).collect();
         let (streamed, settled): (Vec<_>, Vec<_>) =
             settled.into_iter().partition(|one| one.position.is_some());
-        let mut outcomes = self.settle_ranges(&streamed).await?;
+        let mut outcomes = self.settle_ranges(&streamed, in_doubt).await?;
         if settled.is_empty() {
             return Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect());
         }
@@ -111,6 +111,7 @@ impl Work {
     /// Takes note of deliveries whose rows are not the claims' own any more, and forgets the claims
     /// that this empties. If that fails, the next comparison does it.
     pub(super) async fn forget(&mut self, gone: &[Key]) -> Result<()> {
+        self.passed(gone);
         let mut emptied = self.held.emptied_by(gone);
         // One that is not held is being released.
         emptied.retain(|claim| self.held.has(*claim));

@@ -4,7 +4,7 @@ use clap::ArgGroup;
 use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
 use queue_core::{Error, TopicName};
 
-use crate::units::{MaybeTime, parse_size};
+use crate::units::{MaybeSize, MaybeTime, parse_size};
 
 /// What can be set of a topic.
 #[derive(Debug, clap::Args)]
@@ -38,6 +38,27 @@ pub(crate) struct SettingsArgs {
     /// them. New topics: none.
     #[arg(long, value_name = "TOPIC|none")]
     dead_letter_topic: Option<MaybeTopic>,
+    /// How long a stream keeps its messages, or none: for ever. New topics: none.
+    #[arg(long, value_name = "TIME|none")]
+    retention: Option<MaybeTime>,
+    /// How many bytes of messages a stream keeps, or none: any number. New topics: none.
+    #[arg(long, value_name = "SIZE|none")]
+    retention_size: Option<MaybeSize>,
+    /// Whether a stream removes also what a group has not handled yet, which then is lost to the
+    /// group and counted. New topics: off.
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    retention_hard: Option<bool>,
+    /// Whether a stream removes at once what every group has handled. New topics: off.
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    prune_handled: Option<bool>,
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither on nor off")),
+    }
 }
 
 /// A topic's name, or `none`.
@@ -63,6 +84,10 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "keep_done",
         "dead_letter_topic",
         "ledger_window",
+        "retention",
+        "retention_size",
+        "retention_hard",
+        "prune_handled",
     ])
 }
 
@@ -85,6 +110,15 @@ impl SettingsArgs {
         if let Some(MaybeTime(time)) = self.ledger_window {
             settings.ledger_window = time;
         }
+        let retention = &mut settings.retention;
+        if let Some(MaybeTime(time)) = self.retention {
+            retention.time = time;
+        }
+        if let Some(MaybeSize(bytes)) = self.retention_size {
+            retention.bytes = bytes;
+        }
+        retention.hard = self.retention_hard.unwrap_or(retention.hard);
+        retention.handled = self.prune_handled.unwrap_or(retention.handled);
         settings
     }
 }
