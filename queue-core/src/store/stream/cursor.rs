@@ -147,6 +147,25 @@ pub async fn advance(
     equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
 }
 
+/// PRIMARY: counts messages of claimed ranges that had been pruned before they were read.
+///
+/// # Errors
+/// A database failure.
+pub async fn count_lost(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    lost: u64,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_cursor SET lost = lost + ? WHERE group_id = ? AND partition_no = ?",
+    )
+    .number(lost)
+    .number(group.0)
+    .number(partition.0);
+    execute(conn, "count what is lost to retention", statement).await
+}
+
 /// PRIMARY: puts a locked cursor elsewhere, in a generation of its own.
 ///
 /// # Errors

@@ -125,6 +125,12 @@ impl Work {
         let held = HeldRange::new(range, group, &deliveries, &acked);
         let pruned = held.pruned();
         self.ranges.add(held);
+        if pruned > 0 {
+            let (id, no) = (group.id, range.partition);
+            let session = self.session().await?;
+            let count = async |conn: &mut Link| cursor::count_lost(conn, id, no, pruned).await;
+            session.call("count what is lost to retention", count).await?;
+        }
         Ok((deliveries, pruned))
     }
 
