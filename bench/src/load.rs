@@ -10,6 +10,7 @@ mod memory;
 mod peer;
 mod pickup;
 mod steady;
+mod stream;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::arena::Arena;
 use crate::figure::Sample;
 
 pub(crate) use self::peer::Peer;
+pub(crate) use self::stream::{Reading, Sequencing};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]
@@ -38,6 +40,10 @@ pub(crate) enum Load {
     Pickup(Pickup),
     /// Delayed messages that fall due one by one, beside many that do not.
     Delays(Delays),
+    /// The sequencer of a stream, by itself.
+    Sequence(Sequencing),
+    /// Groups that read a stream.
+    Read(Reading),
     /// The memory of a consumer that drains a backlog.
     Memory(Drain),
     /// Another queue's backlog, emptied by its own program.
@@ -260,6 +266,7 @@ impl Load {
     /// Puts the load on the server, once.
     pub(crate) async fn run(&self, arena: &Arena) -> anyhow::Result<Sample> {
         arena.clear().await?;
+        stream::clear(&mut arena.raw().await?).await?;
         match self {
             Self::Insert(insert) => insert::run(arena, *insert).await,
             Self::Enqueue(enqueue) => enqueue::run(arena, *enqueue).await,
@@ -268,6 +275,8 @@ impl Load {
             Self::Backlog(backlog) => backlog::run(arena, *backlog).await,
             Self::Pickup(pickup) => pickup::run(arena, *pickup).await,
             Self::Delays(delays) => delays::run(arena, *delays).await,
+            Self::Sequence(load) => stream::sequencing(arena, *load).await,
+            Self::Read(load) => stream::reading(arena, *load).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Peer(peer) => peer::run(arena, peer).await,
         }
