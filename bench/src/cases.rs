@@ -5,6 +5,7 @@ mod drain;
 mod enqueue;
 mod idle;
 mod peers;
+mod streams;
 
 use std::path::PathBuf;
 
@@ -148,6 +149,18 @@ pub(crate) const CATALOGUE: &[Case] = &[
         name: "delays",
         about: "How late delayed messages become ready beside a million that wait, and what waiting costs",
         members: idle::delays,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "sequencer",
+        about: "How fast a stream's messages get their offsets, beside the raw limit of writing",
+        members: streams::sequencer,
+        from: Extent::Quick,
+    },
+    Case {
+        name: "groups",
+        about: "How fast groups of four members read a stream, beside the raw limit of writing",
+        members: streams::groups,
         from: Extent::Quick,
     },
     Case {

@@ -12,6 +12,7 @@ mod peer;
 mod pickup;
 mod spill;
 mod steady;
+mod stream;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::arena::Arena;
 use crate::figure::Sample;
 
 pub(crate) use self::peer::Peer;
+pub(crate) use self::stream::{Reading, Sequencing};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]
@@ -42,6 +44,10 @@ pub(crate) enum Load {
     Find(Find),
     /// Delayed messages that fall due one by one, beside many that do not.
     Delays(Delays),
+    /// The sequencer of a stream, by itself.
+    Sequence(Sequencing),
+    /// Groups that read a stream.
+    Read(Reading),
     /// The memory of a consumer that drains a backlog.
     Memory(Drain),
     /// Another queue's backlog, emptied by its own program.
@@ -301,6 +307,7 @@ impl Load {
     /// Puts the load on the server, once.
     pub(crate) async fn run(&self, arena: &Arena) -> anyhow::Result<Sample> {
         arena.clear().await?;
+        stream::clear(&mut arena.raw().await?).await?;
         match self {
             Self::Insert(insert) => insert::run(arena, *insert).await,
             Self::Enqueue(enqueue) => enqueue::run(arena, *enqueue).await,
@@ -310,6 +317,8 @@ impl Load {
             Self::Pickup(pickup) => pickup::run(arena, *pickup).await,
             Self::Find(find) => find::run(arena, *find).await,
             Self::Delays(delays) => delays::run(arena, *delays).await,
+            Self::Sequence(load) => stream::sequencing(arena, *load).await,
+            Self::Read(load) => stream::reading(arena, *load).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Peer(peer) => peer::run(arena, peer).await,
         }

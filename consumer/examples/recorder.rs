@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use consumer::{Consumer, ConsumerOptions, TopicOptions};
@@ -38,7 +38,8 @@ mod schema {
 struct Arguments {
     /// The topic.
     topic: TopicName,
-    /// Where the messages are written down: `start` and `end` lines with id and delivery number.
+    /// Where the messages are written down: `start` and `end` lines with id, delivery number
+    /// and nanoseconds since 1970.
     log: PathBuf,
     /// Messages handled at once.
     #[arg(long, default_value_t = 16)]
@@ -67,7 +68,9 @@ struct Recorder {
 impl Recorder {
     fn note(&self, event: &str, context: &Context) -> std::io::Result<()> {
         let delivery = &context.delivery;
-        let line = format!("{event} {} {}\n", delivery.msg_id, delivery.delivery_no);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (id, no) = (delivery.msg_id, delivery.delivery_no);
+        let line = format!("{event} {id} {no} {}\n", now.as_nanos());
         let mut log = self.log.lock().map_err(|_| std::io::ErrorKind::Other)?;
         log.write_all(line.as_bytes())
     }

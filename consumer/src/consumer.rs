@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::telemetry::TopicMeter;
+use queue_core::topic::TopicKind;
 use queue_core::worker::{Effects, Phase, Worker, WorkerOptions};
 use queue_core::{Topic, TopicName, store, wake};
 use queue_service::endpoint::Health;
@@ -113,7 +114,7 @@ impl Consumer {
             let topic = pool
                 .call("find the topic", async |conn| {
                     let mut found = store::topic::find(conn, name).await?;
-                    if found.is_none() && auto {
+                    if found.is_none() && auto && name.as_group().is_none() {
                         // Another process may be quicker, which is as good.
                         match store::topic::create(conn, name, &Default::default()).await {
                             Ok(()) | Err(queue_core::Error::TopicExists { .. }) => {}
@@ -124,6 +125,7 @@ impl Consumer {
                     found.ok_or_else(|| queue_core::Error::UnknownTopic { topic: name.clone() })
                 })
                 .await?;
+            is_consumable(&topic)?;
             let (sender, receiver) = watch::channel(topic);
             topics.push((sender, receiver));
         }
@@ -218,6 +220,16 @@ impl Consumer {
             let pause = Duration::from_secs(1).mul_f64(rand::rng().random_range(0.5..=1.5));
             shutdown.drain.run_until_cancelled(tokio::time::sleep(pause)).await?;
         }
+    }
+}
+
+/// A stream is read by its groups.
+pub(crate) fn is_consumable(topic: &Topic) -> Result<(), Error> {
+    match topic.kind {
+        TopicKind::Stream { .. } => {
+            Err(queue_core::Error::ReadByGroups { topic: topic.name.clone() }.into())
+        }
+        TopicKind::Queue | TopicKind::Group { .. } => Ok(()),
     }
 }
 

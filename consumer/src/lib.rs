@@ -5,6 +5,7 @@
 //! [`forward`] sends a topic on to another system.
 
 mod bell;
+mod claim;
 mod consumer;
 mod crew;
 mod error;
@@ -14,6 +15,7 @@ pub mod forward;
 mod ledger;
 mod listener;
 mod options;
+mod order;
 mod poll;
 mod receiver;
 mod registration;

@@ -18,6 +18,8 @@ use tokio::sync::{RwLock, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
+use crate::claim::{claim, claim_suspect};
+use crate::consumer::is_consumable;
 use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
 use crate::error::Error;
 use crate::ledger::Ledger;
@@ -75,6 +77,7 @@ impl Receiver {
         let Some(found) = found else {
             return Err(queue_core::Error::UnknownTopic { topic }.into());
         };
+        is_consumable(&found)?;
         let bell = Bell::new(&url, &options);
         bell.listen(&found);
         let (crew, sweeping) = register(&url, &options, &bell).await?;
@@ -166,11 +169,11 @@ impl Receiver {
         self.poll.begun();
         let gate = Arc::clone(&self.crew.gate);
         let shared = Arc::new(Pass::Shared(gate.read_owned().await));
-        let mut claimed = self.crew.worker.claim(self.topic.id, self.batch).await;
+        let mut claimed = claim(&self.crew.worker, &self.topic, self.batch).await;
         if matches!(&claimed, Ok(claimed) if claimed.deliveries.is_empty() && claimed.suspect_waits)
             && self.crew.settler.held().get() == 0
         {
-            claimed = self.crew.worker.claim_suspect(self.topic.id).await;
+            claimed = claim_suspect(&self.crew.worker, &self.topic).await;
         }
         let now = Instant::now();
         match claimed {
@@ -178,6 +181,7 @@ impl Receiver {
                 self.poll.empty(now, self.bell.is_ringing())
             }
             Ok(claimed) => {
+                telemetry::lost_to_retention(self.topic.name.as_str(), claimed.lost);
                 telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
                 self.poll.found(now);
                 for delivery in claimed.deliveries {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::crew::{Crew, Holding};
 use crate::executor::{Execution, execute};
 use crate::ledger::Ledger;
+use crate::order::Ran;
 use crate::registration::{Registration, Run, TxRun};
 use crate::settler::{Finished, OwnRun};
 
@@ -41,22 +42,28 @@ pub(crate) struct Waiting {
 }
 
 impl Post {
-    /// Runs the handler on a batch and hands each delivery to the settler; how long it took.
-    /// `stop` interrupts from outside.
+    /// Runs the handler on a batch, of one partition if its group is ordered, and hands each delivery
+    /// to the settler. `stop` interrupts from outside.
     pub(crate) async fn run(
         &self,
         topic: &Topic,
         batch: Vec<Waiting>,
         stop: CancellationToken,
-    ) -> Duration {
+    ) -> Ran {
         let begun = Instant::now();
-        let batch = self.sift(topic, batch, &stop).await;
+        let first = batch.first().map(|waiting| &waiting.delivery);
+        let partition = first.and_then(|delivery| delivery.position).map(|at| at.partition);
+        let claim_no = first.map(|delivery| delivery.claim_no);
+        let (batch, looked_up) = self.sift(topic, batch, &stop).await;
         let limit = [self.registration.options.timeout, topic.settings.max_run_time];
         let limit = limit.into_iter().flatten().min();
         let (token, started) = (CancellationToken::new(), Instant::now());
-        if batch.is_empty() {
-            return begun.elapsed();
+        let n = batch.len();
+        if n == 0 {
+            let held_back = claim_no.filter(|_| !looked_up);
+            return Ran { took: begun.elapsed(), partition, held_back };
         }
+        let mut passed = 0;
         let context = |waiting: &Waiting| Context {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
@@ -80,28 +87,31 @@ impl Post {
             self.meter.ran(ending.word(), took);
             let (settlement, run) = match ending {
                 Ending::Undone(outcome) => {
-                    self.finish(topic, waiting, outcome);
+                    passed += usize::from(self.finish(topic, waiting, outcome));
                     continue;
                 }
                 Ending::Committed => (Settlement::Ack, OwnRun::Committed),
                 Ending::InDoubt => (Settlement::Ack, OwnRun::InDoubt),
             };
+            passed += 1;
             let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
             self.hand_over(topic, waiting, settled, run);
         }
-        begun.elapsed()
+        let held_back = claim_no.filter(|_| passed < n || !looked_up);
+        Ran { took: begun.elapsed(), partition, held_back }
     }
 
     /// Takes out what another message with its biz id has made superfluous. Nothing runs unless
-    /// that could be found out. A transactional run finds it out by itself.
+    /// that could be found out; false if something was given back for want of that. A transactional
+    /// run finds it out by itself.
     async fn sift(
         &self,
         topic: &Topic,
         batch: Vec<Waiting>,
         stop: &CancellationToken,
-    ) -> Vec<Waiting> {
+    ) -> (Vec<Waiting>, bool) {
         if matches!(self.performer, Performer::Transactional(..)) {
-            return batch;
+            return (batch, true);
         }
         let keys: Vec<&[u8]> =
             batch.iter().filter_map(|waiting| Ledger::key(topic, &waiting.delivery)).collect();
@@ -115,8 +125,10 @@ impl Post {
                 stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
                 let has_key = |waiting: &Waiting| Ledger::key(topic, &waiting.delivery).is_some();
                 let (unknown, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(has_key);
-                unknown.into_iter().for_each(|w| self.finish(topic, w, RunOutcome::Interrupted));
-                return rest;
+                for waiting in unknown {
+                    self.finish(topic, waiting, RunOutcome::Interrupted);
+                }
+                return (rest, false);
             }
         };
         let is_repeated = |waiting: &Waiting| {
@@ -127,16 +139,19 @@ impl Post {
             self.meter.ran(RunOutcome::Repeated.word(), Duration::ZERO);
             self.finish(topic, waiting, RunOutcome::Repeated);
         }
-        rest
+        (rest, true)
     }
 
-    /// Hands a delivery to the settler, to be settled as its outcome says.
-    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
+    /// Hands a delivery to the settler, to be settled as its outcome says; whether its message is
+    /// over with that, for better or worse.
+    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) -> bool {
         let word = outcome.word();
         let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
         log(topic, &waiting.delivery, word, &settlement);
+        let is_over = settlement.is_final();
         let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
         self.hand_over(topic, waiting, settled, OwnRun::Nothing);
+        is_over
     }
 
     fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {

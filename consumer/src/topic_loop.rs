@@ -16,7 +16,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
+use crate::claim::{claim, claim_suspect};
 use crate::crew::{HeldCount, Holding, Pass};
+use crate::order::{Order, Ran};
 use crate::poll::Poll;
 use crate::run::{Post, Waiting};
 
@@ -61,7 +63,9 @@ enum Asked {
 
 struct State {
     waiting: VecDeque<Waiting>,
-    runs: JoinSet<Duration>,
+    runs: JoinSet<Ran>,
+    /// Of an ordered group.
+    order: Option<Order>,
     poll: Poll,
     held: HeldCount,
     /// Mean time of a run, for the prefetch.
@@ -76,6 +80,7 @@ impl TopicLoop {
         let mut state = State {
             waiting: VecDeque::new(),
             runs: JoinSet::new(),
+            order: self.is_ordered().then(Order::default),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
             run_time: None,
@@ -97,7 +102,7 @@ impl TopicLoop {
                     asking = None;
                     self.take(asked, &mut state);
                 }
-                Some(ran) = state.runs.join_next() => state.learn(ran.ok()),
+                Some(ran) = state.runs.join_next() => self.ran(ran.ok(), &mut state),
                 () = tokio::time::sleep_until(poll_due), if asking.is_none() && room > 0 => {}
                 () = self.wakes.next() => {
                     if self.bell.is_ringing() {
@@ -122,8 +127,17 @@ impl TopicLoop {
         self.post.registration.topic.as_str()
     }
 
+    fn is_ordered(&self) -> bool {
+        self.topic.borrow().group().is_some_and(|group| group.ordered)
+    }
+
     /// How many messages to claim now; 0 while there is enough.
     fn room(&self, state: &State) -> usize {
+        if let Some(order) = &state.order {
+            let busy = state.runs.len() >= self.post.registration.options.concurrency;
+            let enough = busy || order.has_next(&state.waiting);
+            return if enough { 0 } else { self.post.registration.options.max_batch as usize };
+        }
         let (options, size) = (&self.post.registration.options, self.post.registration.run_size);
         let free = options.concurrency.saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
@@ -147,14 +161,14 @@ impl TopicLoop {
 
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
         let crew = self.post.crew.clone();
-        let topic = self.topic.borrow().id;
+        let topic = self.topic.borrow().clone();
         state.poll.begun();
         if state.suspect_at.take_if(|at| *at <= Instant::now()).is_some() {
             return async move {
                 // Other loops wait behind this one, so it must not wait for long.
                 let alone = tokio::time::timeout(ALONE_WAIT, crew.gate.write_owned()).await;
                 let Ok(alone) = alone else { return Ok(Asked::Busy) };
-                let claimed = crew.worker.claim_suspect(topic).await?;
+                let claimed = claim_suspect(&crew.worker, &topic).await?;
                 Ok(Asked::Claimed(claimed, Arc::new(Pass::Alone(alone))))
             }
             .boxed();
@@ -162,7 +176,7 @@ impl TopicLoop {
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
         async move {
             let shared = crew.gate.read_owned().await;
-            let claimed = crew.worker.claim(topic, limit).await?;
+            let claimed = claim(&crew.worker, &topic, limit).await?;
             Ok(Asked::Claimed(claimed, Arc::new(Pass::Shared(shared))))
         }
         .boxed()
@@ -175,6 +189,7 @@ impl TopicLoop {
             Ok(Asked::Claimed(claimed, pass)) => {
                 (self.ticked)(Ok(()));
                 let found = claimed.deliveries.len();
+                telemetry::lost_to_retention(self.name(), claimed.lost);
                 if found > 0 {
                     telemetry::claimed(self.name(), found);
                     state.poll.found(now);
@@ -211,16 +226,35 @@ impl TopicLoop {
 
     /// Starts as many runs as there are free handlers, in the order of the claims.
     fn start_runs(&self, state: &mut State) {
-        while state.runs.len() < self.post.registration.options.concurrency
-            && !state.waiting.is_empty()
-        {
-            let n = self.post.registration.run_size.min(state.waiting.len());
-            let batch: Vec<Waiting> = state.waiting.drain(..n).collect();
+        let size = self.post.registration.run_size;
+        while state.runs.len() < self.post.registration.options.concurrency {
+            let batch: Vec<Waiting> = match &mut state.order {
+                Some(order) => order.next(&mut state.waiting, size),
+                None => state.waiting.drain(..size.min(state.waiting.len())).collect(),
+            };
+            if batch.is_empty() {
+                break;
+            }
             state.runs.spawn(self.run_batch(batch));
         }
     }
 
-    fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Duration> + use<> {
+    /// Learns from a run that has ended, and gives back what must not overtake a message of it.
+    fn ran(&self, ran: Option<Ran>, state: &mut State) {
+        let (Some(ran), topic) = (ran, self.topic.borrow().clone()) else { return };
+        state.learn(ran.took);
+        let Some(order) = &mut state.order else { return };
+        order.ended(ran.partition);
+        let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
+        let (held_back, rest) = std::mem::take(&mut state.waiting).into_iter().partition(held_back);
+        state.waiting = rest;
+        let held_back: VecDeque<Waiting> = held_back;
+        for waiting in held_back {
+            self.post.finish(&topic, waiting, RunOutcome::Interrupted);
+        }
+    }
+
+    fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Ran> + use<> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
         let stop = post.crew.interruption.token();
@@ -257,8 +291,7 @@ impl TopicLoop {
 
 impl State {
     /// Takes the time of a run into the mean.
-    fn learn(&mut self, took: Option<Duration>) {
-        let Some(took) = took else { return };
+    fn learn(&mut self, took: Duration) {
         let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
         self.run_time = Some(mean);
     }

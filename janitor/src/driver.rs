@@ -5,7 +5,9 @@ use queue_core::{Result, store, telemetry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::duties::{Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Tick};
+use crate::duties::{
+    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Retain, Sequence, Tick,
+};
 use crate::duty::{AnyDuty, Duty, Sweep};
 
 /// What a driver is started with.
@@ -85,6 +87,8 @@ impl Driver {
         driver.add(Tick::default());
         driver.add(Prune::default());
         driver.add(Backlogs::default());
+        driver.add(Sequence);
+        driver.add(Retain::default());
         if depths {
             driver.add(Depths);
         }

@@ -5,6 +5,8 @@ mod depths;
 mod promote;
 mod prune;
 mod rescue;
+mod retain;
+mod sequence;
 mod tick;
 
 pub use self::backlog::{Backlogs, BacklogsReport};
@@ -12,4 +14,6 @@ pub use self::depths::{Depths, DepthsReport};
 pub use self::promote::{Promote, PromoteReport};
 pub use self::prune::{Prune, PruneReport};
 pub use self::rescue::{Rescue, RescueOptions, RescueReport};
+pub use self::retain::{Retain, RetainReport};
+pub use self::sequence::{Sequence, SequenceReport};
 pub use self::tick::{Tick, TickReport};

@@ -1,12 +1,17 @@
 -- Every table carries the prefix queue_ and lives in the user's own database, so that a message
 -- is enqueued in the user's own transaction. Names are bytes (VARBINARY): 'Mail' and 'mail' differ.
 
+-- kind: queue, stream, or group. A group reads the stream stream_id and is named stream@group: what
+-- it could not handle is tried again, and dead-lettered, under the group's own topic.
 -- backlog_*: what a sweeper has measured of a topic that has a limit, so that an enqueue counts
 -- nothing. They change every few seconds at most.
 CREATE TABLE queue_topic (
   id               INT UNSIGNED    NOT NULL AUTO_INCREMENT,
-  name             VARBINARY(64)   NOT NULL,
+  name             VARBINARY(129)  NOT NULL,
   kind             VARBINARY(16)   NOT NULL DEFAULT 'queue',
+  partitions       INT UNSIGNED    NOT NULL DEFAULT 0,
+  stream_id        INT UNSIGNED    NULL,
+  is_ordered       BOOLEAN         NOT NULL DEFAULT FALSE,
   enqueue_paused   BOOLEAN         NOT NULL DEFAULT FALSE,
   claim_paused     BOOLEAN         NOT NULL DEFAULT FALSE,
   body_limit       INT UNSIGNED    NOT NULL DEFAULT 4194304,
@@ -26,10 +31,15 @@ CREATE TABLE queue_topic (
   backlog_at       DATETIME(6)     NULL,
   searchable_ms    BIGINT UNSIGNED NULL,
   dedupe_window_ms BIGINT UNSIGNED NULL,
+  retention_ms     BIGINT UNSIGNED NULL,
+  retention_bytes  BIGINT UNSIGNED NULL,
+  retention_hard   BOOLEAN         NOT NULL DEFAULT FALSE,
+  prune_handled    BOOLEAN         NOT NULL DEFAULT FALSE,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
-  UNIQUE KEY queue_topic_name (name)
+  UNIQUE KEY queue_topic_name (name),
+  KEY queue_topic_stream (stream_id)
 ) ENGINE = InnoDB;
 
 -- The hot table: a row exists until its message is settled. No index on claim state: every claim
@@ -265,6 +275,77 @@ CREATE TABLE queue_unique (
   scheduled_id BIGINT UNSIGNED  NULL,
   PRIMARY KEY (topic_id, unique_key),
   KEY queue_unique_keep_until (keep_until)
+) ENGINE = InnoDB;
+
+-- Streams. Producers insert into queue_message, the stream's inbox; the sequencer moves what has
+-- committed into queue_log. Its lock on the partitions' rows is what makes offsets dense and their
+-- order that of commits; next_offset is the offset of the next message, first_offset that of the
+-- oldest one kept.
+CREATE TABLE queue_partition (
+  topic_id     INT UNSIGNED    NOT NULL,
+  partition_no INT UNSIGNED    NOT NULL,
+  next_offset  BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  first_offset BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  PRIMARY KEY (topic_id, partition_no)
+) ENGINE = InnoDB;
+
+CREATE TABLE queue_log (
+  topic_id     INT UNSIGNED    NOT NULL,
+  partition_no INT UNSIGNED    NOT NULL,
+  offset_no    BIGINT UNSIGNED NOT NULL,
+  msg_id       BINARY(16)      NOT NULL,
+  enqueued_at  DATETIME(6)     NOT NULL,
+  sequenced_at DATETIME(6)     NOT NULL,
+  expires_at   DATETIME(6)     NULL,
+  ordering_key VARBINARY(255)  NULL,
+  biz_id       VARBINARY(255)  NULL,
+  headers      MEDIUMBLOB      NULL,
+  body         LONGBLOB        NOT NULL,
+  PRIMARY KEY (topic_id, partition_no, offset_no)
+) ENGINE = InnoDB;
+
+-- next_offset: what the group claims next of the partition. generation: counts the resets.
+-- lost: messages that retention removed before the group had claimed them.
+CREATE TABLE queue_cursor (
+  group_id     INT UNSIGNED    NOT NULL,
+  partition_no INT UNSIGNED    NOT NULL,
+  next_offset  BIGINT UNSIGNED NOT NULL,
+  generation   BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  lost         BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  PRIMARY KEY (group_id, partition_no)
+) ENGINE = InnoDB;
+
+-- One row a claimed range of offsets, from mark up to hi, which is not of it. worker_id = 0: it is
+-- to be claimed again. Rows are inserted under the lock of their cursor only, so that a reset,
+-- which holds it, removes them all. failures, history and ready_at are those of the message at mark.
+CREATE TABLE queue_range (
+  id           BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  group_id     INT UNSIGNED    NOT NULL,
+  partition_no INT UNSIGNED    NOT NULL,
+  mark         BIGINT UNSIGNED NOT NULL,
+  hi           BIGINT UNSIGNED NOT NULL,
+  worker_id    BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  claim_no     BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  conn_id      BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  delivery_no  INT UNSIGNED    NOT NULL DEFAULT 0,
+  failures     INT UNSIGNED    NOT NULL DEFAULT 0,
+  crashes      INT UNSIGNED    NOT NULL DEFAULT 0,
+  suspicions   INT UNSIGNED    NOT NULL DEFAULT 0,
+  history      MEDIUMBLOB      NULL,
+  ready_at     DATETIME(6)     NULL,
+  claimed_at   DATETIME(6)     NULL,
+  PRIMARY KEY (id),
+  KEY queue_range_place (group_id, partition_no),
+  KEY queue_range_worker (worker_id, claim_no),
+  CONSTRAINT queue_range_mark CHECK (mark < hi)
+) ENGINE = InnoDB;
+
+-- Messages of a claimed range, at its mark or after it, whose handlers have acked them in transactions
+-- of their own.
+CREATE TABLE queue_passed (
+  range_id  BIGINT UNSIGNED NOT NULL,
+  offset_no BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (range_id, offset_no)
 ) ENGINE = InnoDB;
 
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.

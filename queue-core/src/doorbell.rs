@@ -75,9 +75,13 @@ impl Doorbell {
         Ok(Self(owned))
     }
 
-    /// Rings for `topic` from now on. Call it again when the topic has another id.
+    /// Rings for `topic` from now on, and for the stream that it is a group of. Call it again when the topic has another id.
     pub fn listen(&self, topic: &Topic) {
-        self.0.house.topics().insert(topic.id, topic.name.clone());
+        let mut topics = self.0.house.topics();
+        if let (Some(group), Some(stream)) = (topic.group(), topic.name.stream()) {
+            topics.insert(group.stream, stream);
+        }
+        topics.insert(topic.id, topic.name.clone());
     }
 
     /// Whether it rings: while it does, polling is only a safety net.

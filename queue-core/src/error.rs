@@ -112,9 +112,33 @@ pub enum Error {
         limit: usize,
     },
     /// The topic does not exist.
-    #[error("There is no topic '{topic}': create it with `queuectl topic create {topic}`.")]
+    #[error(
+        "There is no {} '{topic}': create it with `queuectl {} create {topic}`.",
+        if topic.as_group().is_some() { "group" } else { "topic" },
+        if topic.as_group().is_some() { "group" } else { "topic" }
+    )]
     UnknownTopic {
         /// The name as given.
+        topic: TopicName,
+    },
+    /// The topic is no stream.
+    #[error("'{topic}' is no stream: `queuectl topic create NAME --kind stream` makes one.")]
+    NoStream {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// The topic is a stream, which only groups read.
+    #[error(
+        "'{topic}' is a stream: make a group with `queuectl group create {topic}@GROUP` and consume '{topic}@GROUP'."
+    )]
+    ReadByGroups {
+        /// The stream.
+        topic: TopicName,
+    },
+    /// The topic is no group.
+    #[error("'{topic}' is no group of a stream: a group is called STREAM@GROUP.")]
+    NoGroup {
+        /// The topic.
         topic: TopicName,
     },
     /// There is no schedule of this name.

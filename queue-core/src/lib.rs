@@ -20,6 +20,7 @@ pub mod schema;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod store;
+pub mod stream;
 pub mod telemetry;
 pub mod topic;
 mod waiting;

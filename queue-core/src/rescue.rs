@@ -10,14 +10,18 @@ use crate::store::claim::{self, Claim};
 use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::{floor, moves, settle, unique};
+use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::passed;
+use crate::store::stream::range::{self, Range};
+use crate::store::{floor, moves, settle, topic, unique};
+use crate::topic::TopicId;
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
 /// At the first crash all rows of the worker come back together, so that a killed consumer's work
 /// runs again at once; a message that was there a second time is isolated. With one, a fleet would
 /// run the rows of every killed consumer one by one.
-const SHARED_CRASHES: u32 = 2;
+pub(crate) const SHARED_CRASHES: u32 = 2;
 
 /// Why a claim is taken back, which decides what its rows are charged with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +87,61 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
         floor::publish(conn, claim.topic, claim.priority, lowest.row).await?;
     }
     Ok(taken)
+}
+
+/// Takes a range of a stream back, for the group to claim again. Runs within the caller's
+/// transaction, under the range's fence only.
+///
+/// # Errors
+/// A database failure, or [`crate::Error::Counts`]; roll back.
+pub async fn take_range_back(
+    conn: &mut impl Connection,
+    seen: &Range,
+    why: Why,
+) -> Result<TakenBack> {
+    let mut taken = TakenBack::default();
+    let Some(range) = range::lock(conn, seen).await? else { return Ok(taken) };
+    let messages = usize::try_from(range.hi.0 - range.mark.0).unwrap_or(usize::MAX);
+    let charge = match why {
+        Why::NotNeeded => Charge::Nothing,
+        Why::Crashed { rows_held: 1 } => Charge::Crash,
+        Why::Crashed { .. } => Charge::Suspicion,
+    };
+    if charge == Charge::Crash {
+        let Some((stream, limit)) = group_limits(conn, range.group).await? else {
+            return Ok(taken);
+        };
+        if range.crashes + 1 >= limit {
+            let error = format!("its worker crashed {limit} times while it ran alone");
+            let filed = Filed {
+                stream,
+                partition: range.partition,
+                offsets: vec![range.mark],
+                group: range.group,
+                worker: range.fence.worker,
+                delivery_no: range.delivery_no,
+                at_mark_of: Some(range.id),
+            };
+            taken.dead_lettered = filing::to_dead(conn, &filed, DeadCause::Crashes, &error).await?;
+            let ended = range::end(conn, range.id, range.fence).await?;
+            moves::equal("rescue: end the range", 1, ended)?;
+            passed::forget(conn, range.id, range.hi).await?;
+            return Ok(taken);
+        }
+    }
+    let freed = range::free(conn, &range, charge).await?;
+    moves::equal("rescue: free the range", 1, freed)?;
+    taken.freed = messages;
+    Ok(taken)
+}
+
+/// The stream that a group reads, and after how many lone crashes the group dead-letters a message.
+async fn group_limits(
+    conn: &mut impl Connection,
+    group: TopicId,
+) -> Result<Option<(TopicId, u32)>> {
+    let topic = topic::by_id(conn, group).await?;
+    Ok(topic.and_then(|topic| Some((topic.group()?.stream, topic.settings.max_crashes))))
 }
 
 /// Makes rows of a claim ready again that its worker does not hold any more, because what had

@@ -10,6 +10,9 @@ table! {
         id -> Unsigned<Integer>,
         name -> Varbinary,
         kind -> Varbinary,
+        partitions -> Unsigned<Integer>,
+        stream_id -> Nullable<Unsigned<Integer>>,
+        is_ordered -> Bool,
         enqueue_paused -> Bool,
         claim_paused -> Bool,
         body_limit -> Unsigned<Integer>,
@@ -29,6 +32,10 @@ table! {
         backlog_at -> Nullable<Datetime>,
         searchable_ms -> Nullable<Unsigned<BigInt>>,
         dedupe_window_ms -> Nullable<Unsigned<BigInt>>,
+        retention_ms -> Nullable<Unsigned<BigInt>>,
+        retention_bytes -> Nullable<Unsigned<BigInt>>,
+        retention_hard -> Bool,
+        prune_handled -> Bool,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -235,6 +242,68 @@ table! {
 }
 
 table! {
+    queue_partition (topic_id, partition_no) {
+        topic_id -> Unsigned<Integer>,
+        partition_no -> Unsigned<Integer>,
+        next_offset -> Unsigned<BigInt>,
+        first_offset -> Unsigned<BigInt>,
+    }
+}
+
+table! {
+    queue_log (topic_id, partition_no, offset_no) {
+        topic_id -> Unsigned<Integer>,
+        partition_no -> Unsigned<Integer>,
+        offset_no -> Unsigned<BigInt>,
+        msg_id -> Binary,
+        enqueued_at -> Datetime,
+        sequenced_at -> Datetime,
+        expires_at -> Nullable<Datetime>,
+        ordering_key -> Nullable<Varbinary>,
+        biz_id -> Nullable<Varbinary>,
+        headers -> Nullable<Mediumblob>,
+        body -> Longblob,
+    }
+}
+
+table! {
+    queue_cursor (group_id, partition_no) {
+        group_id -> Unsigned<Integer>,
+        partition_no -> Unsigned<Integer>,
+        next_offset -> Unsigned<BigInt>,
+        generation -> Unsigned<BigInt>,
+        lost -> Unsigned<BigInt>,
+    }
+}
+
+table! {
+    queue_range (id) {
+        id -> Unsigned<BigInt>,
+        group_id -> Unsigned<Integer>,
+        partition_no -> Unsigned<Integer>,
+        mark -> Unsigned<BigInt>,
+        hi -> Unsigned<BigInt>,
+        worker_id -> Unsigned<BigInt>,
+        claim_no -> Unsigned<BigInt>,
+        conn_id -> Unsigned<BigInt>,
+        delivery_no -> Unsigned<Integer>,
+        failures -> Unsigned<Integer>,
+        crashes -> Unsigned<Integer>,
+        suspicions -> Unsigned<Integer>,
+        history -> Nullable<Mediumblob>,
+        ready_at -> Nullable<Datetime>,
+        claimed_at -> Nullable<Datetime>,
+    }
+}
+
+table! {
+    queue_passed (range_id, offset_no) {
+        range_id -> Unsigned<BigInt>,
+        offset_no -> Unsigned<BigInt>,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -259,5 +328,10 @@ allow_tables_to_appear_in_same_query!(
     queue_lookup,
     queue_dedupe,
     queue_unique,
+    queue_partition,
+    queue_log,
+    queue_cursor,
+    queue_range,
+    queue_passed,
     queue_duty,
 );

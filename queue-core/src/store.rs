@@ -32,6 +32,7 @@ pub mod scheduled;
 pub mod settle;
 pub(crate) mod standing;
 mod statement;
+pub mod stream;
 pub mod topic;
 pub mod unique;
 pub mod worker;

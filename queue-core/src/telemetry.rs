@@ -15,6 +15,7 @@ use metrics::{
 use crate::error::Fault;
 use crate::message::Delivery;
 use crate::store::inspect::Depth;
+use crate::store::stream::standing::Standing;
 use crate::store::worker::Role;
 use crate::topic::Backlog;
 
@@ -72,6 +73,8 @@ names! {
     PROMOTED = "queue_promoted_total", counter, Count, "Due messages made ready.";
     LATENESS_SECONDS = "queue_promotion_lateness_seconds", histogram, Seconds, "Time from when a message was due until it was ready.";
     TICKS = "queue_ticks_total", counter, Count, "Messages of schedules enqueued.";
+    SEQUENCED = "queue_sequenced_total", counter, Count, "Messages of streams that this process gave their offsets.";
+    LOST = "queue_lost_to_retention_total", counter, Count, "Messages that retention removed before a group had claimed them, by group.";
     PRUNED = "queue_pruned_total", counter, Count, "Rows removed at the end of their time, by table.";
     DUTY_RUNS = "queue_duty_runs_total", counter, Count, "Runs of a duty, by duty and outcome.";
     DUTY_SECONDS = "queue_duty_seconds", histogram, Seconds, "Time a duty took, by duty.";
@@ -82,6 +85,8 @@ names! {
     BACKLOG_BYTES = "queue_backlog_bytes", gauge, Bytes, "Bytes of bodies and headers of a topic that has a limit of them, as last estimated.";
     BACKLOG_FULL = "queue_backlog_full", gauge, Count, "1 while a topic that has a limit is full.";
     DEPTH = "queue_depth", gauge, Count, "Messages of a topic by state, counted up to 10000.";
+    LAG = "queue_group_lag", gauge, Count, "Messages of its stream that a group is not through with, by group.";
+    LAG_SECONDS = "queue_group_lag_seconds", gauge, Seconds, "How long the oldest of those has been there, by group.";
     OLDEST_SECONDS = "queue_oldest_age_seconds", gauge, Seconds, "Age of a topic's oldest message that is not settled.";
 }
 
@@ -94,6 +99,19 @@ pub fn enqueued(topic: &str, messages: usize) {
 pub fn duplicates(topic: &str, messages: usize) {
     if messages > 0 {
         counter!(DUPLICATES, "topic" => topic.to_owned()).increment(messages as u64);
+    }
+}
+
+/// Messages of a stream were given their offsets.
+pub fn sequenced(messages: usize) {
+    counter!(SEQUENCED).increment(messages as u64);
+}
+
+/// Retention has removed messages before the group had claimed them.
+pub fn lost_to_retention(group: &str, messages: u64) {
+    if messages > 0 {
+        counter!(LOST, "topic" => group.to_owned()).increment(messages);
+        tracing::warn!(topic.name = group, messages, "Retention has removed messages unread.");
     }
 }
 
@@ -271,6 +289,14 @@ pub fn ticked(messages: usize) {
 /// Rows were removed at the end of their time.
 pub fn pruned(table: &'static str, rows: usize) {
     counter!(PRUNED, "table" => table).increment(rows as u64);
+}
+
+/// How far a group has come.
+pub fn lag(group: &str, standings: &[Standing]) {
+    let messages: u64 = standings.iter().map(|standing| standing.lag).sum();
+    let oldest = standings.iter().filter_map(Standing::age).max().unwrap_or_default();
+    gauge!(LAG, "topic" => group.to_owned()).set(messages as f64);
+    gauge!(LAG_SECONDS, "topic" => group.to_owned()).set(oldest.as_secs_f64());
 }
 
 /// A duty ran.

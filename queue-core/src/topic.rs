@@ -10,5 +10,6 @@ pub use self::name::TopicName;
 pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
 pub use self::settings::{
-    LIMITED_TOPIC_KNOWN_FOR, OnDone, TOPIC_KNOWN_FOR, Topic, TopicId, TopicSettings, TopicState,
+    LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind,
+    TopicSettings, TopicState,
 };

@@ -15,22 +15,37 @@ static TOPICS: LazyLock<Mutex<HashMap<String, watch::Sender<u64>>>> = LazyLock::
 /// What a consumer of a topic waits on beside its poll timer: every one has its own, so that each
 /// of several in a process is woken.
 #[derive(Debug, Clone)]
-pub struct Wakes(watch::Receiver<u64>);
+pub struct Wakes {
+    topic: watch::Receiver<u64>,
+    /// Of the stream that it is a group of.
+    stream: Option<watch::Receiver<u64>>,
+}
 
 impl Wakes {
     /// Returns once the topic's consumers have been woken since the last time.
     pub async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
+        let of_stream = async {
+            match &mut self.stream {
+                Some(stream) => stream.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let woken = tokio::select! {
+            woken = self.topic.changed() => woken,
+            woken = of_stream => woken,
+        };
+        if woken.is_err() {
             // The topics are never forgotten.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The wakes of `topic` from now on.
+/// The wakes of `topic` from now on; of a group also those of its stream.
 #[must_use]
 pub fn listen(url: &ServerUrl, topic: &TopicName) -> Wakes {
-    of_topic(url, topic, |woken| Wakes(woken.subscribe()))
+    let subscribe = |topic: &TopicName| of_topic(url, topic, watch::Sender::subscribe);
+    Wakes { topic: subscribe(topic), stream: topic.stream().as_ref().map(subscribe) }
 }
 
 /// Wakes the consumers of `topic` in this process. The producer does it by itself; call it after

@@ -11,6 +11,7 @@ mod held;
 mod life;
 mod options;
 mod quiet;
+mod ranges;
 mod settling;
 mod work;
 
@@ -35,6 +36,8 @@ use crate::chance;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
 use crate::store::floor::Pulse;
+use crate::store::stream::range::Wanted;
+use crate::stream::Group;
 use crate::topic::TopicId;
 
 /// How a worker fares.
@@ -150,6 +153,26 @@ impl Worker {
     /// As [`Worker::claim`].
     pub async fn claim_suspect(&self, topic: TopicId) -> Result<Claimed> {
         let claimed = self.ask(|reply| Command::ClaimSuspect { topic, reply }).await?;
+        claimed.map(Handover::accept)
+    }
+
+    /// Claims up to `limit` messages of a group's stream, after giving the stream's inbox its offsets.
+    ///
+    /// # Errors
+    /// As [`Worker::claim`].
+    pub async fn claim_range(&self, group: Group, limit: u32) -> Result<Claimed> {
+        let wanted = Wanted::Shared;
+        let claimed = self.ask(|reply| Command::ClaimRange { group, limit, wanted, reply }).await?;
+        claimed.map(Handover::accept)
+    }
+
+    /// Claims one message of a stream that is to be handled alone; as [`Worker::claim_suspect`].
+    ///
+    /// # Errors
+    /// As [`Worker::claim`].
+    pub async fn claim_suspect_range(&self, group: Group) -> Result<Claimed> {
+        let (limit, wanted) = (1, Wanted::Suspect);
+        let claimed = self.ask(|reply| Command::ClaimRange { group, limit, wanted, reply }).await?;
         claimed.map(Handover::accept)
     }
 

@@ -5,6 +5,7 @@ mod dead;
 mod doctor;
 mod enqueue;
 mod find;
+mod group;
 mod janitor;
 mod migrate;
 mod peek;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     #[command(subcommand)]
     Topic(topic::Topic),
+    #[command(subcommand)]
+    Group(group::Group),
     Enqueue(enqueue::Enqueue),
     Peek(peek::Peek),
     Find(find::Find),
@@ -47,6 +50,7 @@ impl Command {
             Self::Migrate(command) => command.run(invocation).await?,
             Self::Doctor(command) => return command.run(invocation).await,
             Self::Topic(command) => command.run(invocation).await?,
+            Self::Group(command) => command.run(invocation).await?,
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
             Self::Find(command) => command.run(invocation).await?,

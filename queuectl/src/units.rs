@@ -4,24 +4,40 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
-const KIB: u32 = 1 << 10;
-const MIB: u32 = 1 << 20;
-const GIB: u32 = 1 << 30;
-
 /// The units, largest first.
-const UNITS: [(&str, u32); 3] = [("GiB", GIB), ("MiB", MIB), ("KiB", KIB)];
+const UNITS: [(&str, u64); 4] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// Reads a size: bytes, or a number of KiB, MiB or GiB.
 pub(crate) fn parse_size(text: &str) -> Result<u32, String> {
-    let wrong =
-        || "a size is a number of bytes, or of KiB, MiB or GiB below 4 GiB: 4MiB".to_owned();
+    parse_bytes(text).and_then(|size| u32::try_from(size).ok()).ok_or_else(|| {
+        "a size is a number of bytes, or of KiB, MiB or GiB below 4 GiB: 4MiB".to_owned()
+    })
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, factor) = UNITS
         .iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)))
         .unwrap_or((text, 1));
-    let number: u32 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(wrong)
+    digits.parse::<u64>().ok()?.checked_mul(factor).filter(|size| *size > 0)
+}
+
+/// A size that may also be `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MaybeSize(pub(crate) Option<u64>);
+
+impl FromStr for MaybeSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match (text, parse_bytes(text)) {
+            ("none", _) => Ok(Self(None)),
+            (_, Some(size)) => Ok(Self(Some(size))),
+            _ => Err("a size is a number of bytes, or of KiB, MiB, GiB or TiB: 10GiB".to_owned()),
+        }
+    }
 }
 
 /// Reads a size that may be large: bytes, or a number of KiB, MiB or GiB.
@@ -49,7 +65,8 @@ pub(crate) fn large_size(bytes: u64) -> String {
 }
 
 /// A size in the largest unit that it is a whole number of.
-pub(crate) fn size(bytes: u32) -> String {
+pub(crate) fn size(bytes: impl Into<u64>) -> String {
+    let bytes = bytes.into();
     let fitting =
         UNITS.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     fitting.map_or_else(
@@ -108,8 +125,8 @@ mod tests {
         for wrong in ["", "0", "-1", "4MB", "4 GiB", "1.5MiB", "MiB", "99999999999"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(size(4 << 20), "4 MiB");
-        assert_eq!(size(1500), "1500 bytes");
+        assert_eq!(size(4_u64 << 20), "4 MiB");
+        assert_eq!(size(1500_u64), "1500 bytes");
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub(super) async fn drain(
     };
     let builder =
         Consumer::builder(url).options(options).on_settled(SettledListener::new(move |delivery| {
-            if matches!(delivery.outcome, Ok(SettleOutcome::Settled)) {
+            // Acks of a stream are said together, a little later.
+            if matches!(delivery.outcome, Ok(SettleOutcome::Settled | SettleOutcome::Deferred)) {
                 settled.settle(1);
             }
         }));

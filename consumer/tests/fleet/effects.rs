@@ -11,7 +11,6 @@ use crate::fleet::{Fleet, Start};
 
 /// So many messages are sent whenever few are left.
 const MORE: usize = 1000;
-const KILLS: usize = 100;
 
 async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
     #[derive(QueryableByName)]
@@ -27,7 +26,16 @@ async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
 /// message has exactly one effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_message_has_one_effect_though_consumers_are_killed_a_hundred_times() {
-    let mut fleet = Fleet::new().await;
+    one_effect_each(Fleet::new().await, 100).await;
+}
+
+/// The same of a stream, where the ack of a message is a row beside its range.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_of_a_stream_has_one_effect_though_members_are_killed() {
+    one_effect_each(Fleet::of_group(2, false).await, 40).await;
+}
+
+async fn one_effect_each(mut fleet: Fleet, kills: usize) {
     let mut conn = fleet.database.connect().await;
     let table = "CREATE TABLE effect (n INT AUTO_INCREMENT PRIMARY KEY, msg_id BINARY(16))";
     conn.batch_execute(table).await.expect("a table");
@@ -39,8 +47,8 @@ async fn each_message_has_one_effect_though_consumers_are_killed_a_hundred_times
     let mut sent = 0;
     let start = Start { effects: true, work_ms: 2, concurrency: 4, ..Start::default() };
     let mut members: Vec<usize> = (0..4).map(|_| fleet.start(&start)).collect();
-    for _ in 0..KILLS {
-        if number(&mut conn, LEFT).await < 200 {
+    for _ in 0..kills {
+        if fleet.left(&mut conn).await < 200 {
             enqueue_to(&mut conn, &fleet.topic, &messages(MORE)).await.expect("enqueued");
             sent += MORE;
         }
@@ -62,8 +70,6 @@ async fn each_message_has_one_effect_though_consumers_are_killed_a_hundred_times
     let effects = number(&mut conn, "SELECT COUNT(*) AS n FROM effect").await;
     assert_eq!(usize::try_from(effects), Ok(sent), "an effect is missing");
     let runs: usize = fleet.histories().values().map(|history| history.starts.len()).sum();
-    println!("{sent} messages, {runs} runs, {KILLS} kills");
+    println!("{sent} messages, {runs} runs, {kills} kills");
     assert!(runs > sent, "the kills hit nothing");
 }
-
-const LEFT: &str = "SELECT COUNT(*) AS n FROM queue_message WHERE topic_id > 0";

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use queue_core::connection::ServerUrl;
 use queue_core::store;
-use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, enqueue_to};
+use queue_core::store::stream::standing;
+use queue_core::stream::group::{Place, create_group, create_stream};
+use queue_core::topic::TopicSettings;
+use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, enqueue_to};
 use queue_test::TestDatabase;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -17,7 +20,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Fleet {
     pub(crate) database: TestDatabase,
+    /// Where messages are sent.
     pub(crate) topic: Topic,
+    /// What the members consume: the topic, or a group of it.
+    pub(crate) consumed: Topic,
     url: String,
     folder: tempfile::TempDir,
     members: Vec<Member>,
@@ -59,9 +65,41 @@ impl Fleet {
 
     pub(crate) async fn on(database: TestDatabase) -> Self {
         let topic = database.topic("work").await;
+        Self::consuming(database, topic.clone(), topic)
+    }
+
+    /// Members of a group of a stream of this many partitions.
+    pub(crate) async fn of_group(partitions: u32, ordered: bool) -> Self {
+        let database = TestDatabase::new().await;
+        let mut conn = database.connect().await;
+        let stream = TopicName::new("work").expect("a name");
+        let group = TopicName::of_group(&stream, "g").expect("a name");
+        let settings = TopicSettings::default();
+        create_stream(&mut conn, &stream, partitions, &settings).await.expect("made");
+        create_group(&mut conn, &group, ordered, Place::Earliest, &settings).await.expect("made");
+        let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
+        let group = store::topic::existing(&mut conn, &group).await.expect("it is there");
+        Self::consuming(database, stream, group)
+    }
+
+    fn consuming(database: TestDatabase, topic: Topic, consumed: Topic) -> Self {
         let url = database.url().expose().to_owned();
         let folder = tempfile::tempdir().expect("a folder");
-        Self { database, topic, url, folder, members: Vec::new() }
+        Self { database, topic, consumed, url, folder, members: Vec::new() }
+    }
+
+    /// How many messages are not handled yet.
+    pub(crate) async fn left(&self, conn: &mut AsyncMysqlConnection) -> u64 {
+        let mut left = 0;
+        for topic in [&self.topic, &self.consumed] {
+            let depth = store::inspect::depth(conn, topic.id).await.expect("a depth");
+            left += depth.unsettled + depth.claimed + depth.scheduled;
+        }
+        if let Some(group) = self.consumed.group() {
+            let standings = standing::of_group(conn, group).await.expect("its standing");
+            left += standings.iter().map(|standing| standing.lag).sum::<u64>();
+        }
+        left
     }
 
     /// The consumers started from now on go to the server by another way: a proxy, an account.
@@ -76,6 +114,21 @@ impl Fleet {
         messages.iter().map(|message| message.msg_id).collect()
     }
 
+    /// The messages whose handlers ended, in the order in which they did, over all members.
+    pub(crate) fn ended_in_order(&self) -> Vec<MsgId> {
+        let mut ended: Vec<(u128, MsgId)> = Vec::new();
+        for member in &self.members {
+            let log = fs::read_to_string(&member.log).expect("a log");
+            for line in log.lines() {
+                if let ["end", id, _, at] = *line.split(' ').collect::<Vec<_>>() {
+                    ended.push((at.parse().expect("a time"), id.parse().expect("an id")));
+                }
+            }
+        }
+        ended.sort_unstable();
+        ended.into_iter().map(|(_, id)| id).collect()
+    }
+
     /// Starts a recorder; its index in the fleet.
     pub(crate) fn start(&mut self, start: &Start<'_>) -> usize {
         let index = self.members.len();
@@ -83,7 +136,7 @@ impl Fleet {
         fs::write(&log, "").expect("a log");
         let errors = fs::File::create(self.folder.path().join(format!("{index}.err")));
         let child = Command::new(program("examples/recorder"))
-            .args(["work", log.to_str().expect("a plain path")])
+            .args([self.consumed.name.as_str(), log.to_str().expect("a plain path")])
             .args(["--concurrency", &start.concurrency.to_string()])
             .args(["--work", &start.work_ms.to_string()])
             .args(start.effects.then_some("--effects"))
@@ -156,7 +209,7 @@ impl Fleet {
     /// Waits until the hot table and the claims are empty.
     pub(crate) async fn drained(&self) {
         let mut conn = self.database.connect().await;
-        self.until("drained", async || is_empty(&mut conn, &self.topic).await).await;
+        self.until("drained", async || self.left(&mut conn).await == 0).await;
     }
 
     /// Waits for a condition; on the way out of patience, shows what the consumers said.
@@ -180,11 +233,6 @@ impl Drop for Fleet {
             drop(member.child.wait());
         }
     }
-}
-
-async fn is_empty(conn: &mut AsyncMysqlConnection, topic: &Topic) -> bool {
-    let depth = store::inspect::depth(conn, topic.id).await.expect("a depth");
-    depth.unsettled == 0 && depth.claimed == 0 && depth.scheduled == 0
 }
 
 /// A program that cargo has built beside this test.

@@ -9,6 +9,7 @@
 mod effects;
 mod fleet;
 mod freeze;
+mod groups;
 mod kill;
 mod load;
 mod poison;

@@ -7,6 +7,7 @@
 )]
 
 mod effects;
+mod groups;
 mod ledger;
 mod polling;
 mod running;

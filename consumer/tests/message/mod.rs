@@ -35,6 +35,7 @@ pub(crate) fn context_with(
         priority: Priority::default(),
         row: RowId(1),
         claim_no: ClaimNo(1),
+        position: None,
     };
     change(&mut delivery);
     Context {

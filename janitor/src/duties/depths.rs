@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use queue_core::store::stream::standing;
 use queue_core::{Result, store, telemetry};
 use serde::Serialize;
 
@@ -37,6 +38,11 @@ impl Duty for Depths {
                 .call("measure a topic", async |conn| store::inspect::depth(conn, topic.id).await)
                 .await?;
             telemetry::depth(topic.name.as_str(), &depth);
+            if let Some(group) = topic.group() {
+                let read = async |conn: &mut _| standing::of_group(conn, group).await;
+                let standings = sweep.session.call("read how far a group has come", read).await?;
+                telemetry::lag(topic.name.as_str(), &standings);
+            }
         }
         Ok(DepthsReport { topics: topics.len() })
     }

@@ -1,6 +1,7 @@
 //! Rescue: deciding which workers are dead, and taking their claims back.
 
 mod observation;
+mod ranges;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use queue_core::message::{ClaimNo, WorkerId};
 use queue_core::rescue::{TakenBack, Why, take_back};
 use queue_core::store::claim::{self, Claim, Fence};
 use queue_core::store::process_list::{self, Sight};
+use queue_core::store::stream::range;
 use queue_core::store::worker::{self, Incarnation, WorkerRow};
 use queue_core::store::{doctor, rescue};
 use queue_core::{Result, telemetry};
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use self::observation::{Death, Evidence, Observations, Verdict};
+use self::ranges::Lost;
 use crate::duty::{Duty, Sweep};
 
 /// The most claims of one transaction.
@@ -200,7 +203,7 @@ impl Rescue {
             let claims: Vec<_> = page
                 .into_iter()
                 .map(|zombie| {
-                    let why = why(&zombie, held);
+                    let why = why(zombie.claim.fence.worker, zombie.crashed, held);
                     (zombie.claim, why)
                 })
                 .collect();
@@ -244,7 +247,9 @@ impl Duty for Rescue {
         if self.orphans_at.is_none_or(|at| sweep.now >= at) {
             self.orphans_at = Some(sweep.now + ORPHANS_EVERY);
             self.take_back(sweep.session, Find::Orphans, &held, &mut report).await?;
+            ranges::take_back(sweep.session, Lost::Orphans, &held, &mut report).await?;
         }
+        ranges::take_back(sweep.session, Lost::Zombies, &held, &mut report).await?;
         telemetry::rescued(report.rescued, report.dead_lettered);
         Ok(report)
     }
@@ -255,10 +260,10 @@ const SHARED_BLAME: Why = Why::Crashed { rows_held: u64::MAX };
 
 /// Only the sweep that declared the death knows how many rows the worker held: what a later sweep
 /// finds may be the last of many, and must not be taken for a lone crash (history H22).
-fn why(zombie: &rescue::ZombieClaim, held: &HashMap<WorkerId, u64>) -> Why {
-    match held.get(&zombie.claim.fence.worker) {
+fn why(worker: WorkerId, crashed: bool, held: &HashMap<WorkerId, u64>) -> Why {
+    match held.get(&worker) {
         Some(rows) => Why::Crashed { rows_held: *rows },
-        None if zombie.crashed => SHARED_BLAME,
+        None if crashed => SHARED_BLAME,
         None => Why::NotNeeded,
     }
 }
@@ -284,7 +289,7 @@ async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Resul
             for claim in claim::of_worker(conn, seen.id, ClaimNo(0)).await? {
                 rows += rescue::rows_left(conn, &claim).await?;
             }
-            Ok(rows)
+            Ok(rows + range::messages_of(conn, seen.id).await?)
         })
         .await?;
     Ok(Some(held))

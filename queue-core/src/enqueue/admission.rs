@@ -201,6 +201,7 @@ mod tests {
                 ..TopicSettings::default()
             },
             state: TopicState::default(),
+            kind: crate::topic::TopicKind::Queue,
             backlog: None,
         };
         let given = MsgId::new();

@@ -134,6 +134,7 @@ mod tests {
             priority: Priority::default(),
             row: RowId(1),
             claim_no: ClaimNo(1),
+            position: None,
         }
     }
 

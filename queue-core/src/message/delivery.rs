@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 
 use crate::message::{ClaimNo, DeliveryNo, Headers, MsgId, Priority, RowId};
+use crate::stream::Position;
 use crate::topic::TopicId;
 
 /// One claim of one message: what a handler gets, and the fence under which it is settled.
@@ -42,6 +43,9 @@ pub struct Delivery {
     pub row: RowId,
     /// The claim that holds it; with the worker's id, the fence.
     pub claim_no: ClaimNo,
+    /// Where it lies in its stream; `None` for a message of a queue, and for one of a stream that
+    /// its group tries again.
+    pub position: Option<Position>,
 }
 
 impl Delivery {

@@ -52,6 +52,17 @@ pub enum Settlement {
 }
 
 impl Settlement {
+    /// Whether the message is over with it, for better or worse.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Ack | Self::Repeated | Self::DeadLetter { .. } | Self::Discard { .. } => true,
+            Self::Retry { .. } | Self::RetryAt { .. } | Self::Snooze { .. } | Self::Release => {
+                false
+            }
+        }
+    }
+
     /// The word for metrics and logs.
     #[must_use]
     pub fn verb(&self) -> &'static str {

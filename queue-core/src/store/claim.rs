@@ -37,7 +37,7 @@ const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enq
      expires_at, UTC_TIMESTAMP(6), ordering_key, biz_id, unique_key, headers, body";
 
 /// A row as it is claimed: [`COLUMNS`], in that order.
-struct MessageRow {
+pub(super) struct MessageRow {
     priority: u8,
     id: u64,
     msg_id: Vec<u8>,
@@ -85,7 +85,12 @@ fn column<'a, ST, T: FromSql<ST, Mysql>>(
 }
 
 impl MessageRow {
-    fn into_delivery(self, topic_id: TopicId, claim_no: ClaimNo, claimed: u32) -> Delivery {
+    pub(super) fn into_delivery(
+        self,
+        topic_id: TopicId,
+        claim_no: ClaimNo,
+        claimed: u32,
+    ) -> Delivery {
         Delivery {
             topic_id,
             msg_id: MsgId::from_bytes(&self.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
@@ -103,6 +108,7 @@ impl MessageRow {
             priority: Priority::from_stored(self.priority),
             row: RowId(self.id),
             claim_no,
+            position: None,
         }
     }
 }

@@ -82,9 +82,7 @@ pub async fn enter(
 ) -> Result<()> {
     let operation = "settle: enter into the ledger";
     for statement in claimed.statements(&insert(window)) {
-        let again = " ON DUPLICATE KEY UPDATE \
-             keep_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
-        execute(conn, operation, statement.sql(again).number(micros(window))).await?;
+        execute(conn, operation, statement.followed_by(again(window))).await?;
     }
     Ok(())
 }
@@ -106,10 +104,22 @@ pub async fn enter_once(
 }
 
 fn insert(window: Duration) -> Statement<'static> {
+    into_ledger(window).sql(" FROM queue_message FORCE INDEX (PRIMARY)")
+}
+
+/// As [`enter`] does it, without the rows' source.
+pub(super) fn into_ledger(window: Duration) -> Statement<'static> {
     Statement::new(
         "INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until) \
-         SELECT topic_id, 0, biz_id, msg_id, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
-         FROM queue_message FORCE INDEX (PRIMARY)",
+         SELECT topic_id, 0, biz_id, msg_id, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
+    )
+    .number(micros(window))
+}
+
+/// What makes [`into_ledger`] remember a biz id that is there already for the whole window again.
+pub(super) fn again(window: Duration) -> Statement<'static> {
+    Statement::new(
+        " ON DUPLICATE KEY UPDATE keep_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
     )
     .number(micros(window))
 }

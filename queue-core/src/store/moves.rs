@@ -47,6 +47,12 @@ pub async fn to_scheduled(
     due: Moment,
     failure: Option<&str>,
 ) -> Result<()> {
+    let operation = if failure.is_some() { "settle: retry" } else { "settle: snooze" };
+    move_rows(conn, operation, claimed, into_scheduled(due, failure)).await
+}
+
+/// As the moves do it, without the rows' source.
+pub(super) fn into_scheduled(due: Moment, failure: Option<&str>) -> Statement<'static> {
     let moment = due.due_sql();
     let (failures, history) = match failure {
         Some(_) => ("failures + 1", WITH_FAILED_RUN),
@@ -55,8 +61,7 @@ pub async fn to_scheduled(
     let insert = format!(
         "INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, \
          history, expires_at, unique_key, {CARRIED}) SELECT {moment}, priority % 100, {failures}, \
-         crashes, 0, ?, {history}, expires_at, unique_key, {CARRIED} \
-         FROM queue_message FORCE INDEX (PRIMARY)"
+         crashes, 0, ?, {history}, expires_at, unique_key, {CARRIED}"
     );
     let mut insert = Statement::new(insert)
         .number(due.micros())
@@ -64,8 +69,7 @@ pub async fn to_scheduled(
     if let Some(error) = failure {
         insert = insert.bytes(FailedRun::line_end(error));
     }
-    let operation = if failure.is_some() { "settle: retry" } else { "settle: snooze" };
-    move_rows(conn, operation, claimed, insert).await
+    insert
 }
 
 /// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them. Their
@@ -115,13 +119,13 @@ async fn msg_ids(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Ve
     Ok(ids)
 }
 
-fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
+pub(super) fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
     let insert = format!(
         "INSERT INTO queue_dead \
          (priority, failures, crashes, suspicions, cause, last_error, died_at, history, \
          unique_key, {CARRIED}) \
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
-         {WITH_FAILED_RUN}, unique_key, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, unique_key, {CARRIED}"
     );
     // What ended it is charged here: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
@@ -139,7 +143,11 @@ fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
 /// UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157, *run*):
 /// headers with more opening brackets are left as they are, for a dead letter must have a place. No
 /// floor is published: its row is a new one, as an enqueue's is.
-fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Statement<'static> {
+pub(super) fn into_topic(
+    topic: &DeadLetterTopic,
+    cause: DeadCause,
+    error: &str,
+) -> Statement<'static> {
     const CARRIED: &str = "msg_id, delivery_no, enqueued_at, ordering_key, biz_id, body";
     const BYTES: &str = "CONVERT(headers USING latin1)";
     let insert = format!(
@@ -149,7 +157,7 @@ fn into_topic(topic: &DeadLetterTopic, cause: DeadCause, error: &str) -> Stateme
          THEN headers WHEN NOT JSON_VALID({BYTES}) THEN headers \
          WHEN JSON_TYPE({BYTES}) <> 'OBJECT' THEN headers WHEN JSON_LENGTH({BYTES}) = 0 THEN ? \
          ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
-         {WITH_FAILED_RUN}, {CARRIED} FROM queue_message FORCE INDEX (PRIMARY)"
+         {WITH_FAILED_RUN}, {CARRIED}"
     );
     let told = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
     Statement::new(insert)
@@ -170,23 +178,26 @@ pub async fn to_archive(
     outcome: Outcome<'_>,
     keep: Duration,
 ) -> Result<()> {
+    move_rows(conn, "settle: archive", claimed, into_archive(outcome, keep)).await
+}
+
+/// As [`to_archive`] does it, without the rows' source.
+pub(super) fn into_archive(outcome: Outcome<'_>, keep: Duration) -> Statement<'static> {
     let insert = format!(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \
          history, {CARRIED}) SELECT priority % 100, failures, crashes, suspicions, ?, ?, \
-         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED} \
-         FROM queue_message FORCE INDEX (PRIMARY)"
+         UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, history, {CARRIED}"
     );
     let (word, reason) = match outcome {
         Outcome::Done => ("done", None),
         Outcome::Repeated => ("repeated", None),
         Outcome::Discarded(reason) => ("discarded", Some(stored_reason(reason).to_vec())),
     };
-    let insert = Statement::new(insert)
+    Statement::new(insert)
         .bytes(word.as_bytes())
         .maybe_bytes(reason)
-        .number(keep.min(LONGEST).as_secs());
-    move_rows(conn, "settle: archive", claimed, insert).await
+        .number(keep.min(LONGEST).as_secs())
 }
 
 async fn move_rows(
@@ -196,6 +207,7 @@ async fn move_rows(
     insert: Statement<'static>,
 ) -> Result<()> {
     let expected = claimed.rows.len();
+    let insert = insert.sql(" FROM queue_message FORCE INDEX (PRIMARY)");
     equal(operation, expected, claimed.execute(conn, operation, insert).await?)?;
     equal(operation, expected, claimed.execute(conn, operation, Statement::new(DELETE)).await?)
 }

@@ -101,8 +101,8 @@ pub async fn lanes(
     Ok(pruned)
 }
 
-/// KEY (state, id), and PRIMARY of the claims: removes up to `limit` workers that ended `ago` or
-/// longer and have no claim left (history H7).
+/// KEY (state, id), PRIMARY of the claims and KEY (`worker_id`, …) of the ranges: removes up to `limit` workers that ended `ago` or
+/// longer and have no claim and no range left (history H7).
 ///
 /// # Errors
 /// A database failure.
@@ -111,6 +111,7 @@ pub async fn workers(conn: &mut impl Connection, ago: Duration, limit: u32) -> R
         "DELETE FROM queue_worker WHERE state IN ('dead', 'stopped') \
          AND ended_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
          AND NOT EXISTS (SELECT 1 FROM queue_claim c WHERE c.worker_id = queue_worker.id) \
+         AND NOT EXISTS (SELECT 1 FROM queue_range r WHERE r.worker_id = queue_worker.id) \
          ORDER BY id LIMIT ?",
     )
     .number(ago.as_secs())

@@ -11,7 +11,8 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::topic::{
-    Backlog, OnDone, RetryPolicy, Topic, TopicId, TopicName, TopicSettings, TopicState, WhenFull,
+    Backlog, OnDone, Retention, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings,
+    TopicState, WhenFull,
 };
 
 #[derive(QueryableByName)]
@@ -20,6 +21,14 @@ struct TopicRow {
     id: u32,
     #[diesel(sql_type = Binary)]
     name: Vec<u8>,
+    #[diesel(sql_type = Binary)]
+    kind: Vec<u8>,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    partitions: u32,
+    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
+    stream_id: Option<u32>,
+    #[diesel(sql_type = Bool)]
+    is_ordered: bool,
     #[diesel(sql_type = Bool)]
     enqueue_paused: bool,
     #[diesel(sql_type = Bool)]
@@ -58,18 +67,28 @@ struct TopicRow {
     searchable_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     dedupe_window_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    retention_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    retention_bytes: Option<u64>,
+    #[diesel(sql_type = Bool)]
+    retention_hard: bool,
+    #[diesel(sql_type = Bool)]
+    prune_handled: bool,
 }
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
 const DEAD_LETTER_CHAIN: usize = 16;
 
-/// What was measured of a topic holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
+/// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
 /// renews it every few seconds, and without one the topic must not stay closed for ever.
-const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit, max_attempts, \
+const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, \
+     enqueue_paused, claim_paused, body_limit, max_attempts, \
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
      AS backlog_holds, searchable_ms, dedupe_window_ms, \
+     retention_ms, retention_bytes, retention_hard, prune_handled, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -79,6 +98,16 @@ const SELECT: &str = "SELECT id, name, enqueue_paused, claim_paused, body_limit,
 /// A database failure.
 pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
+    let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
+    rows.into_iter().next().map(TopicRow::into_topic).transpose()
+}
+
+/// PRIMARY: the topic of this number, or `None`.
+///
+/// # Errors
+/// A database failure.
+pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Topic>> {
+    let statement = Statement::new(SELECT).sql("WHERE id = ?").number(id.0);
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
     rows.into_iter().next().map(TopicRow::into_topic).transpose()
 }
@@ -123,16 +152,44 @@ pub async fn create(
     name: &TopicName,
     settings: &TopicSettings,
 ) -> Result<()> {
+    create_kind(conn, name, TopicKind::Queue, settings).await
+}
+
+/// UNIQUE (name): makes the row of a topic of any kind.
+///
+/// # Errors
+/// As [`create`].
+pub async fn create_kind(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    kind: TopicKind,
+    settings: &TopicSettings,
+) -> Result<()> {
+    if name.as_group().is_some() != matches!(kind, TopicKind::Group { .. }) {
+        return Err(Error::InvalidName { name: name.as_str().to_owned() });
+    }
     settings.retry.check()?;
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
+    let (word, partitions, stream, ordered) = match kind {
+        TopicKind::Queue => ("queue", 0, None, false),
+        TopicKind::Stream { partitions } => ("stream", partitions, None, false),
+        TopicKind::Group { stream, ordered } => ("group", 0, Some(u64::from(stream.0)), ordered),
+    };
     let statement = Statement::new(
-        "INSERT INTO queue_topic (name, body_limit, max_attempts, max_crashes, retry, \
-         max_run_time_ms, keep_done_ms, ledger_window_ms, max_depth, max_bytes, when_full, \
-         searchable_ms, dedupe_window_ms, dead_letter_topic_id, created_at, updated_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, body_limit, \
+         max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+         max_depth, max_bytes, when_full, searchable_ms, dedupe_window_ms, \
+         retention_ms, retention_bytes, retention_hard, prune_handled, dead_letter_topic_id, \
+         created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
-    let statement = bind_settings(statement.bytes(name.as_str().as_bytes()), settings)
-        .maybe_number(dead_letter_topic);
+    let statement = statement
+        .bytes(name.as_str().as_bytes())
+        .bytes(word.as_bytes())
+        .number(partitions)
+        .maybe_number(stream)
+        .number(u64::from(ordered));
+    let statement = bind_settings(statement, settings).maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -157,6 +214,7 @@ pub async fn set(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
          max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, dedupe_window_ms = ?, \
+         retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
          dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
@@ -182,6 +240,16 @@ pub async fn set_state(
     .number(u64::from(state.claim_paused))
     .bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "pause or resume the topic", statement).await?)
+}
+
+/// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
+///
+/// # Errors
+/// A database failure.
+pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
+    let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
+    let rows: Vec<TopicRow> = load(conn, "list the groups", statement).await?;
+    rows.into_iter().map(TopicRow::into_topic).collect()
 }
 
 /// PRIMARY: removes the topic's row; its messages must be gone already.
@@ -282,6 +350,10 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .bytes(settings.when_full.word().as_bytes())
         .maybe_number(settings.searchable.map(millis))
         .maybe_number(settings.dedupe_window.map(millis))
+        .maybe_number(settings.retention.time.map(millis))
+        .maybe_number(settings.retention.bytes)
+        .number(u64::from(settings.retention.hard))
+        .number(u64::from(settings.retention.handled))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -309,12 +381,23 @@ impl TopicRow {
         (self.backlog_holds != 0).then_some(Backlog { depth, bytes, full: self.backlog_full })
     }
 
+    fn kind(&self) -> TopicKind {
+        match (self.kind.as_slice(), self.stream_id) {
+            (b"group", Some(stream)) => {
+                TopicKind::Group { stream: TopicId(stream), ordered: self.is_ordered }
+            }
+            (b"stream", _) => TopicKind::Stream { partitions: self.partitions },
+            _ => TopicKind::Queue,
+        }
+    }
+
     fn into_topic(self) -> Result<Topic> {
         let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
         let backlog = self.backlog();
         Ok(Topic {
             id: TopicId(self.id),
             backlog,
+            kind: self.kind(),
             settings: TopicSettings {
                 body_limit: self.body_limit,
                 max_attempts: self.max_attempts,
@@ -334,6 +417,12 @@ impl TopicRow {
                 when_full: WhenFull::from_stored(&self.when_full),
                 searchable: self.searchable_ms.map(Duration::from_millis),
                 dedupe_window: self.dedupe_window_ms.map(Duration::from_millis),
+                retention: Retention {
+                    time: self.retention_ms.map(Duration::from_millis),
+                    bytes: self.retention_bytes,
+                    hard: self.retention_hard,
+                    handled: self.prune_handled,
+                },
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

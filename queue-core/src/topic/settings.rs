@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::stream::Group;
 use crate::topic::{Backlog, RetryPolicy, TopicName, WhenFull};
 
 /// A topic's number in the database.
@@ -57,6 +58,27 @@ pub struct TopicSettings {
     /// not stored. Default none: two messages may have one id.
     #[serde(with = "humantime_serde")]
     pub dedupe_window: Option<Duration>,
+    /// How long a stream keeps its messages. Default: for ever.
+    #[serde(flatten)]
+    pub retention: Retention,
+}
+
+/// What a stream removes of its log, oldest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// Messages that got their offset longer ago. Default: none.
+    #[serde(rename = "retention", with = "humantime_serde")]
+    pub time: Option<Duration>,
+    /// What exceeds so many bytes of bodies and headers, as the newest messages let one expect.
+    /// Default: nothing.
+    #[serde(rename = "retention_bytes")]
+    pub bytes: Option<u64>,
+    /// Also what a group has not handled yet, which is counted as lost. Default: that waits.
+    #[serde(rename = "retention_hard")]
+    pub hard: bool,
+    /// At once what every group has handled. Default: that is kept as long as the rest.
+    #[serde(rename = "prune_handled")]
+    pub handled: bool,
 }
 
 impl Default for TopicSettings {
@@ -75,6 +97,7 @@ impl Default for TopicSettings {
             when_full: WhenFull::default(),
             searchable: None,
             dedupe_window: None,
+            retention: Retention::default(),
         }
     }
 }
@@ -94,6 +117,25 @@ pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The same for a topic that has a limit: what is sent meanwhile may go beyond it.
 pub const LIMITED_TOPIC_KNOWN_FOR: Duration = Duration::from_millis(250);
+/// What a topic does with its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TopicKind {
+    /// Each is handled by one consumer; its row lives until it is settled.
+    Queue,
+    /// They stay in a log, which groups read.
+    Stream {
+        /// How many partitions the log has.
+        partitions: u32,
+    },
+    /// It is a group of a stream: what it could not handle lies here.
+    Group {
+        /// The stream that it reads.
+        stream: TopicId,
+        /// Whether each partition is handled one message after the other.
+        ordered: bool,
+    },
+}
 
 /// A topic as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +144,9 @@ pub struct Topic {
     pub id: TopicId,
     /// Its name.
     pub name: TopicName,
+    /// What it does with its messages.
+    #[serde(flatten)]
+    pub kind: TopicKind,
     /// What its owner set.
     #[serde(flatten)]
     pub settings: TopicSettings,
@@ -118,5 +163,22 @@ impl Topic {
     pub fn known_for(&self) -> Duration {
         let limited = self.settings.max_depth.or(self.settings.max_bytes).is_some();
         if limited { LIMITED_TOPIC_KNOWN_FOR } else { TOPIC_KNOWN_FOR }
+    }
+}
+
+impl Topic {
+    /// Whether its messages stay in a log.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        matches!(self.kind, TopicKind::Stream { .. })
+    }
+
+    /// The group that it is, if it is one.
+    #[must_use]
+    pub fn group(&self) -> Option<Group> {
+        match self.kind {
+            TopicKind::Group { stream, ordered } => Some(Group { id: self.id, stream, ordered }),
+            TopicKind::Queue | TopicKind::Stream { .. } => None,
+        }
     }
 }

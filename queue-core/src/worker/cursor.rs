@@ -50,6 +50,8 @@ pub struct Claimed {
     pub deliveries: Vec<Delivery>,
     /// A suspect waits to be claimed alone.
     pub suspect_waits: bool,
+    /// Messages of a stream that retention had removed before they could be claimed.
+    pub lost: u64,
 }
 
 #[derive(Debug)]
@@ -256,7 +258,15 @@ impl Cursor {
         let (Some(first), Some(last)) = (deliveries.first(), deliveries.last()) else { return };
         self.crowded = first.row.0.saturating_sub(place.from.0) > CROWD;
         self.raise(priority, RowId(last.row.0 + 1));
-        if full {
+        self.learn(deliveries, limit);
+    }
+
+    /// Takes the bodies of a claim into the size of the next one.
+    pub(super) fn learn(&mut self, deliveries: &[Delivery], limit: u32) {
+        if deliveries.is_empty() {
+            return;
+        }
+        if deliveries.len() >= limit as usize {
             self.largest = self.largest.max(limit.saturating_mul(2)).min(LARGEST_CLAIM);
         }
         let bytes: usize = deliveries.iter().map(|delivery| delivery.body.len()).sum();

@@ -3,6 +3,7 @@
 //! The work session never settles what such a run has committed: it is told afterwards, and
 //! forgets the claims.
 
+mod acks;
 mod attempt;
 mod doubt;
 mod failure;
@@ -20,12 +21,11 @@ use self::attempt::Attempt;
 pub use self::ground::Links;
 pub use self::ground::{Ground, Held};
 use super::Worker;
-use super::settling::Settled;
 use crate::chance;
 use crate::connection::{Pool, ServerUrl};
 use crate::error::{Error, Result};
 use crate::handler::{Context, HandlerError, RunOutcome};
-use crate::message::{Settlement, WorkerId};
+use crate::message::WorkerId;
 use crate::telemetry;
 use crate::topic::TopicSettings;
 
@@ -222,9 +222,4 @@ fn first_of_each(contexts: &[Context], topic: &TopicSettings) -> Vec<usize> {
         _ => true,
     };
     (0..contexts.len()).filter(|at| is_first(at)).collect()
-}
-
-fn acks(contexts: &[Context], topic: &TopicSettings) -> Vec<Settled> {
-    let ack = |context: &Context| Settled::in_topic(&context.delivery, Settlement::Ack, topic);
-    contexts.iter().map(ack).collect()
 }

@@ -11,6 +11,7 @@ use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
 use crate::store::{floor, ledger, unique};
+use crate::stream::Position;
 use crate::topic::{OnDone, TopicId, TopicSettings};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
@@ -36,6 +37,8 @@ pub struct Settled {
     pub ledger_window: Option<Duration>,
     /// Whether it was enqueued to hold a unique key until it is done.
     pub is_unique: bool,
+    /// Where it lies in its stream, if it is of one.
+    pub position: Option<Position>,
 }
 
 impl Settled {
@@ -64,6 +67,7 @@ impl Settled {
             on_done,
             ledger_window: None,
             is_unique: delivery.unique_key.is_some(),
+            position: delivery.position,
         }
     }
 }

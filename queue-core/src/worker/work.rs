@@ -1,6 +1,7 @@
 //! The work session: claims and settles, one after the other, in an actor of its own.
 
 mod claiming;
+mod ranges;
 mod session;
 mod settle;
 
@@ -17,11 +18,14 @@ use uuid::Uuid;
 use super::cursor::{Claimed, Cursor};
 use super::held::Held;
 use super::quiet::Quiet;
+use super::ranges::HeldRanges;
 use super::settling::{SettleOutcome, Settled};
 use super::{Life, WorkerOptions, actor};
 use crate::connection::Session;
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, RowId, WorkerId};
+use crate::store::stream::range::Wanted;
+use crate::stream::Group;
 use crate::topic::TopicId;
 
 pub(super) enum Command {
@@ -32,6 +36,12 @@ pub(super) enum Command {
     },
     ClaimSuspect {
         topic: TopicId,
+        reply: oneshot::Sender<Result<Handover>>,
+    },
+    ClaimRange {
+        group: Group,
+        limit: u32,
+        wanted: Wanted,
         reply: oneshot::Sender<Result<Handover>>,
     },
     Settle {
@@ -81,6 +91,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             compared_from: ClaimNo(0),
             doubtful: HashSet::new(),
             held: Held::default(),
+            ranges: HeldRanges::default(),
             deferred: Vec::new(),
             cursors: HashMap::new(),
             compared: Instant::now(),
@@ -113,6 +124,7 @@ struct Work {
     /// have lost what was settled of them, so that they may have rows again.
     doubtful: HashSet<ClaimNo>,
     held: Held,
+    ranges: HeldRanges,
     /// Settled by their handlers, but not yet in the database: a stranger locks their rows, or the
     /// server refuses. Tried again with every comparison.
     deferred: Vec<Settled>,
@@ -156,6 +168,7 @@ impl Work {
         loop {
             if waiting.is_empty() {
                 let idle = self.keep_alive_in();
+                let idle = self.ranges.due_in().map_or(idle, |due| due.min(idle));
                 // Only a channel and a timer are waited on here, never the connection.
                 tokio::select! {
                     biased;
@@ -170,6 +183,12 @@ impl Work {
             if self.keep_alive_in().is_zero() {
                 self.keep_alive().await;
             }
+            if self.ranges.due_in().is_some_and(|due| due.is_zero())
+                && let Err(error) = self.report_ranges(false).await
+            {
+                tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
+                self.ranges.wait();
+            }
             while let Ok(command) = commands.try_recv() {
                 waiting.push_back(command);
             }
@@ -178,7 +197,8 @@ impl Work {
             {
                 return;
             }
-            let holds = !self.held.is_empty() || !self.deferred.is_empty();
+            let holds =
+                !self.held.is_empty() || !self.deferred.is_empty() || !self.ranges.is_empty();
             self.holds.send_if_modified(|held| std::mem::replace(held, holds) != holds);
         }
     }
@@ -199,7 +219,9 @@ impl Work {
     async fn perform(&mut self, command: Command) -> bool {
         match command {
             // A caller that is gone has no use for rows: nobody would settle them.
-            Command::Claim { reply, .. } | Command::ClaimSuspect { reply, .. }
+            Command::Claim { reply, .. }
+            | Command::ClaimSuspect { reply, .. }
+            | Command::ClaimRange { reply, .. }
                 if reply.is_closed() => {}
             Command::Claim { topic, limit, reply } => {
                 let claimed = self.claim(topic, limit).await;
@@ -207,6 +229,10 @@ impl Work {
             }
             Command::ClaimSuspect { topic, reply } => {
                 let claimed = self.claim_suspect(topic).await;
+                drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
+            }
+            Command::ClaimRange { group, limit, wanted, reply } => {
+                let claimed = self.claim_range(group, limit, wanted).await;
                 drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
             }
             Command::Settle { batch, in_doubt, reply } => {

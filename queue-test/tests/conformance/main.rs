@@ -49,6 +49,7 @@ mod settle;
 mod sql_contract;
 mod sql_unique;
 mod storm;
+mod streams;
 mod topics;
 mod unique;
 mod verdicts;

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use queue_core::store::topic;
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, TopicState, WhenFull};
+use queue_core::topic::{OnDone, Retention, RetryPolicy, TopicSettings, TopicState, WhenFull};
 use queue_core::{Error, TopicName};
 
 use crate::scene::Scene;
@@ -45,6 +45,12 @@ async fn settings_come_back_as_they_were_set() {
         when_full: WhenFull::Reject,
         searchable: Some(Duration::from_secs(30 * 86_400)),
         dedupe_window: Some(Duration::from_secs(86_400)),
+        retention: Retention {
+            time: Some(Duration::from_secs(86_400)),
+            bytes: Some(u64::MAX),
+            hard: true,
+            handled: true,
+        },
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

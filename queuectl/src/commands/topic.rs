@@ -1,12 +1,13 @@
 mod delete;
-mod settings;
+pub(crate) mod settings;
 mod state;
 
 use std::num::NonZeroU64;
 
-use clap::Subcommand;
-use queue_core::connection::Session;
-use queue_core::topic::{Backlog, OnDone, TopicSettings, TopicState};
+use clap::{Subcommand, ValueEnum};
+use queue_core::connection::{Link, Session};
+use queue_core::stream::group::create_stream;
+use queue_core::topic::{Backlog, OnDone, TopicKind, TopicSettings, TopicState};
 use queue_core::{TopicName, store};
 use serde::Serialize;
 
@@ -19,12 +20,27 @@ use crate::{packet, units};
 pub(crate) const NO_TOPICS: &str =
     "There are no topics: create one with `queuectl topic create NAME`.";
 
+/// What a topic does with its messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    #[default]
+    Queue,
+    Stream,
+}
+
 /// Create, change, show and delete topics.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topic {
     /// Create a topic.
     Create {
         name: TopicName,
+        /// What it does with its messages: each is handled by one consumer, or they stay in a log
+        /// that groups read.
+        #[arg(long, value_enum, default_value_t)]
+        kind: Kind,
+        /// How many partitions a stream has: as many members of an ordered group work at once.
+        #[arg(long, default_value_t = 1, value_name = "N")]
+        partitions: u32,
         #[command(flatten)]
         settings: SettingsArgs,
     },
@@ -49,7 +65,9 @@ pub(crate) enum Topic {
 impl Topic {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         match self {
-            Self::Create { name, settings } => create(invocation, name, settings).await,
+            Self::Create { name, kind, partitions, settings } => {
+                create(invocation, name, kind, partitions, settings).await
+            }
             Self::List => list(invocation).await,
             Self::Show { name } => {
                 let mut session = invocation.session().await?;
@@ -83,17 +101,30 @@ pub(crate) fn state_word(state: TopicState, backlog: Option<Backlog>) -> &'stati
     }
 }
 
+fn kind_word(kind: TopicKind) -> &'static str {
+    match kind {
+        TopicKind::Queue => "queue",
+        TopicKind::Stream { .. } => "stream",
+        TopicKind::Group { ordered: false, .. } => "group",
+        TopicKind::Group { ordered: true, .. } => "ordered group",
+    }
+}
+
 async fn create(
     invocation: &Invocation,
     name: TopicName,
+    kind: Kind,
+    partitions: u32,
     settings: SettingsArgs,
 ) -> anyhow::Result<()> {
     let settings = settings.laid_over(TopicSettings::default());
     let mut session = invocation.session().await?;
     check_packet(&mut session, &settings).await?;
-    session
-        .call("create the topic", async |conn| store::topic::create(conn, &name, &settings).await)
-        .await?;
+    let create = async |conn: &mut Link| match kind {
+        Kind::Queue => store::topic::create(conn, &name, &settings).await,
+        Kind::Stream => create_stream(conn, &name, partitions, &settings).await,
+    };
+    session.transaction("create the topic", create).await?;
     let topic = find(&mut session, &name).await?;
     invocation.output.told(&topic, &format!("The topic '{name}' is created."))
 }
@@ -124,8 +155,16 @@ async fn check_packet(session: &mut Session, settings: &TopicSettings) -> queue_
 #[serde(transparent)]
 struct Listed(queue_core::Topic);
 
-const HEADER: [&str; 7] =
-    ["topic", "state", "body limit", "max attempts", "max crashes", "max run time", "keep done"];
+const HEADER: [&str; 8] = [
+    "topic",
+    "kind",
+    "state",
+    "body limit",
+    "max attempts",
+    "max crashes",
+    "max run time",
+    "keep done",
+];
 
 impl Row for Listed {
     fn cells(&self) -> Vec<String> {
@@ -133,6 +172,7 @@ impl Row for Listed {
         let settings = &topic.settings;
         vec![
             topic.name.to_string(),
+            kind_word(topic.kind).to_owned(),
             state_word(topic.state, topic.backlog).to_owned(),
             units::size(settings.body_limit),
             settings.max_attempts.to_string(),
@@ -198,5 +238,17 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("when full", settings.when_full.word().to_owned()),
         ("backlog", backlog(&topic)),
     ];
+    let mut properties = Vec::from(properties);
+    if let TopicKind::Stream { partitions } = topic.kind {
+        let retention = settings.retention;
+        let on_off = |on: bool| if on { "on" } else { "off" }.to_owned();
+        properties.extend([
+            ("partitions", partitions.to_string()),
+            ("retention", retention.time.map_or_else(|| "none".to_owned(), units::time)),
+            ("retention size", retention.bytes.map_or_else(|| "none".to_owned(), units::size)),
+            ("retention hard", on_off(retention.hard)),
+            ("prune handled", on_off(retention.handled)),
+        ]);
+    }
     invocation.output.properties(&topic, &properties)
 }

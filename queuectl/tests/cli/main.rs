@@ -6,6 +6,7 @@
 mod dead;
 mod delete;
 mod find;
+mod groups;
 mod messages;
 mod observation;
 mod own_server;

@@ -39,12 +39,12 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "on",
     ]);
     let expected = json!({
-        "id": told["id"], "name": "told", "body_limit": 65536, "max_attempts": 2,
+        "id": told["id"], "name": "told", "kind": "queue", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
         "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
-        "max_depth": 100_000, "max_bytes": 2_147_483_648_u64, "when_full": "reject",
         "searchable": "30days", "dedupe_window": null,
-        "enqueue_paused": false, "claim_paused": false, "backlog": null,
+        "retention": null, "retention_bytes": null, "retention_hard": false,
+        "prune_handled": false, "enqueue_paused": false, "claim_paused": false, "backlog": null,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);
@@ -52,8 +52,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     assert_eq!(
         cells(&list),
         [
-            ["plain", "open", "4 MiB", "16", "3", "none", "none"],
-            ["told", "open", "64 KiB", "2", "1", "1m 30s", "1h"]
+            ["plain", "queue", "open", "4 MiB", "16", "3", "none", "none"],
+            ["told", "queue", "open", "64 KiB", "2", "1", "1m 30s", "1h"]
         ]
     );
     let list = queuectl.json(&["topic", "list"]);

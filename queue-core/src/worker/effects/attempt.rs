@@ -6,16 +6,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
+use super::acks::Acks;
 use super::failure::{conflict, judge, panic_text, refused, unfinished};
 use super::ground::{Ground, Held, TxState};
-use super::{Effects, Perform, acks};
+use super::{Effects, Perform};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::handler::{Context, RunOutcome};
 use crate::store::ledger;
-use crate::store::moves::equal;
 use crate::topic::TopicSettings;
-use crate::worker::settling::{Batch, Care};
 
 pub(super) const OPERATION: &str = "run in a transaction";
 
@@ -129,7 +128,7 @@ impl<G: Ground> Effects<G> {
         topic: &TopicSettings,
     ) -> Result<Looked> {
         held.begin().await?;
-        let own = Batch::new(self.worker, acks(contexts, topic)).read_own(held.conn()).await?;
+        let own = Acks::of(self.worker, contexts, topic).read_own(held.conn()).await?;
         let entries = look(held.conn(), contexts, topic).await?;
         let mut without = Vec::new();
         for (nth, context) in contexts.iter().enumerate() {
@@ -183,10 +182,7 @@ impl<G: Ground> Effects<G> {
                 ledger::drop_expired(conn, topic, biz_id).await?;
             }
         }
-        let batch = Batch::new(self.worker, acks(contexts, topic));
-        let unsettled = batch.run(conn, self.worker, &[], Care::Once).await?;
-        let missing = unsettled.missing.len() + unsettled.blocked.len();
-        equal(OPERATION, contexts.len(), contexts.len() - missing)
+        Acks::of(self.worker, contexts, topic).settle(conn).await
     }
 }
 

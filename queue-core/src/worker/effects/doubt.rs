@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::Effects;
+use super::acks::Acks;
 use super::attempt::{Attempt, in_time, roll_back};
 use super::ground::{Ground, Held};
-use super::{Effects, acks};
 use crate::chance;
 use crate::error::{Error, Result};
 use crate::handler::Context;
 use crate::message::{ClaimNo, RowId};
 use crate::topic::TopicSettings;
-use crate::worker::settling::Batch;
 
 /// The first wait before it is tried again; it doubles up to a second.
 const BACKOFF: Duration = Duration::from_millis(20);
@@ -58,11 +58,11 @@ impl<G: Ground> Effects<G> {
         contexts: &[Context],
         topic: &TopicSettings,
     ) -> Result<Vec<(ClaimNo, RowId)>> {
-        let batch = Batch::new(self.worker, acks(contexts, topic));
+        let acks = Acks::of(self.worker, contexts, topic);
         let mut held = self.ground.check_out().await?;
         let own = in_time(self.deadline, async {
             held.begin().await?;
-            batch.wait_for_own(held.conn()).await
+            acks.wait_for_own(held.conn()).await
         })
         .await?;
         if roll_back(self.deadline, &mut held).await.is_ok() {

@@ -20,7 +20,7 @@ impl Work {
         }
         let Some(place) = self.look(topic).await? else {
             let suspect_waits = self.cursor(topic).suspect_waits;
-            return Ok(Claimed { deliveries: Vec::new(), suspect_waits });
+            return Ok(Claimed { suspect_waits, ..Claimed::default() });
         };
         let fence = self.next_fence();
         let strategy = self.options.strategy;
@@ -41,7 +41,7 @@ impl Work {
         self.held.add(fence.claim_no, &deliveries);
         let cursor = self.cursor(topic);
         cursor.claimed(place, &deliveries, limit);
-        Ok(Claimed { suspect_waits: cursor.suspect_waits, deliveries })
+        Ok(Claimed { suspect_waits: cursor.suspect_waits, deliveries, lost: 0 })
     }
 
     pub(super) async fn claim_suspect(&mut self, topic: TopicId) -> Result<Claimed> {
@@ -59,11 +59,11 @@ impl Work {
         self.held.add(fence.claim_no, &deliveries);
         // Whether there is another is seen by the next walk.
         self.cursor(topic).suspect_waits = false;
-        Ok(Claimed { deliveries, suspect_waits: false })
+        Ok(Claimed { deliveries, ..Claimed::default() })
     }
 
     /// Takes in what life has learned of the topic; whether anything may be claimed.
-    fn may_claim(&mut self, topic: TopicId) -> Result<bool> {
+    pub(super) fn may_claim(&mut self, topic: TopicId) -> Result<bool> {
         let life = self.life.borrow().clone();
         if let Phase::Dead { reason } = life.phase {
             return Err(Error::WorkerDead { reason });
@@ -75,11 +75,11 @@ impl Work {
         Ok(life.phase == Phase::Alive && !life.pulse.paused.contains(&topic))
     }
 
-    fn cursor(&mut self, topic: TopicId) -> &mut Cursor {
+    pub(super) fn cursor(&mut self, topic: TopicId) -> &mut Cursor {
         self.cursors.entry(topic).or_insert_with(Cursor::new)
     }
 
-    fn next_fence(&mut self) -> Fence {
+    pub(super) fn next_fence(&mut self) -> Fence {
         self.last_claim += 1;
         Fence { worker: self.id, claim_no: ClaimNo(self.last_claim) }
     }

@@ -10,7 +10,7 @@ use crate::rescue::{Why, give_back, take_back};
 use crate::store::claim;
 use crate::store::worker::{self, Role};
 use crate::telemetry;
-use crate::worker::{Phase, held::Held, life::take_name_lock};
+use crate::worker::{Phase, held::Held, life::take_name_lock, ranges::HeldRanges};
 
 impl Work {
     /// Says something while there is nothing to say, because the server drops a session that is
@@ -115,6 +115,7 @@ impl Work {
         // This session's own claims have ended, and an earlier session's with its name lock.
         let lowest = claims.iter().map(|claim| claim.fence.claim_no).min();
         self.compared_from = lowest.unwrap_or(ClaimNo(self.last_claim + 1));
+        self.reconcile_ranges().await?;
         self.compared = Instant::now();
         Ok(())
     }
@@ -122,7 +123,10 @@ impl Work {
     /// Gives back every row that any claim of this worker still has.
     pub(super) async fn release_all(&mut self) -> Result<()> {
         self.settle_deferred().await?;
+        self.ranges.release_rest();
+        self.report_ranges(true).await?;
         self.held = Held::default();
+        self.ranges = HeldRanges::default();
         self.session().await?;
         self.reconcile().await
     }

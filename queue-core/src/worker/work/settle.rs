@@ -18,7 +18,7 @@ use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
 const BACKOFF: Duration = Duration::from_millis(20);
 
 /// A delivery within its worker.
-type Key = (ClaimNo, RowId);
+pub(super) type Key = (ClaimNo, RowId);
 
 /// Deliveries settled together.
 struct Part {
@@ -38,7 +38,12 @@ impl Work {
         in_doubt: bool,
     ) -> Result<Vec<SettleOutcome>> {
         let keys: Vec<Key> = settled.iter().map(key).collect();
-        let mut outcomes = HashMap::with_capacity(keys.len());
+        let (streamed, settled): (Vec<_>, Vec<_>) =
+            settled.into_iter().partition(|one| one.position.is_some());
+        let mut outcomes = self.settle_ranges(&streamed, in_doubt).await?;
+        if settled.is_empty() {
+            return Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect());
+        }
         let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt }]);
         let (mut backoff, mut failing_since) = (BACKOFF, None);
         while let Some(mut part) = parts.pop_front() {
@@ -106,6 +111,7 @@ impl Work {
     /// Takes note of deliveries whose rows are not the claims' own any more, and forgets the claims
     /// that this empties. If that fails, the next comparison does it.
     pub(super) async fn forget(&mut self, gone: &[Key]) -> Result<()> {
+        self.passed(gone);
         let mut emptied = self.held.emptied_by(gone);
         // One that is not held is being released.
         emptied.retain(|claim| self.held.has(*claim));
@@ -186,6 +192,6 @@ impl Work {
     }
 }
 
-fn key(settled: &Settled) -> Key {
+pub(super) fn key(settled: &Settled) -> Key {
     (settled.claim_no, settled.row)
 }

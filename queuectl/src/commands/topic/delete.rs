@@ -4,6 +4,10 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use queue_core::connection::{Link, Session};
 use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
+use queue_core::store::stream::log::Stretch;
+use queue_core::store::stream::partition::{self, Partition};
+use queue_core::stream::group::leave;
+use queue_core::stream::retention::remove_some;
 use queue_core::topic::{TOPIC_KNOWN_FOR, TopicState};
 use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
@@ -42,7 +46,9 @@ impl Delete {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.name).await?;
         refuse_if_named(&mut session, &topic).await?;
-        let depth = depth(&mut session, &topic).await?;
+        let log = log_of(&mut session, &topic).await?;
+        let mut depth = depth(&mut session, &topic).await?;
+        depth.unsettled += log.iter().map(|stretch| stretch.hi.0 - stretch.lo.0).sum::<u64>();
         if self.purge {
             if !self.yes && !confirmed(&topic, &depth)? {
                 bail!("Nothing was deleted.");
@@ -52,7 +58,7 @@ impl Delete {
         }
         close(&mut session, &topic).await?;
         let purged = if self.purge {
-            purge(&mut session, &topic, &depth).await?
+            purge(&mut session, &topic, &depth).await? + purge_log(&mut session, &topic).await?
         } else {
             refuse_unless_empty(&mut session, &topic).await?;
             0
@@ -60,6 +66,10 @@ impl Delete {
         forget_lookup(&mut session, &topic).await?;
         forget_ids_and_keys(&mut session, &topic).await?;
         let delete = async |conn: &mut Link| {
+            if topic.group().is_some() {
+                leave(conn, &topic).await?;
+            }
+            partition::delete(conn, topic.id).await?;
             store::schedule::delete_of_topic(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
         };
@@ -82,6 +92,40 @@ async fn refuse_if_named(session: &mut Session, topic: &Topic) -> anyhow::Result
             topic.name
         ),
     }
+}
+
+/// What the log of a stream has. A stream that groups read is needed.
+async fn log_of(session: &mut Session, topic: &Topic) -> anyhow::Result<Vec<Stretch>> {
+    let groups = async |conn: &mut Link| store::topic::groups_of(conn, topic.id).await;
+    if let Some(group) = session.call("list the groups", groups).await?.first() {
+        bail!(
+            "The group '{0}' reads the stream '{1}': delete it first with `queuectl topic delete {0}`.",
+            group.name,
+            topic.name
+        );
+    }
+    let read = async |conn: &mut Link| partition::all(conn, topic.id).await;
+    let partitions = session.call("read the partitions", read).await?;
+    let stretch = |partition: &Partition| Stretch {
+        stream: topic.id,
+        partition: partition.no,
+        lo: partition.first,
+        hi: partition.next,
+    };
+    Ok(partitions.iter().map(stretch).filter(|stretch| stretch.lo < stretch.hi).collect())
+}
+
+async fn purge_log(session: &mut Session, topic: &Topic) -> anyhow::Result<usize> {
+    let mut purged = 0;
+    for stretch in log_of(session, topic).await? {
+        purged += usize::try_from(stretch.hi.0 - stretch.lo.0).unwrap_or(usize::MAX);
+        let mut left = Some(stretch);
+        while let Some(stretch) = left {
+            let remove = async |conn: &mut Link| remove_some(conn, stretch).await;
+            left = session.transaction("purge the log", remove).await?;
+        }
+    }
+    Ok(purged)
 }
 
 async fn depth(session: &mut Session, topic: &Topic) -> queue_core::Result<Depth> {

@@ -61,6 +61,27 @@ pub(crate) struct SettingsArgs {
     /// (reject). New topics: block.
     #[arg(long, value_name = "WHAT", value_parser = when_full())]
     when_full: Option<WhenFull>,
+    /// How long a stream keeps its messages, or none: for ever. New topics: none.
+    #[arg(long, value_name = "TIME|none")]
+    retention: Option<MaybeTime>,
+    /// How many bytes of messages a stream keeps, or off: any number. New topics: off.
+    #[arg(long, value_name = "SIZE|off", value_parser = MaybeLimit::of_bytes)]
+    retention_size: Option<MaybeLimit>,
+    /// Whether a stream removes also what a group has not handled yet, which then is lost to the
+    /// group and counted. New topics: off.
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    retention_hard: Option<bool>,
+    /// Whether a stream removes at once what every group has handled. New topics: off.
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    prune_handled: Option<bool>,
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither on nor off")),
+    }
 }
 
 fn when_full() -> impl TypedValueParser<Value = WhenFull> {
@@ -140,6 +161,10 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "when_full",
         "searchable",
         "dedupe_window",
+        "retention",
+        "retention_size",
+        "retention_hard",
+        "prune_handled",
     ])
 }
 
@@ -175,6 +200,15 @@ impl SettingsArgs {
             settings.max_bytes = limit;
         }
         settings.when_full = self.when_full.unwrap_or(settings.when_full);
+        let retention = &mut settings.retention;
+        if let Some(MaybeTime(time)) = self.retention {
+            retention.time = time;
+        }
+        if let Some(MaybeLimit(bytes)) = self.retention_size {
+            retention.bytes = bytes.map(NonZeroU64::get);
+        }
+        retention.hard = self.retention_hard.unwrap_or(retention.hard);
+        retention.handled = self.prune_handled.unwrap_or(retention.handled);
         settings
     }
 }

@@ -1,0 +1,134 @@
+//! Streams: the sequencer by itself, and groups that read a log.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use mysql_async::prelude::Queryable;
+use queue_core::connection::{SessionKind, connect, transaction};
+use queue_core::store;
+use queue_core::stream::group::{Place, create_group, create_stream};
+use queue_core::stream::{Contention, sequence};
+use queue_core::topic::{Topic, TopicSettings};
+use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue_to};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::Drain;
+use crate::actor::{Company, DrainTask, Task};
+use crate::arena::{Arena, bytes};
+use crate::figure::{Sample, rate};
+
+/// Messages of one statement of the filling.
+const FILL_ROWS: u64 = 1000;
+
+/// The sequencer, alone with a full inbox.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Sequencing {
+    /// Messages before the start.
+    pub(crate) backlog: u64,
+    /// The most messages of one transaction.
+    pub(crate) batch: u32,
+    /// Partitions of the stream.
+    pub(crate) partitions: u32,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+}
+
+/// Groups that read a log from its beginning.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Reading {
+    /// Members of each group, and their batches. The backlog is the log's.
+    pub(crate) drain: Drain,
+    /// How many groups.
+    pub(crate) groups: u32,
+    /// Partitions of the stream.
+    pub(crate) partitions: u32,
+    /// Whether the messages have their offsets before the start.
+    pub(crate) sequenced: bool,
+}
+
+pub(super) async fn sequencing(arena: &Arena, load: Sequencing) -> anyhow::Result<Sample> {
+    let mut conn = connect(arena.url(), SessionKind::Plain).await?;
+    let stream = fill(&mut conn, load.backlog, load.body, load.partitions).await?;
+    let start = Instant::now();
+    let moved = sequence_all(&mut conn, &stream, load.batch).await?;
+    let time = start.elapsed();
+    ensure!(moved == load.backlog, "{moved} of {} messages got an offset", load.backlog);
+    Ok(Sample::of([rate(moved, time)]))
+}
+
+pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Sample> {
+    let mut conn = connect(arena.url(), SessionKind::Plain).await?;
+    let drain = load.drain;
+    let stream = fill(&mut conn, drain.backlog, drain.body, load.partitions).await?;
+    if load.sequenced {
+        sequence_all(&mut conn, &stream, 1000).await?;
+    }
+    let mut tasks = Vec::new();
+    for n in 0..load.groups {
+        let group = TopicName::of_group(&stream.name, &format!("g{n}"))?;
+        create_group(&mut conn, &group, false, Place::Earliest, &TopicSettings::default()).await?;
+        let task = DrainTask {
+            by: drain.by,
+            topic: group.as_str().to_owned(),
+            concurrency: drain.concurrency,
+            batch: drain.batch,
+            first: 0,
+            share: 0,
+        };
+        tasks.extend(vec![Task::Drain(task); drain.consumers]);
+    }
+    let company = Company::muster(arena.url(), tasks.into_iter()).await?;
+    let all = drain.backlog * u64::from(load.groups);
+    let (count, curve) = company.until(all, drain.limit).await?;
+    company.dismiss().await?;
+    let time = count.time().unwrap_or(Duration::from_secs(1));
+    Ok(Sample { figures: vec![rate(count.settled, time)], curve })
+}
+
+/// A stream whose inbox has so many messages.
+async fn fill(
+    conn: &mut AsyncMysqlConnection,
+    messages: u64,
+    body: usize,
+    partitions: u32,
+) -> anyhow::Result<Topic> {
+    let name = TopicName::new("stream")?;
+    create_stream(conn, &name, partitions, &TopicSettings::default()).await?;
+    let stream = store::topic::existing(conn, &name).await?;
+    let mut left = messages;
+    while left > 0 {
+        let rows = left.min(FILL_ROWS);
+        let batch: Vec<_> = (0..rows).map(|_| NewMessage::new(bytes(body))).collect();
+        enqueue_to(conn, &stream, &batch).await?;
+        left -= rows;
+    }
+    Ok(stream)
+}
+
+async fn sequence_all(
+    conn: &mut AsyncMysqlConnection,
+    stream: &Topic,
+    batch: u32,
+) -> anyhow::Result<u64> {
+    let mut moved = 0;
+    loop {
+        let turn = transaction(conn, "sequence", async |conn| {
+            sequence(conn, stream.id, batch, Contention::Wait).await
+        });
+        let turn = turn.await?;
+        moved += turn.messages as u64;
+        if !turn.more {
+            return Ok(moved);
+        }
+    }
+}
+
+/// Leaves no stream of an earlier load.
+pub(super) async fn clear(conn: &mut mysql_async::Conn) -> anyhow::Result<()> {
+    for table in ["queue_log", "queue_partition", "queue_cursor", "queue_range", "queue_passed"] {
+        conn.query_drop(format!("TRUNCATE TABLE {table}")).await?;
+    }
+    conn.query_drop("DELETE FROM queue_topic WHERE kind IN ('stream', 'group')").await?;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Consumers of a stream's groups.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::handler::{Context, HandlerError};
+use queue_core::stream::group::{Place, create_group, create_stream};
+use queue_core::topic::{RetryPolicy, TopicSettings};
+use queue_core::{NewMessage, Topic, TopicName, store};
+use queue_test::TestDatabase;
+
+use crate::running::{Running, With, one_at_a_time, send, until};
+
+/// A stream of `partitions`, and groups of it whose retries come back at once.
+async fn stage(
+    partitions: u32,
+    groups: &[&str],
+    ordered: bool,
+) -> (TestDatabase, Topic, Vec<Topic>) {
+    let database = TestDatabase::new().await;
+    let mut conn = database.connect().await;
+    let stream = TopicName::new("orders").expect("a name");
+    create_stream(&mut conn, &stream, partitions, &TopicSettings::default()).await.expect("made");
+    let retry = RetryPolicy::Fixed(Duration::from_millis(1));
+    let settings = TopicSettings { retry, max_attempts: 4, ..TopicSettings::default() };
+    let mut made = Vec::new();
+    for group in groups {
+        let name = TopicName::of_group(&stream, group).expect("a name");
+        create_group(&mut conn, &name, ordered, Place::Earliest, &settings).await.expect("made");
+        made.push(store::topic::existing(&mut conn, &name).await.expect("it is there"));
+    }
+    let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
+    (database, stream, made)
+}
+
+fn numbered(n: usize) -> Vec<NewMessage> {
+    let message = |n: usize| NewMessage::new(n.to_string()).with_key(format!("k{}", n % 16));
+    (0..n).map(message).collect()
+}
+
+/// What each handler has seen.
+type Seen = Arc<Mutex<Vec<String>>>;
+
+fn text(context: &Context) -> String {
+    String::from_utf8_lossy(&context.delivery.body).into_owned()
+}
+
+#[tokio::test]
+async fn every_group_handles_every_message_and_retries_its_own_failures() {
+    let (database, stream, groups) = stage(3, &["mail", "bill"], false).await;
+    let seen: Vec<Seen> = vec![Seen::default(), Seen::default()];
+    let mut members = Vec::new();
+    for (group, seen) in groups.iter().zip(&seen) {
+        for _ in 0..2 {
+            let (seen, fails) = (Arc::clone(seen), group.name.as_str().ends_with("bill"));
+            let handle = move |context: Context| {
+                let (seen, text) = (Arc::clone(&seen), text(&context));
+                async move {
+                    if fails && text.ends_with('7') && context.delivery.failures < 2 {
+                        return Err(HandlerError::retry("not yet"));
+                    }
+                    seen.lock().expect("a lock").push(text);
+                    Ok(())
+                }
+            };
+            let (name, options) = (group.name.clone(), consumer::TopicOptions::default());
+            members.push(Running::start(&database, |builder| {
+                builder.raw_handler(name, options, With(handle))
+            }));
+        }
+    }
+    send(&database, &stream, &numbered(500)).await;
+    let all: BTreeSet<String> = (0..500).map(|n| n.to_string()).collect();
+    until("handled by both groups", async || {
+        seen.iter().all(|seen| seen.lock().expect("a lock").len() >= 500)
+    })
+    .await;
+    for member in members {
+        member.stop().await;
+    }
+    for seen in &seen {
+        let seen = seen.lock().expect("a lock");
+        assert_eq!(seen.len(), 500, "none is handled twice");
+        assert_eq!(seen.iter().cloned().collect::<BTreeSet<_>>(), all);
+    }
+}
+
+/// Invariant I5.
+#[tokio::test]
+async fn an_ordered_group_keeps_each_keys_order_whatever_fails_and_however_many_members_it_has() {
+    let (database, stream, groups) = stage(4, &["bill"], true).await;
+    let done: Arc<Mutex<BTreeMap<Vec<u8>, Vec<usize>>>> = Arc::default();
+    let tries: Arc<Mutex<HashMap<usize, u32>>> = Arc::default();
+    let mut members = Vec::new();
+    for _ in 0..4 {
+        let (done, tries) = (Arc::clone(&done), Arc::clone(&tries));
+        let handle = move |context: Context| {
+            let (done, tries) = (Arc::clone(&done), Arc::clone(&tries));
+            async move {
+                let n: usize = text(&context).parse().expect("a number");
+                let runs = {
+                    let mut tries = tries.lock().expect("a lock");
+                    *tries.entry(n).and_modify(|runs| *runs += 1).or_insert(1)
+                };
+                if n % 10 == 3 && runs < 3 {
+                    assert_eq!(context.delivery.failures, runs - 1);
+                    return Err(HandlerError::retry("not yet"));
+                }
+                let key = context.delivery.key.clone().expect("a key");
+                done.lock().expect("a lock").entry(key).or_default().push(n);
+                Ok(())
+            }
+        };
+        let name = groups[0].name.clone();
+        members.push(Running::start(&database, |builder| {
+            builder.raw_handler(name, consumer::TopicOptions::default(), With(handle))
+        }));
+    }
+    send(&database, &stream, &numbered(400)).await;
+    let count = || done.lock().expect("a lock").values().map(Vec::len).sum::<usize>();
+    until("all handled", async || count() >= 400).await;
+    for member in members {
+        member.stop().await;
+    }
+    let done = done.lock().expect("a lock");
+    assert_eq!(done.values().map(Vec::len).sum::<usize>(), 400, "none is handled twice");
+    for (key, numbers) in done.iter() {
+        assert!(numbers.is_sorted(), "{}: {numbers:?}", String::from_utf8_lossy(key));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_itself_has_no_consumers() {
+    let (database, stream, _) = stage(1, &[], false).await;
+    let consumer = consumer::Consumer::builder(database.url().clone())
+        .raw_handler(stream.name.clone(), one_at_a_time(), With(|_| async { Ok(()) }))
+        .build()
+        .expect("built");
+    let shutdown = consumer::Shutdown {
+        drain: tokio_util::sync::CancellationToken::new(),
+        quit: tokio_util::sync::CancellationToken::new(),
+    };
+    let error = consumer.run(shutdown).await.expect_err("refused").to_string();
+    assert!(error.contains("queuectl group create orders@GROUP"), "{error}");
+}

@@ -1,0 +1,62 @@
+use std::time::Duration;
+
+use queue_core::connection::Link;
+use queue_core::stream::retention;
+use queue_core::{Result, store, telemetry};
+use serde::Serialize;
+
+use crate::duty::{Duty, Sweep};
+
+/// The most transactions of one run.
+const ROUNDS: usize = 50;
+
+/// Removes what the streams' retention does not keep.
+#[derive(Debug, Default)]
+pub struct Retain {
+    /// The last run has left something.
+    more: bool,
+}
+
+/// What a run of [`Retain`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct RetainReport {
+    /// Offsets removed.
+    pub removed: u64,
+}
+
+impl Duty for Retain {
+    const NAME: &'static str = "retain";
+    type Report = RetainReport;
+
+    fn interval(&self) -> Duration {
+        if self.more { Duration::from_millis(200) } else { Duration::from_secs(10) }
+    }
+
+    fn is_notable(report: &RetainReport) -> bool {
+        report.removed > 0
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RetainReport> {
+        let mut report = RetainReport::default();
+        let mut rounds = ROUNDS;
+        self.more = false;
+        let all = async |conn: &mut Link| store::topic::all(conn).await;
+        for topic in sweep.session.call("list the topics", all).await? {
+            let look = async |conn: &mut Link| retention::excess(conn, &topic).await;
+            for stretch in sweep.session.call("look what is kept too long", look).await? {
+                let mut left = Some(stretch);
+                while let Some(stretch) = left.filter(|_| rounds > 0) {
+                    rounds -= 1;
+                    let remove =
+                        async |conn: &mut Link| retention::remove_some(conn, stretch).await;
+                    left = sweep.session.transaction("prune the log", remove).await?;
+                    let lo = left.map_or(stretch.hi, |rest| rest.lo);
+                    report.removed += lo.0 - stretch.lo.0;
+                }
+                self.more |= left.is_some();
+            }
+        }
+        telemetry::pruned("queue_log", usize::try_from(report.removed).unwrap_or(usize::MAX));
+        Ok(report)
+    }
+}

@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use queue_core::connection::Link;
+use queue_core::store::stream::inbox;
+use queue_core::stream::{Contention, sequence};
+use queue_core::{Error, Result, store, telemetry};
+use serde::Serialize;
+
+use crate::duty::{Duty, Sweep};
+
+/// The most messages of one transaction.
+const BATCH: u32 = 1000;
+
+/// The most transactions a stream and run.
+const TURNS: usize = 10;
+
+/// Gives the messages of streams that nobody reads at the moment their offsets.
+#[derive(Debug, Default)]
+pub struct Sequence;
+
+/// What a run of [`Sequence`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct SequenceReport {
+    /// Messages that got their offset.
+    pub sequenced: usize,
+}
+
+impl Duty for Sequence {
+    const NAME: &'static str = "sequence";
+    type Report = SequenceReport;
+
+    /// Consumers do it at once; this is for streams without any.
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn is_notable(_: &SequenceReport) -> bool {
+        false
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<SequenceReport> {
+        let mut report = SequenceReport::default();
+        let all = async |conn: &mut Link| store::topic::all(conn).await;
+        let topics = sweep.session.call("list the topics", all).await?;
+        for topic in topics.iter().filter(|topic| topic.is_stream()) {
+            let look = async |conn: &mut Link| inbox::is_empty(conn, topic.id).await;
+            if sweep.session.call("look into the inbox", look).await? {
+                continue;
+            }
+            for _ in 0..TURNS {
+                let turn = async |conn: &mut Link| {
+                    sequence(conn, topic.id, BATCH, Contention::Leave).await
+                };
+                let done = match sweep.session.transaction("sequence", turn).await {
+                    // Somebody has purged a row meanwhile.
+                    Err(Error::Counts { .. }) => break,
+                    other => other?,
+                };
+                telemetry::sequenced(done.messages);
+                report.sequenced += done.messages;
+                if !done.more {
+                    break;
+                }
+            }
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,10 @@
+//! Streams: the inbox, the log behind the sequencer, and the groups that read it.
+
+pub mod cursor;
+pub mod filing;
+pub mod inbox;
+pub mod log;
+pub mod partition;
+pub mod passed;
+pub mod range;
+pub mod standing;

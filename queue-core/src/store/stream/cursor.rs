@@ -1,0 +1,197 @@
+//! Where a group stands in each partition.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::rescue::SHARED_CRASHES;
+use crate::store::moves::equal;
+use crate::store::{Statement, execute, load};
+use crate::stream::{Group, Offset, PartitionNo};
+use crate::topic::TopicId;
+
+/// PRIMARY: makes the group's cursor of a partition.
+///
+/// # Errors
+/// A database failure.
+pub async fn create(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    next: Offset,
+) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_cursor (group_id, partition_no, next_offset) VALUES (?, ?, ?)",
+    )
+    .number(group.0)
+    .number(partition.0)
+    .number(next.0);
+    execute(conn, "create the cursor", statement).await?;
+    Ok(())
+}
+
+/// What a partition has for a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Work {
+    /// The partition.
+    pub partition: PartitionNo,
+    /// Messages that nobody of the group has claimed yet.
+    pub unclaimed: u64,
+    /// Ranges to be claimed again now.
+    pub free: u64,
+    /// Ranges whose messages are to be claimed alone.
+    pub suspect: u64,
+    /// Ranges that somebody has, or that wait for their time.
+    pub busy: u64,
+}
+
+impl Work {
+    /// Whether a claim would find something.
+    #[must_use]
+    pub fn is_there(&self, group: Group) -> bool {
+        let blocked = group.ordered && self.busy > 0;
+        !blocked && (self.free > 0 || (self.unclaimed > 0 && !(group.ordered && self.suspect > 0)))
+    }
+}
+
+/// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, plain, a row a
+/// partition: where there is something for the group.
+///
+/// # Errors
+/// A database failure.
+pub async fn work(conn: &mut impl Connection, group: Group) -> Result<Vec<Work>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        partition_no: u32,
+        #[diesel(sql_type = BigInt)]
+        unclaimed: i64,
+        #[diesel(sql_type = BigInt)]
+        free: i64,
+        #[diesel(sql_type = BigInt)]
+        suspect: i64,
+        #[diesel(sql_type = BigInt)]
+        busy: i64,
+    }
+    let due = "r.worker_id = 0 AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6))";
+    let statement = Statement::new(format!(
+        "SELECT c.partition_no, \
+         CAST(p.next_offset - LEAST(c.next_offset, p.next_offset) AS SIGNED) AS unclaimed, \
+         CAST(COALESCE(SUM({due} AND r.suspicions < {SHARED_CRASHES}), 0) AS SIGNED) AS free, \
+         CAST(COALESCE(SUM({due} AND r.suspicions >= {SHARED_CRASHES}), 0) AS SIGNED) AS suspect, \
+         CAST(COALESCE(SUM(NOT ({due})), 0) AS SIGNED) AS busy \
+         FROM queue_cursor c \
+         JOIN queue_partition p ON p.topic_id = ? AND p.partition_no = c.partition_no \
+         LEFT JOIN queue_range r ON r.group_id = c.group_id AND r.partition_no = c.partition_no \
+         WHERE c.group_id = ? GROUP BY c.partition_no, p.next_offset, c.next_offset \
+         ORDER BY c.partition_no"
+    ))
+    .number(group.stream.0)
+    .number(group.id.0);
+    let rows: Vec<Row> = load(conn, "look for work of the group", statement).await?;
+    let work = |row: Row| Work {
+        partition: PartitionNo(row.partition_no),
+        unclaimed: row.unclaimed.unsigned_abs(),
+        free: row.free.unsigned_abs(),
+        suspect: row.suspect.unsigned_abs(),
+        busy: row.busy.unsigned_abs(),
+    };
+    Ok(rows.into_iter().map(work).collect())
+}
+
+/// PRIMARY: locks the group's cursor of a partition: until the transaction ends nobody claims,
+/// splits or resets there. The offset that is claimed next; `None` if there is no such cursor.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+) -> Result<Option<Offset>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        next_offset: u64,
+    }
+    let statement = Statement::new(
+        "SELECT next_offset FROM queue_cursor WHERE group_id = ? AND partition_no = ? FOR UPDATE",
+    )
+    .number(group.0)
+    .number(partition.0);
+    let rows: Vec<Row> = load(conn, "claim: lock the cursor", statement).await?;
+    Ok(rows.first().map(|row| Offset(row.next_offset)))
+}
+
+/// PRIMARY: takes a locked cursor on; `lost` messages on the way had been pruned.
+///
+/// # Errors
+/// A database failure.
+pub async fn advance(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    to: Offset,
+    lost: u64,
+) -> Result<()> {
+    const OPERATION: &str = "claim: advance the cursor";
+    let statement = Statement::new(
+        "UPDATE queue_cursor SET next_offset = ?, lost = lost + ? \
+         WHERE group_id = ? AND partition_no = ?",
+    )
+    .number(to.0)
+    .number(lost)
+    .number(group.0)
+    .number(partition.0);
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+}
+
+/// PRIMARY: counts messages of claimed ranges that had been pruned before they were read.
+///
+/// # Errors
+/// A database failure.
+pub async fn count_lost(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    lost: u64,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_cursor SET lost = lost + ? WHERE group_id = ? AND partition_no = ?",
+    )
+    .number(lost)
+    .number(group.0)
+    .number(partition.0);
+    execute(conn, "count what is lost to retention", statement).await
+}
+
+/// PRIMARY: puts a locked cursor elsewhere, in a generation of its own.
+///
+/// # Errors
+/// A database failure.
+pub async fn reset(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    to: Offset,
+) -> Result<()> {
+    const OPERATION: &str = "reset the cursor";
+    let statement = Statement::new(
+        "UPDATE queue_cursor SET next_offset = ?, generation = generation + 1 \
+         WHERE group_id = ? AND partition_no = ?",
+    )
+    .number(to.0)
+    .number(group.0)
+    .number(partition.0);
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+}
+
+/// PRIMARY: removes the group's cursors.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_cursor WHERE group_id = ?").number(group.0);
+    execute(conn, "delete the cursors", statement).await
+}

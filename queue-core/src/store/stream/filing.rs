@@ -1,0 +1,172 @@
+//! Messages of the log that a group is not through with: they are filed under the group's own
+//! topic, body and all, where they are tried again, or lie dead. The log keeps its row.
+
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{DeadCause, DeliveryNo, Moment, WorkerId};
+use crate::store::moves::{self, Outcome};
+use crate::store::row_set::placeholders;
+use crate::store::topic::dead_letter_topic;
+use crate::store::{Statement, execute, ledger};
+use crate::stream::{Offset, PartitionNo, RangeId};
+use crate::topic::{OnDone, TopicId};
+
+/// How long a discarded message's reason is kept.
+const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The most offsets of one list; see [`RowSet`](crate::store::row_set::RowSet).
+const LIST_LIMIT: usize = 512;
+
+/// Messages of one range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filed {
+    /// The stream whose log has them.
+    pub stream: TopicId,
+    /// The partition.
+    pub partition: PartitionNo,
+    /// Their offsets.
+    pub offsets: Vec<Offset>,
+    /// The group that they are filed under.
+    pub group: TopicId,
+    /// The worker that had them.
+    pub worker: WorkerId,
+    /// Which delivery it was.
+    pub delivery_no: DeliveryNo,
+    /// The range whose row tells what the message, the one at its mark, has been through; without,
+    /// it has been through nothing.
+    pub at_mark_of: Option<RangeId>,
+}
+
+impl Filed {
+    /// The messages as a table of the columns that a message has in the hot table.
+    fn source(&self, offsets: &[Offset]) -> Statement<'static> {
+        let of_range = |column: &str| match self.at_mark_of {
+            Some(_) => format!("(SELECT r.{column} FROM queue_range r WHERE r.id = ?)"),
+            None => "0".to_owned(),
+        };
+        let history = match self.at_mark_of {
+            Some(_) => "(SELECT r.history FROM queue_range r WHERE r.id = ?)",
+            None => "CAST(NULL AS BINARY)",
+        };
+        // Padded, so that the texts have few shapes and stay prepared.
+        let n = offsets.len().next_power_of_two();
+        let last = offsets.last().into_iter().cycle();
+        let padded = offsets.iter().chain(last).take(n).map(|offset| offset.0);
+        let ranges = self.at_mark_of.map_or([None; 3], |range| [Some(range.0); 3]);
+        Statement::new(format!(
+            " FROM (SELECT CAST(? AS UNSIGNED) AS topic_id, 5 AS priority, {} AS failures, \
+             {} AS crashes, 0 AS suspicions, {history} AS history, \
+             CAST(? AS UNSIGNED) AS delivery_no, CAST(? AS UNSIGNED) AS worker_id, \
+             CAST(NULL AS BINARY) AS unique_key, \
+             msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body \
+             FROM queue_log FORCE INDEX (PRIMARY) \
+             WHERE queue_log.topic_id = ? AND partition_no = ? AND offset_no IN ({})) m",
+            of_range("failures"),
+            of_range("crashes"),
+            placeholders(n)
+        ))
+        .number(self.group.0)
+        .numbers(ranges.into_iter().flatten())
+        .number(self.delivery_no.0)
+        .number(self.worker.0)
+        .number(self.stream.0)
+        .number(self.partition.0)
+        .numbers(padded)
+    }
+
+    async fn file(
+        &self,
+        conn: &mut impl Connection,
+        operation: &'static str,
+        insert: Statement<'static>,
+        tail: Option<Statement<'static>>,
+    ) -> Result<usize> {
+        let mut filed = 0;
+        for offsets in self.offsets.chunks(LIST_LIMIT) {
+            let statement = insert.clone().followed_by(self.source(offsets));
+            let statement = match &tail {
+                Some(tail) => statement.followed_by(tail.clone()),
+                None => statement,
+            };
+            filed += execute(conn, operation, statement).await?;
+        }
+        Ok(filed)
+    }
+}
+
+/// PRIMARY of the log, forced: to be tried again by the group; how many the log still had.
+///
+/// # Errors
+/// A database failure.
+pub async fn to_scheduled(
+    conn: &mut impl Connection,
+    filed: &Filed,
+    due: Moment,
+    failure: Option<&str>,
+) -> Result<usize> {
+    filed.file(conn, "settle: retry", moves::into_scheduled(due, failure), None).await
+}
+
+/// PRIMARY of the log, forced: to the group's dead letters, or the topic that the group names for
+/// them; how many the log still had.
+///
+/// # Errors
+/// A database failure.
+pub async fn to_dead(
+    conn: &mut impl Connection,
+    filed: &Filed,
+    cause: DeadCause,
+    error: &str,
+) -> Result<usize> {
+    const OPERATION: &str = "settle: dead-letter";
+    let Some(topic) = dead_letter_topic(conn, filed.group).await? else {
+        return filed.file(conn, OPERATION, moves::into_dead(cause, error), None).await;
+    };
+    filed.file(conn, OPERATION, moves::into_topic(&topic, cause, error), None).await
+}
+
+/// PRIMARY of the log, forced: to the archive; how many the log still had.
+///
+/// # Errors
+/// A database failure.
+pub async fn to_archive(
+    conn: &mut impl Connection,
+    filed: &Filed,
+    outcome: Outcome<'_>,
+    on_done: OnDone,
+) -> Result<usize> {
+    let keep = match on_done {
+        OnDone::Keep(keep) => keep,
+        OnDone::Delete => KEEP_DISCARDED,
+    };
+    filed.file(conn, "settle: archive", moves::into_archive(outcome, keep), None).await
+}
+
+/// As [`to_ledger`], but each biz id must be new.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+pub async fn to_ledger_once(
+    conn: &mut impl Connection,
+    filed: &Filed,
+    window: Duration,
+) -> Result<usize> {
+    let insert = ledger::into_ledger(window);
+    filed.file(conn, "settle: enter into the ledger", insert, None).await
+}
+
+/// PRIMARY of the log, forced: enters the biz ids of handled messages into the group's ledger. Each
+/// must have one.
+///
+/// # Errors
+/// A database failure.
+pub async fn to_ledger(
+    conn: &mut impl Connection,
+    filed: &Filed,
+    window: Duration,
+) -> Result<usize> {
+    let (insert, again) = (ledger::into_ledger(window), ledger::again(window));
+    filed.file(conn, "settle: enter into the ledger", insert, Some(again)).await
+}

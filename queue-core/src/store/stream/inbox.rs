@@ -1,0 +1,170 @@
+//! The inbox of a stream: its rows in the hot table, until the sequencer moves them to the log.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Priority, RowId};
+use crate::store::moves::equal;
+use crate::store::row_set::{KEYS, RowSet};
+use crate::store::{Statement, execute, load};
+use crate::stream::{Offset, PartitionNo};
+use crate::topic::TopicId;
+
+/// A committed message that has no offset yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unsequenced {
+    /// Where it lies.
+    pub priority: Priority,
+    /// Its row.
+    pub row: RowId,
+    /// The partition that its key, or for want of one its row, puts it in.
+    pub partition: PartitionNo,
+    /// The bytes of its body.
+    pub bytes: u64,
+}
+
+/// Rows of one priority that go to one partition, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The stream.
+    pub stream: TopicId,
+    /// Where the rows lie.
+    pub priority: Priority,
+    /// The rows.
+    pub rows: RowSet,
+}
+
+/// PRIMARY, forced, plain, one dive: whether anything waits for its offset.
+///
+/// # Errors
+/// A database failure.
+pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    let statement = Statement::new(
+        "SELECT id FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
+         ORDER BY topic_id, priority, id LIMIT 1",
+    )
+    .number(stream.0);
+    let rows: Vec<Row> = load(conn, "look into the inbox", statement).await?;
+    Ok(rows.iter().all(|row| row.id == 0))
+}
+
+/// PRIMARY, forced, plain, so that all rows are of one snapshot: when a later message of a producer
+/// is among them, so are its earlier ones (history H14). Up to `limit` rows, in order, for a stream
+/// of so many partitions.
+///
+/// # Errors
+/// A database failure.
+pub async fn scan(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partitions: u32,
+    limit: u32,
+) -> Result<Vec<Unsequenced>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        partition_no: u32,
+        #[diesel(sql_type = BigInt)]
+        bytes: i64,
+    }
+    let statement = Statement::new(
+        "SELECT priority, id, \
+         CAST(COALESCE(CRC32(ordering_key), id) MOD ? AS UNSIGNED) AS partition_no, \
+         CAST(LENGTH(body) AS SIGNED) AS bytes \
+         FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
+         ORDER BY topic_id, priority, id LIMIT ?",
+    )
+    .number(partitions)
+    .number(stream.0)
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "sequence: read the inbox", statement).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Unsequenced {
+            priority: Priority::from_stored(row.priority),
+            row: RowId(row.id),
+            partition: PartitionNo(row.partition_no),
+            bytes: row.bytes.unsigned_abs(),
+        })
+        .collect())
+}
+
+/// PRIMARY, forced: copies rows to the end of a partition, in order, from `base` on.
+///
+/// Consecutive rows get their offset by subtraction: no other row can lie within. Others are looked
+/// up one by one from a list that counts them.
+///
+/// # Errors
+/// [`crate::Error::Counts`]; a database failure.
+pub async fn append(
+    conn: &mut impl Connection,
+    run: &Run,
+    partition: PartitionNo,
+    base: Offset,
+) -> Result<()> {
+    const OPERATION: &str = "sequence: append to the log";
+    const INTO: &str = "INSERT INTO queue_log (topic_id, partition_no, offset_no, msg_id, \
+         enqueued_at, sequenced_at, expires_at, ordering_key, biz_id, headers, body) ";
+    const CARRIED: &str = "m.msg_id, m.enqueued_at, UTC_TIMESTAMP(6), m.expires_at, \
+         m.ordering_key, m.biz_id, m.headers, m.body";
+    let Some((lo, hi)) = run.rows.bounds() else { return Ok(()) };
+    let (stream, priority) = (run.stream.0, run.priority.stored());
+    let is_consecutive = hi.0 - lo.0 == run.rows.len() as u64 - 1;
+    let statement = if is_consecutive {
+        Statement::new(format!(
+            "{INTO}SELECT m.topic_id, ?, m.id - ? + ?, {CARRIED} \
+             FROM queue_message m FORCE INDEX (PRIMARY) \
+             WHERE m.topic_id = ? AND m.priority = ? AND m.id BETWEEN ? AND ? ORDER BY m.id"
+        ))
+        .number(partition.0)
+        .number(lo.0)
+        .number(base.0)
+        .number(stream)
+        .number(priority)
+        .number(lo.0)
+        .number(hi.0)
+    } else {
+        Statement::new(format!(
+            "{INTO}SELECT m.topic_id, ?, k.place - 1 + ?, {CARRIED} \
+             FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS \
+             (place FOR ORDINALITY, id BIGINT UNSIGNED PATH '$')) k \
+             STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
+             ON m.topic_id = ? AND m.priority = ? AND m.id = k.id"
+        ))
+        .number(partition.0)
+        .number(base.0)
+        .bytes(run.rows.json())
+        .number(stream)
+        .number(priority)
+    };
+    equal(OPERATION, run.rows.len(), execute(conn, OPERATION, statement).await?)
+}
+
+/// PRIMARY, forced: removes rows that have been copied to the log, key by key: of a range MySQL 9.7
+/// may read, and lock, all of a small inbox, and then waits for a producer that has not committed
+/// (*run*: until 1205).
+///
+/// # Errors
+/// [`crate::Error::Counts`]; a database failure.
+pub async fn remove(conn: &mut impl Connection, run: &Run) -> Result<()> {
+    const OPERATION: &str = "sequence: empty the inbox";
+    let statement = Statement::new(format!(
+        "DELETE m FROM {KEYS} STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
+         ON m.topic_id = ? AND m.priority = ? AND m.id = k.id"
+    ))
+    .bytes(run.rows.json())
+    .number(run.stream.0)
+    .number(run.priority.stored());
+    equal(OPERATION, run.rows.len(), execute(conn, OPERATION, statement).await?)
+}

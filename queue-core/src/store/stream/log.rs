@@ -1,0 +1,139 @@
+//! The log: every message of a stream under its partition and offset.
+
+use chrono::NaiveDateTime;
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{ClaimNo, Delivery, DeliveryNo};
+use crate::store::claim::MessageRow;
+use crate::store::{Statement, execute, load};
+use crate::stream::{Offset, PartitionNo, Position};
+use crate::topic::TopicId;
+
+/// Offsets of one partition of a stream, from `lo` up to `hi`, which is not of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// The stream.
+    pub stream: TopicId,
+    /// The partition.
+    pub partition: PartitionNo,
+    /// The first.
+    pub lo: Offset,
+    /// The one after the last.
+    pub hi: Offset,
+}
+
+/// Under what the messages of a stretch are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// The group, which is the topic of the deliveries.
+    pub group: TopicId,
+    /// The claim that holds the stretch; 0 if none does.
+    pub claim_no: ClaimNo,
+    /// Which delivery of the stretch this is.
+    pub delivery_no: DeliveryNo,
+}
+
+/// PRIMARY, forced, plain: the messages of a stretch, in order. Offsets that are missing have been
+/// pruned.
+///
+/// # Errors
+/// A database failure.
+pub async fn read(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    reading: Reading,
+) -> Result<Vec<Delivery>> {
+    let statement = Statement::new(
+        "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS UNSIGNED), \
+         CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED), enqueued_at, expires_at, UTC_TIMESTAMP(6), \
+         ordering_key, biz_id, headers, body FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
+         ORDER BY topic_id, partition_no, offset_no",
+    )
+    .number(reading.delivery_no.0)
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0);
+    let rows: Vec<MessageRow> = load(conn, "read the log", statement).await?;
+    let delivery = |row: MessageRow| {
+        let mut delivery = row.into_delivery(reading.group, reading.claim_no, 0);
+        let offset = Offset(delivery.row.0);
+        delivery.position = Some(Position { partition: stretch.partition, offset });
+        delivery
+    };
+    Ok(rows.into_iter().map(delivery).collect())
+}
+
+/// PRIMARY, forced, plain, one dive: the first offset from `from` on that the log has, and when it
+/// was sequenced.
+///
+/// # Errors
+/// A database failure.
+pub async fn at_or_after(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partition: PartitionNo,
+    from: Offset,
+) -> Result<Option<(Offset, NaiveDateTime)>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        offset_no: u64,
+        #[diesel(sql_type = Datetime)]
+        sequenced_at: NaiveDateTime,
+    }
+    let statement = Statement::new(
+        "SELECT offset_no, sequenced_at FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? \
+         ORDER BY topic_id, partition_no, offset_no LIMIT 1",
+    )
+    .number(stream.0)
+    .number(partition.0)
+    .number(from.0);
+    let rows: Vec<Row> = load(conn, "look into the log", statement).await?;
+    Ok(rows.first().map(|row| (Offset(row.offset_no), row.sequenced_at)))
+}
+
+/// PRIMARY, forced: removes a stretch; how many messages it had.
+///
+/// # Errors
+/// A database failure.
+pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE l FROM queue_log l FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ?",
+    )
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0);
+    execute(conn, "prune the log", statement).await
+}
+
+/// PRIMARY, forced, plain: the mean bytes of body and headers in a stretch; 0 if it is empty.
+///
+/// # Errors
+/// A database failure.
+pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<u64> {
+    #[derive(QueryableByName)]
+    struct Mean {
+        #[diesel(sql_type = BigInt)]
+        bytes: i64,
+    }
+    let statement = Statement::new(
+        "SELECT CAST(COALESCE(AVG(LENGTH(body) + COALESCE(LENGTH(headers), 0)), 0) AS SIGNED) \
+         AS bytes FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ?",
+    )
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0);
+    let rows: Vec<Mean> = load(conn, "read the mean size", statement).await?;
+    Ok(rows.first().map_or(0, |row| row.bytes.unsigned_abs()))
+}

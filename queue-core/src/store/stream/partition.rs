@@ -1,0 +1,169 @@
+//! The partitions of a stream: where its log begins and ends.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::store::moves::equal;
+use crate::store::{Statement, execute, load};
+use crate::stream::{Offset, PartitionNo};
+use crate::topic::TopicId;
+
+/// A partition as its row tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Partition {
+    /// Its number within the stream, from 0.
+    pub no: PartitionNo,
+    /// The offset of the oldest message kept; `next` if there is none.
+    pub first: Offset,
+    /// The offset of the next message.
+    pub next: Offset,
+}
+
+const SELECT: &str = "SELECT partition_no, first_offset, next_offset FROM queue_partition \
+     WHERE topic_id = ? ORDER BY partition_no";
+
+/// PRIMARY: makes the partitions `from..to` of a stream, empty.
+///
+/// # Errors
+/// A database failure.
+pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: u32) -> Result<()> {
+    for no in from..to {
+        let statement =
+            Statement::new("INSERT INTO queue_partition (topic_id, partition_no) VALUES (?, ?)")
+                .number(stream.0)
+                .number(no);
+        execute(conn, "create the partition", statement).await?;
+    }
+    Ok(())
+}
+
+/// PRIMARY, plain: the stream's partitions, in order.
+///
+/// # Errors
+/// A database failure.
+pub async fn all(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
+    let statement = Statement::new(SELECT).number(stream.0);
+    partitions(conn, "read the partitions", statement).await
+}
+
+/// PRIMARY: locks the stream's partitions, in order: until the transaction ends nobody else gives
+/// its messages offsets.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
+    let statement = Statement::new(SELECT).sql(" FOR UPDATE").number(stream.0);
+    partitions(conn, "sequence: lock the partitions", statement).await
+}
+
+/// PRIMARY: locks the stream's first partition, unless somebody has: whether it did. Sequencers that
+/// do not want to wait for one another begin here.
+///
+/// # Errors
+/// A database failure.
+pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
+    let statement = Statement::new(
+        "SELECT partition_no, first_offset, next_offset FROM queue_partition \
+         WHERE topic_id = ? AND partition_no = 0 FOR UPDATE SKIP LOCKED",
+    )
+    .number(stream.0);
+    let first = partitions(conn, "sequence: lock the first partition", statement).await?;
+    Ok(!first.is_empty())
+}
+
+/// PRIMARY, plain: one of the stream's partitions.
+///
+/// # Errors
+/// A database failure.
+pub async fn find(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    no: PartitionNo,
+) -> Result<Option<Partition>> {
+    let statement = Statement::new(
+        "SELECT partition_no, first_offset, next_offset FROM queue_partition \
+         WHERE topic_id = ? AND partition_no = ?",
+    )
+    .number(stream.0)
+    .number(no.0);
+    Ok(partitions(conn, "read the partition", statement).await?.pop())
+}
+
+async fn partitions(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'static>,
+) -> Result<Vec<Partition>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        partition_no: u32,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        first_offset: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        next_offset: u64,
+    }
+    let rows: Vec<Row> = load(conn, operation, statement).await?;
+    let partition = |row: Row| Partition {
+        no: PartitionNo(row.partition_no),
+        first: Offset(row.first_offset),
+        next: Offset(row.next_offset),
+    };
+    Ok(rows.into_iter().map(partition).collect())
+}
+
+/// PRIMARY: takes the end of a locked partition `by` messages on.
+///
+/// # Errors
+/// [`crate::Error::Counts`] if it does not end where the caller saw it; a database failure.
+pub async fn advance(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    seen: Partition,
+    by: u64,
+) -> Result<()> {
+    const OPERATION: &str = "sequence: advance the partition";
+    let statement = Statement::new(
+        "UPDATE queue_partition SET next_offset = next_offset + ? \
+         WHERE topic_id = ? AND partition_no = ? AND next_offset = ?",
+    )
+    .number(by)
+    .number(stream.0)
+    .number(seen.no.0)
+    .number(seen.next.0);
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+}
+
+/// PRIMARY: removes the stream's partitions; their messages must be gone already.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize> {
+    let statement =
+        Statement::new("DELETE FROM queue_partition WHERE topic_id = ?").number(stream.0);
+    execute(conn, "delete the partitions", statement).await
+}
+
+/// PRIMARY: the oldest message kept is now `first`.
+///
+/// # Errors
+/// A database failure.
+pub async fn cut(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    no: PartitionNo,
+    first: Offset,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_partition SET first_offset = ? \
+         WHERE topic_id = ? AND partition_no = ? AND first_offset < ? AND next_offset >= ?",
+    )
+    .number(first.0)
+    .number(stream.0)
+    .number(no.0)
+    .number(first.0)
+    .number(first.0);
+    execute(conn, "prune: cut the log", statement).await
+}

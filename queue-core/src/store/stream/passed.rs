@@ -1,0 +1,92 @@
+//! Messages of claimed ranges that their handlers have acked in transactions of their own.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::store::moves::equal;
+use crate::store::{Statement, execute, load};
+use crate::stream::{Offset, PartitionNo, RangeId};
+use crate::topic::TopicId;
+
+/// PRIMARY, plain: the messages of the range that have been acked so.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        offset_no: u64,
+    }
+    let statement =
+        Statement::new("SELECT offset_no FROM queue_passed WHERE range_id = ? ORDER BY offset_no")
+            .number(range.0);
+    let rows: Vec<Row> = load(conn, "read what was acked", statement).await?;
+    Ok(rows.into_iter().map(|row| Offset(row.offset_no)).collect())
+}
+
+/// PRIMARY: acks a message of a range that this transaction has locked. A message is acked once:
+/// another time is refused.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) -> Result<()> {
+    const OPERATION: &str = "settle: ack a message of a range";
+    let statement = Statement::new("INSERT INTO queue_passed (range_id, offset_no) VALUES (?, ?)")
+        .number(range.0)
+        .number(offset.0);
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+}
+
+/// PRIMARY: what lies before `mark` needs no rows of its own any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget(conn: &mut impl Connection, range: RangeId, mark: Offset) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_passed WHERE range_id = ? AND offset_no < ?")
+        .number(range.0)
+        .number(mark.0);
+    execute(conn, "settle: forget what was acked", statement).await
+}
+
+/// PRIMARY: what was acked of a range at `from` and after it belongs to the range that has been cut
+/// off it.
+///
+/// # Errors
+/// A database failure.
+pub async fn hand_on(
+    conn: &mut impl Connection,
+    range: RangeId,
+    to: RangeId,
+    from: Offset,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_passed SET range_id = ? WHERE range_id = ? AND offset_no >= ?",
+    )
+    .number(to.0)
+    .number(range.0)
+    .number(from.0);
+    execute(conn, "claim: cut a range", statement).await
+}
+
+/// KEY (`group_id`, `partition_no`) of the ranges, joined to PRIMARY: forgets it of every range of
+/// the partition, under the lock of its cursor.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget_of_group(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE p FROM queue_range r FORCE INDEX (queue_range_place) \
+         STRAIGHT_JOIN queue_passed p ON p.range_id = r.id \
+         WHERE r.group_id = ? AND r.partition_no = ?",
+    )
+    .number(group.0)
+    .number(partition.0);
+    execute(conn, "forget what was acked", statement).await
+}

@@ -1,0 +1,372 @@
+//! Claimed ranges of offsets: one row each, whatever they hold.
+
+mod held_back;
+mod zombie;
+
+pub use self::held_back::{HeldBack, held_back};
+pub use self::zombie::{Zombie, free, lock, messages_of, orphans, zombies};
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{ClaimNo, DeliveryNo, FailedRun, Moment, WorkerId};
+use crate::rescue::SHARED_CRASHES;
+use crate::store::claim::Fence;
+use crate::store::moves::{WITH_FAILED_RUN, equal};
+use crate::store::{Statement, execute, first_inserted, load};
+use crate::stream::{Offset, PartitionNo, RangeId};
+use crate::topic::TopicId;
+
+/// A range as its row tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// Its row.
+    pub id: RangeId,
+    /// The group that claimed it.
+    pub group: TopicId,
+    /// The partition of its offsets.
+    pub partition: PartitionNo,
+    /// The first that is not settled yet.
+    pub mark: Offset,
+    /// The one after its last.
+    pub hi: Offset,
+    /// Who has it; worker 0 if nobody has.
+    pub fence: Fence,
+    /// How often it has been claimed.
+    pub delivery_no: DeliveryNo,
+    /// Failed handlings of the message at the mark, in an ordered group.
+    pub failures: u32,
+    /// Crashes of workers that had only the message at the mark.
+    pub crashes: u32,
+    /// Crashes of workers that had more than that.
+    pub suspicions: u32,
+}
+
+#[derive(QueryableByName)]
+struct RangeRow {
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    id: u64,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    group_id: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    partition_no: u32,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    mark: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    hi: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    worker_id: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    claim_no: u64,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    delivery_no: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    failures: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    crashes: u32,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    suspicions: u32,
+}
+
+impl From<RangeRow> for Range {
+    fn from(row: RangeRow) -> Self {
+        Self {
+            id: RangeId(row.id),
+            group: TopicId(row.group_id),
+            partition: PartitionNo(row.partition_no),
+            mark: Offset(row.mark),
+            hi: Offset(row.hi),
+            fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
+            delivery_no: DeliveryNo(row.delivery_no),
+            failures: row.failures,
+            crashes: row.crashes,
+            suspicions: row.suspicions,
+        }
+    }
+}
+
+const COLUMNS: &str = "r.id, r.group_id, r.partition_no, r.mark, r.hi, r.worker_id, r.claim_no, \
+     r.delivery_no, r.failures, r.crashes, r.suspicions";
+
+/// Which free ranges are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those whose messages may be handled together.
+    Shared,
+    /// Those whose messages are handled alone.
+    Suspect,
+}
+
+/// KEY (`group_id`, `partition_no`): locks the lowest range of the partition that is to be claimed
+/// again now, under the lock of its cursor.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock_free(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    wanted: Wanted,
+) -> Result<Option<Range>> {
+    let comparison = match wanted {
+        Wanted::Shared => "<",
+        Wanted::Suspect => ">=",
+    };
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_place) \
+         WHERE r.group_id = ? AND r.partition_no = ? AND r.worker_id = 0 \
+         AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6)) \
+         AND r.suspicions {comparison} {SHARED_CRASHES} \
+         ORDER BY r.mark LIMIT 1 FOR UPDATE SKIP LOCKED"
+    ))
+    .number(group.0)
+    .number(partition.0);
+    let rows: Vec<RangeRow> = load(conn, "claim: lock a free range", statement).await?;
+    Ok(rows.into_iter().next().map(Range::from))
+}
+
+/// KEY (`group_id`, `partition_no`), plain: the ranges of the partition.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_partition(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+) -> Result<Vec<Range>> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_place) \
+         WHERE r.group_id = ? AND r.partition_no = ? ORDER BY r.mark"
+    ))
+    .number(group.0)
+    .number(partition.0);
+    let rows: Vec<RangeRow> = load(conn, "read the ranges", statement).await?;
+    Ok(rows.into_iter().map(Range::from).collect())
+}
+
+/// KEY (`worker_id`, `claim_no`), plain: the worker's ranges.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<Vec<Range>> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_worker) \
+         WHERE r.worker_id = ? ORDER BY r.claim_no"
+    ))
+    .number(worker.0);
+    let rows: Vec<RangeRow> = load(conn, "compare ranges", statement).await?;
+    Ok(rows.into_iter().map(Range::from).collect())
+}
+
+/// How the rows that a statement reads are locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// Not at all.
+    None,
+    /// They stay as they are until the transaction ends; others may hold them so too.
+    Shared,
+    /// Nobody else holds them until the transaction ends.
+    Alone,
+}
+
+/// KEY (`worker_id`, `claim_no`): those of the claims' ranges that are still the worker's own.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_claims(
+    conn: &mut impl Connection,
+    worker: WorkerId,
+    claims: &[ClaimNo],
+    lock: Lock,
+) -> Result<Vec<Range>> {
+    let mut found = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let statement = Statement::new(format!(
+            "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_worker) \
+             WHERE r.worker_id = ? AND r.claim_no = ?{}",
+            match lock {
+                Lock::None => "",
+                Lock::Shared => " LOCK IN SHARE MODE",
+                Lock::Alone => " FOR UPDATE",
+            }
+        ))
+        .number(worker.0)
+        .number(claim.0);
+        let rows: Vec<RangeRow> = load(conn, "settle: read own ranges", statement).await?;
+        found.extend(rows.into_iter().map(Range::from));
+    }
+    Ok(found)
+}
+
+/// PRIMARY: a new range, the worker's own from the start.
+///
+/// # Errors
+/// A database failure.
+pub async fn insert_own(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    offsets: (Offset, Offset),
+    fence: Fence,
+) -> Result<RangeId> {
+    const OPERATION: &str = "claim: record the range";
+    let statement = Statement::new(
+        "INSERT INTO queue_range (group_id, partition_no, mark, hi, worker_id, claim_no, \
+         conn_id, delivery_no, claimed_at) \
+         VALUES (?, ?, ?, ?, ?, ?, CONNECTION_ID(), 1, UTC_TIMESTAMP(6))",
+    )
+    .number(group.0)
+    .number(partition.0)
+    .number(offsets.0.0)
+    .number(offsets.1.0)
+    .number(fence.worker.0)
+    .number(fence.claim_no.0);
+    execute(conn, OPERATION, statement).await?;
+    Ok(RangeId(first_inserted(conn, OPERATION).await?))
+}
+
+/// PRIMARY: a new range that is to be claimed, under the lock of its cursor.
+///
+/// # Errors
+/// A database failure.
+pub async fn insert_free(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    offsets: (Offset, Offset),
+    delivery_no: DeliveryNo,
+    suspicions: u32,
+) -> Result<RangeId> {
+    const OPERATION: &str = "make a range";
+    let statement = Statement::new(
+        "INSERT INTO queue_range (group_id, partition_no, mark, hi, delivery_no, suspicions) \
+         VALUES (?, ?, ?, ?, ?, ?)",
+    )
+    .number(group.0)
+    .number(partition.0)
+    .number(offsets.0.0)
+    .number(offsets.1.0)
+    .number(delivery_no.0)
+    .number(suspicions);
+    execute(conn, OPERATION, statement).await?;
+    Ok(RangeId(first_inserted(conn, OPERATION).await?))
+}
+
+/// PRIMARY: makes a free range, locked by this transaction, the worker's own, up to `hi`.
+///
+/// # Errors
+/// [`crate::Error::Counts`]; a database failure.
+pub async fn take(
+    conn: &mut impl Connection,
+    range: RangeId,
+    hi: Offset,
+    fence: Fence,
+) -> Result<()> {
+    const OPERATION: &str = "claim: take a free range";
+    let statement = Statement::new(
+        "UPDATE queue_range SET hi = ?, worker_id = ?, claim_no = ?, conn_id = CONNECTION_ID(), \
+         delivery_no = delivery_no + 1, ready_at = NULL, claimed_at = UTC_TIMESTAMP(6) \
+         WHERE id = ? AND worker_id = 0",
+    )
+    .number(hi.0)
+    .number(fence.worker.0)
+    .number(fence.claim_no.0)
+    .number(range.0);
+    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+}
+
+/// PRIMARY: everything from the mark `from` up to `to` is settled. 0 rows: the range is not the
+/// worker's own any more, or its mark is not there.
+///
+/// # Errors
+/// A database failure.
+pub async fn pass(
+    conn: &mut impl Connection,
+    range: RangeId,
+    fence: Fence,
+    (from, to): (Offset, Offset),
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_range SET mark = ?, failures = 0, crashes = 0, history = NULL \
+         WHERE id = ? AND worker_id = ? AND claim_no = ? AND mark = ?",
+    )
+    .number(to.0);
+    let statement = owned_by(statement, range, fence).number(from.0);
+    execute(conn, "settle: mark the range", statement).await
+}
+
+/// PRIMARY: everything of the range is settled. 0 rows: it is not the worker's own any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
+    let statement =
+        Statement::new("DELETE FROM queue_range WHERE id = ? AND worker_id = ? AND claim_no = ?");
+    execute(conn, "settle: end the range", owned_by(statement, range, fence)).await
+}
+
+/// PRIMARY: gives the range back as it is. 0 rows: it is not the worker's own any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn release(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_range SET worker_id = 0, claim_no = 0, conn_id = 0 \
+         WHERE id = ? AND worker_id = ? AND claim_no = ?",
+    );
+    execute(conn, "settle: release the range", owned_by(statement, range, fence)).await
+}
+
+/// PRIMARY: gives the range back until its time: the message at the mark failed, or is not to be
+/// handled yet, and in an ordered group nothing of its partition overtakes it. 0 rows: it is not
+/// the worker's own any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn hold_back(
+    conn: &mut impl Connection,
+    range: RangeId,
+    fence: Fence,
+    until: Moment,
+    failure: Option<&str>,
+) -> Result<usize> {
+    // The history first: columns are set from left to right, and it names the worker.
+    let statement = match failure {
+        Some(error) => Statement::new(format!(
+            "UPDATE queue_range SET history = {WITH_FAILED_RUN}, failures = failures + 1, "
+        ))
+        .bytes(FailedRun::line_end(error)),
+        None => Statement::new("UPDATE queue_range SET "),
+    };
+    let statement = statement
+        .sql(&format!("ready_at = {}, ", until.due_sql()))
+        .sql("worker_id = 0, claim_no = 0, conn_id = 0 ")
+        .sql("WHERE id = ? AND worker_id = ? AND claim_no = ?")
+        .number(until.micros());
+    execute(conn, "settle: hold the range back", owned_by(statement, range, fence)).await
+}
+
+/// KEY (`group_id`, `partition_no`): forgets every range of the partition, under the lock of its
+/// cursor: whoever has one is fenced.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) \
+         WHERE r.group_id = ? AND r.partition_no = ?",
+    )
+    .number(group.0)
+    .number(partition.0);
+    execute(conn, "forget the ranges", statement).await
+}
+
+fn owned_by(statement: Statement<'static>, range: RangeId, fence: Fence) -> Statement<'static> {
+    statement.number(range.0).number(fence.worker.0).number(fence.claim_no.0)
+}

@@ -1,0 +1,73 @@
+//! Ranges that wait for a message to be tried again.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use serde::Serialize;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{FailedRun, MsgId};
+use crate::store::{Statement, load};
+use crate::stream::{Group, Offset, PartitionNo};
+
+/// A message that the others of its partition wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldBack {
+    /// The partition.
+    pub partition: PartitionNo,
+    /// Its offset.
+    pub offset: Offset,
+    /// Its id; `None` if retention has removed it.
+    pub msg_id: Option<MsgId>,
+    /// How often it failed.
+    pub failures: u32,
+    /// When it is tried again.
+    pub ready_at: DateTime<Utc>,
+    /// Why it failed last.
+    pub last_error: Option<String>,
+}
+
+/// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: the ranges of the group whose
+/// time has not come.
+///
+/// # Errors
+/// A database failure.
+pub async fn held_back(conn: &mut impl Connection, group: Group) -> Result<Vec<HeldBack>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        partition_no: u32,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        mark: u64,
+        #[diesel(sql_type = Nullable<Binary>)]
+        msg_id: Option<Vec<u8>>,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        failures: u32,
+        #[diesel(sql_type = Datetime)]
+        ready_at: NaiveDateTime,
+        #[diesel(sql_type = Nullable<Binary>)]
+        history: Option<Vec<u8>>,
+    }
+    let statement = Statement::new(
+        "SELECT r.partition_no, r.mark, l.msg_id, r.failures, r.ready_at, r.history \
+         FROM queue_range r FORCE INDEX (queue_range_place) LEFT JOIN queue_log l \
+         ON l.topic_id = ? AND l.partition_no = r.partition_no AND l.offset_no = r.mark \
+         WHERE r.group_id = ? AND r.ready_at > UTC_TIMESTAMP(6) ORDER BY r.partition_no, r.mark",
+    )
+    .number(group.stream.0)
+    .number(group.id.0);
+    let rows: Vec<Row> = load(conn, "read what is held back", statement).await?;
+    let held = |row: Row| HeldBack {
+        partition: PartitionNo(row.partition_no),
+        offset: Offset(row.mark),
+        msg_id: row.msg_id.as_deref().and_then(MsgId::from_bytes),
+        failures: row.failures,
+        ready_at: row.ready_at.and_utc(),
+        last_error: row
+            .history
+            .and_then(|history| FailedRun::from_stored(&history).pop().map(|run| run.error)),
+    };
+    Ok(rows.into_iter().map(held).collect())
+}

@@ -1,0 +1,141 @@
+//! Ranges whose worker is gone.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer};
+
+use super::{COLUMNS, Range, RangeRow};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{FailedRun, WorkerId};
+use crate::store::moves::WITH_FAILED_RUN;
+use crate::store::rescue::Charge;
+use crate::store::{Statement, execute, load};
+use crate::stream::RangeId;
+
+/// A range whose worker has no use of it any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zombie {
+    /// The range.
+    pub range: Range,
+    /// Its worker was declared dead; else it stopped in order, or its row is gone.
+    pub crashed: bool,
+}
+
+#[derive(QueryableByName)]
+struct ZombieRow {
+    #[diesel(embed)]
+    range: RangeRow,
+    #[diesel(sql_type = Integer)]
+    crashed: i32,
+}
+
+/// KEY (state, id) of the workers, joined to KEY (`worker_id`, `claim_no`): up to `limit` ranges
+/// after `after` whose worker is dead or has stopped.
+///
+/// # Errors
+/// A database failure.
+pub async fn zombies(
+    conn: &mut impl Connection,
+    after: RangeId,
+    limit: u32,
+) -> Result<Vec<Zombie>> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS}, w.state = 'dead' AS crashed \
+         FROM queue_worker w JOIN queue_range r ON r.worker_id = w.id \
+         WHERE w.state IN ('dead', 'stopped') AND r.id > ? ORDER BY r.id LIMIT ?"
+    ));
+    found(conn, "rescue: find zombie ranges", statement.number(after.0).number(limit)).await
+}
+
+/// PRIMARY, each joined to PRIMARY of the workers: up to `limit` ranges after `after` whose worker
+/// has no row. Reads every range, so it is asked rarely.
+///
+/// # Errors
+/// A database failure.
+pub async fn orphans(
+    conn: &mut impl Connection,
+    after: RangeId,
+    limit: u32,
+) -> Result<Vec<Zombie>> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS}, FALSE AS crashed \
+         FROM queue_range r LEFT JOIN queue_worker w ON w.id = r.worker_id \
+         WHERE r.worker_id <> 0 AND w.id IS NULL AND r.id > ? ORDER BY r.id LIMIT ?"
+    ));
+    found(conn, "rescue: find orphan ranges", statement.number(after.0).number(limit)).await
+}
+
+async fn found(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'static>,
+) -> Result<Vec<Zombie>> {
+    let rows: Vec<ZombieRow> = load(conn, operation, statement).await?;
+    let zombie = |row: ZombieRow| Zombie { range: row.range.into(), crashed: row.crashed != 0 };
+    Ok(rows.into_iter().map(zombie).collect())
+}
+
+/// What the history says of a crash that is charged.
+const LONE_CRASH: &str = "its worker crashed while it ran alone";
+
+/// PRIMARY: takes a range back from its worker, charged with what happened. 0 rows: it is not the
+/// worker's own any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> Result<usize> {
+    let (suspicion, crash) = match charge {
+        Charge::Nothing => (0_u32, 0_u32),
+        Charge::Suspicion => (1, 0),
+        Charge::Crash => (0, 1),
+    };
+    let statement = match charge {
+        Charge::Crash => {
+            Statement::new(format!("UPDATE queue_range SET history = {WITH_FAILED_RUN}, "))
+                .bytes(FailedRun::line_end(LONE_CRASH))
+        }
+        _ => Statement::new("UPDATE queue_range SET "),
+    };
+    let statement = statement
+        .sql(
+            "worker_id = 0, claim_no = 0, conn_id = 0, suspicions = suspicions + ?, \
+             crashes = crashes + ? WHERE id = ? AND worker_id = ? AND claim_no = ?",
+        )
+        .number(suspicion)
+        .number(crash);
+    let statement = super::owned_by(statement, range.id, range.fence);
+    execute(conn, "rescue: free the range", statement).await
+}
+
+/// PRIMARY: the range, locked, if it is still its worker's own and at the same mark.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS} FROM queue_range r \
+         WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? FOR UPDATE"
+    ));
+    let statement = super::owned_by(statement, range.id, range.fence);
+    let rows: Vec<RangeRow> = load(conn, "rescue: lock the range", statement).await?;
+    Ok(rows.into_iter().next().map(Range::from))
+}
+
+/// KEY (`worker_id`, `claim_no`): how many messages the worker's ranges have.
+///
+/// # Errors
+/// A database failure.
+pub async fn messages_of(conn: &mut impl Connection, worker: WorkerId) -> Result<u64> {
+    #[derive(QueryableByName)]
+    struct Sum {
+        #[diesel(sql_type = BigInt)]
+        n: i64,
+    }
+    let statement = Statement::new(
+        "SELECT CAST(COALESCE(SUM(hi - mark), 0) AS SIGNED) AS n \
+         FROM queue_range FORCE INDEX (queue_range_worker) WHERE worker_id = ?",
+    )
+    .number(worker.0);
+    let rows: Vec<Sum> = load(conn, "count the messages it held", statement).await?;
+    Ok(rows.first().map_or(0, |row| row.n.unsigned_abs()))
+}

@@ -1,0 +1,108 @@
+//! How far a group has come.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Nullable, Unsigned};
+use serde::Serialize;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::store::{Statement, load};
+use crate::stream::{Group, Offset, PartitionNo};
+
+/// How far a group has come in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// The partition.
+    pub partition: PartitionNo,
+    /// The offset of the oldest message kept.
+    pub first: Offset,
+    /// The offset of the next message.
+    pub end: Offset,
+    /// What the group claims next.
+    pub cursor: Offset,
+    /// The lowest offset that the group is not through with.
+    pub mark: Offset,
+    /// Messages that the group is not through with: not claimed yet, claimed, or given back.
+    pub lag: u64,
+    /// Of those, the ones that members have claimed, or given back.
+    pub claimed: u64,
+    /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
+    pub lag_ms: Option<u64>,
+    /// How often the group was reset.
+    pub generation: u64,
+    /// Messages that retention removed before the group had claimed them.
+    pub lost: u64,
+}
+
+impl Standing {
+    /// How long the oldest message has waited for the group.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.lag_ms.map(Duration::from_millis)
+    }
+}
+
+/// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, and a dive into
+/// the log for each partition: how far the group has come, whatever it has before it.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<Standing>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        partition_no: u32,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        first_offset: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        end_offset: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        next_offset: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        mark: u64,
+        #[diesel(sql_type = BigInt)]
+        claimed: i64,
+        #[diesel(sql_type = Nullable<BigInt>)]
+        lag_ms: Option<i64>,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        generation: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        lost: u64,
+    }
+    let statement = Statement::new(
+        "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, l.enqueued_at, UTC_TIMESTAMP(6)) DIV 1000 \
+         FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? \
+         AND l.partition_no = s.partition_no AND l.offset_no >= s.mark \
+         ORDER BY l.topic_id, l.partition_no, l.offset_no LIMIT 1) AS lag_ms \
+         FROM (SELECT c.partition_no, p.first_offset, p.next_offset AS end_offset, c.next_offset, \
+         c.generation, c.lost, LEAST(c.next_offset, COALESCE(MIN(r.mark), c.next_offset)) AS mark, \
+         CAST(COALESCE(SUM(r.hi - r.mark), 0) AS SIGNED) AS claimed \
+         FROM queue_cursor c \
+         JOIN queue_partition p ON p.topic_id = ? AND p.partition_no = c.partition_no \
+         LEFT JOIN queue_range r ON r.group_id = c.group_id AND r.partition_no = c.partition_no \
+         WHERE c.group_id = ? GROUP BY c.partition_no, p.first_offset, p.next_offset, \
+         c.next_offset, c.generation, c.lost) s ORDER BY s.partition_no",
+    )
+    .number(group.stream.0)
+    .number(group.stream.0)
+    .number(group.id.0);
+    let rows: Vec<Row> = load(conn, "read how far the group has come", statement).await?;
+    let standing = |row: Row| {
+        let claimed = row.claimed.unsigned_abs();
+        Standing {
+            partition: PartitionNo(row.partition_no),
+            first: Offset(row.first_offset),
+            end: Offset(row.end_offset),
+            cursor: Offset(row.next_offset),
+            mark: Offset(row.mark),
+            lag: row.end_offset.saturating_sub(row.next_offset) + claimed,
+            claimed,
+            lag_ms: row.lag_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
+            generation: row.generation,
+            lost: row.lost,
+        }
+    };
+    Ok(rows.into_iter().map(standing).collect())
+}

@@ -1,0 +1,189 @@
+//! Making, moving and removing groups.
+
+use chrono::{DateTime, Utc};
+
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::store;
+use crate::store::stream::partition::Partition;
+use crate::store::stream::{cursor, log, partition, passed, range};
+use crate::stream::{Group, Offset};
+use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
+
+/// The most partitions of a stream: each is a row that the sequencer locks.
+pub const MOST_PARTITIONS: u32 = 256;
+
+/// Where in its stream a group goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// At the oldest message kept.
+    Earliest,
+    /// Behind the newest message that has an offset.
+    Latest,
+    /// At this offset, in every partition.
+    Offset(Offset),
+    /// At the first message that got its offset at this time of the server's clock, or later.
+    Time(DateTime<Utc>),
+}
+
+/// What a group is made with unless its owner says otherwise: seed 001's ladder, from 10 s to an
+/// hour, and dead letters after 16 attempts.
+#[must_use]
+pub fn group_settings() -> TopicSettings {
+    const LADDER: [u64; 16] =
+        [10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600];
+    let retry = RetryPolicy::Ladder(LADDER.map(std::time::Duration::from_secs).into());
+    TopicSettings { retry, ..TopicSettings::default() }
+}
+
+/// Makes a stream. Runs within the caller's transaction.
+///
+/// # Errors
+/// As [`store::topic::create`]; [`Error::Setting`] unless there is a partition, and at most 256; a
+/// database failure.
+pub async fn create_stream(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    partitions: u32,
+    settings: &TopicSettings,
+) -> Result<()> {
+    if !(1..=MOST_PARTITIONS).contains(&partitions) {
+        return Err(Error::Setting {
+            name: "partitions",
+            value: partitions.to_string(),
+            fix: "a stream has 1 to 256",
+        });
+    }
+    store::topic::create_kind(conn, name, TopicKind::Stream { partitions }, settings).await?;
+    let topic = store::topic::existing(conn, name).await?;
+    partition::create(conn, topic.id, 0, partitions).await
+}
+
+/// Makes a group of a stream, which begins at `start`. Runs within the caller's transaction.
+///
+/// # Errors
+/// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; a database failure.
+pub async fn create_group(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    ordered: bool,
+    start: Place,
+    settings: &TopicSettings,
+) -> Result<()> {
+    let (stream, _) =
+        name.as_group().ok_or_else(|| Error::InvalidName { name: name.as_str().to_owned() })?;
+    let stream = store::topic::existing(conn, &TopicName::new(stream)?).await?;
+    if !matches!(stream.kind, TopicKind::Stream { .. }) {
+        return Err(Error::NoStream { topic: stream.name });
+    }
+    let kind = TopicKind::Group { stream: stream.id, ordered };
+    store::topic::create_kind(conn, name, kind, settings).await?;
+    let group = store::topic::existing(conn, name).await?;
+    for partition in partition::all(conn, stream.id).await? {
+        let start = offset(conn, stream.id, &partition, start).await?;
+        cursor::create(conn, group.id, partition.no, start).await?;
+    }
+    Ok(())
+}
+
+/// Has a group go on elsewhere. What its members hold of the stream is fenced; what waits for
+/// another try, or lies dead, stays. Runs within the caller's transaction, in a few statements a
+/// partition, whatever lies between.
+///
+/// # Errors
+/// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database failure.
+pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<()> {
+    let group = group_of(group)?;
+    for partition in partition::all(conn, group.stream).await? {
+        let to = offset(conn, group.stream, &partition, to).await?;
+        cursor::lock(conn, group.id, partition.no).await?;
+        passed::forget_of_group(conn, group.id, partition.no).await?;
+        range::forget(conn, group.id, partition.no).await?;
+        cursor::reset(conn, group.id, partition.no, to).await?;
+    }
+    Ok(())
+}
+
+/// Has a group handle a stretch of the stream once more, without moving its cursor. Runs within the
+/// caller's transaction; how many messages it is.
+///
+/// # Errors
+/// [`Error::NoGroup`]; a database failure.
+pub async fn replay(
+    conn: &mut impl Connection,
+    group: &Topic,
+    from: Place,
+    to: Place,
+) -> Result<u64> {
+    let group = group_of(group)?;
+    let mut messages = 0;
+    for partition in partition::all(conn, group.stream).await? {
+        let lo = offset(conn, group.stream, &partition, from).await?;
+        let hi = offset(conn, group.stream, &partition, to).await?;
+        let Some(next) = cursor::lock(conn, group.id, partition.no).await? else { continue };
+        // What lies ahead of the cursor comes anyway.
+        let hi = hi.min(next);
+        if lo < hi {
+            let none = crate::message::DeliveryNo(0);
+            range::insert_free(conn, group.id, partition.no, (lo, hi), none, 0).await?;
+            messages += hi.0 - lo.0;
+        }
+    }
+    Ok(messages)
+}
+
+/// Removes a group's cursors and ranges; its own topic stays. Runs within the caller's transaction.
+///
+/// # Errors
+/// [`Error::NoGroup`]; a database failure.
+pub async fn leave(conn: &mut impl Connection, group: &Topic) -> Result<()> {
+    let group = group_of(group)?;
+    for partition in partition::all(conn, group.stream).await? {
+        cursor::lock(conn, group.id, partition.no).await?;
+        passed::forget_of_group(conn, group.id, partition.no).await?;
+        range::forget(conn, group.id, partition.no).await?;
+    }
+    cursor::delete(conn, group.id).await.map(|_| ())
+}
+
+fn group_of(topic: &Topic) -> Result<Group> {
+    topic.group().ok_or_else(|| Error::NoGroup { topic: topic.name.clone() })
+}
+
+/// Where a place lies in a partition.
+async fn offset(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partition: &Partition,
+    place: Place,
+) -> Result<Offset> {
+    match place {
+        Place::Earliest => Ok(partition.first),
+        Place::Latest => Ok(partition.next),
+        Place::Offset(offset) if offset > partition.next => Err(Error::Setting {
+            name: "offset",
+            value: offset.to_string(),
+            fix: "it lies beyond the end of a partition; `latest` is the end",
+        }),
+        Place::Offset(offset) => Ok(offset.max(partition.first)),
+        Place::Time(time) => at_time(conn, stream, partition, time).await,
+    }
+}
+
+/// The first offset that was given at `time` or later, found by halving: a dive a step.
+pub(super) async fn at_time(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    partition: &Partition,
+    time: DateTime<Utc>,
+) -> Result<Offset> {
+    let (mut lo, mut hi) = (partition.first.0, partition.next.0);
+    while lo < hi {
+        let middle = lo + (hi - lo) / 2;
+        match log::at_or_after(conn, stream, partition.no, Offset(middle)).await? {
+            Some((offset, at)) if at.and_utc() < time => lo = offset.0 + 1,
+            _ => hi = middle,
+        }
+    }
+    Ok(Offset(lo))
+}

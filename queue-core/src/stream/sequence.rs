@@ -1,0 +1,116 @@
+use std::collections::BTreeMap;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Priority, RowId};
+use crate::store::row_set::RowSet;
+use crate::store::stream::inbox::{self, Run, Unsequenced};
+use crate::store::stream::partition::{self, Partition};
+use crate::stream::{Offset, PartitionNo};
+use crate::topic::TopicId;
+
+/// The most bytes of bodies that one transaction moves: longer ones hold up replication.
+const BYTES: u64 = 16 * 1024 * 1024;
+
+/// What to do while another sequencer is at work on the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contention {
+    /// Wait for its transaction.
+    Wait,
+    /// Leave it to that one.
+    Leave,
+}
+
+/// What a turn of the sequencer did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Sequenced {
+    /// Messages that got their offset.
+    pub messages: usize,
+    /// Whether the inbox had more.
+    pub more: bool,
+}
+
+/// Gives up to `limit` messages of the stream's inbox their offsets. Runs within the caller's
+/// transaction, as the first thing in it, at READ COMMITTED.
+///
+/// The partitions' rows are locked before the inbox is read, so that offsets follow the order in
+/// which transactions committed, and nobody but the holder of these locks gives any: no leader is
+/// needed, and any number may try. The inbox is read in one plain SELECT: when a later message of a
+/// producer's connection is visible in it, so is its earlier one (history H14).
+///
+/// # Errors
+/// A database failure, or [`crate::Error::Counts`]; roll back.
+pub async fn sequence(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    limit: u32,
+    contention: Contention,
+) -> Result<Sequenced> {
+    if contention == Contention::Leave && !partition::try_lock_first(conn, stream).await? {
+        return Ok(Sequenced::default());
+    }
+    let locked = partition::lock(conn, stream).await?;
+    let partitions = u32::try_from(locked.len()).unwrap_or(u32::MAX);
+    if partitions == 0 {
+        return Ok(Sequenced::default());
+    }
+    let found = inbox::scan(conn, stream, partitions, limit).await?;
+    let full = found.len() == limit as usize;
+    let taken = fitting(&found);
+    let (messages, more) = (taken.len(), full || taken.len() < found.len());
+    for (no, runs) in by_partition(stream, taken) {
+        let Some(seen) = locked.iter().find(|partition| partition.no == no) else { continue };
+        append(conn, stream, *seen, &runs).await?;
+    }
+    for run in by_priority(stream, taken) {
+        inbox::remove(conn, &run).await?;
+    }
+    Ok(Sequenced { messages, more })
+}
+
+/// The first of them whose bodies one transaction moves; one at least.
+fn fitting(found: &[Unsequenced]) -> &[Unsequenced] {
+    let mut bytes = 0;
+    let n = found.iter().take_while(|message| {
+        bytes += message.bytes;
+        bytes <= BYTES
+    });
+    &found[..n.count().max(1).min(found.len())]
+}
+
+async fn append(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    seen: Partition,
+    runs: &[Run],
+) -> Result<()> {
+    let mut base = seen.next.0;
+    for run in runs {
+        inbox::append(conn, run, seen.no, Offset(base)).await?;
+        base += run.rows.len() as u64;
+    }
+    partition::advance(conn, stream, seen, base - seen.next.0).await
+}
+
+/// The rows of each partition, by priority and in order.
+fn by_partition(stream: TopicId, taken: &[Unsequenced]) -> BTreeMap<PartitionNo, Vec<Run>> {
+    let mut rows: BTreeMap<(PartitionNo, Priority), Vec<RowId>> = BTreeMap::new();
+    for message in taken {
+        rows.entry((message.partition, message.priority)).or_default().push(message.row);
+    }
+    let mut runs: BTreeMap<PartitionNo, Vec<Run>> = BTreeMap::new();
+    for ((partition, priority), rows) in rows {
+        let run = Run { stream, priority, rows: RowSet::new(rows) };
+        runs.entry(partition).or_default().push(run);
+    }
+    runs
+}
+
+fn by_priority(stream: TopicId, taken: &[Unsequenced]) -> Vec<Run> {
+    let mut rows: BTreeMap<Priority, Vec<RowId>> = BTreeMap::new();
+    for message in taken {
+        rows.entry(message.priority).or_default().push(message.row);
+    }
+    let run = |(priority, rows)| Run { stream, priority, rows: RowSet::new(rows) };
+    rows.into_iter().map(run).collect()
+}

@@ -1,0 +1,231 @@
+//! The ranges of streams that the worker holds, and what has become of their messages.
+
+mod report;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub(super) use self::report::Report;
+use self::report::is_bare;
+use super::settling::Settled;
+use crate::message::{ClaimNo, Delivery, Settlement};
+use crate::store::stream::range::Range;
+use crate::stream::{Group, Offset};
+
+/// How long an ack may wait for others of its range: what a crash makes to be handled again.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// The wait after the database could not be told.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What has become of an offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// Retention has removed it.
+    Pruned,
+    /// Its handler is through with it.
+    Settled(Settled),
+    /// A transaction of its own has acked it.
+    Passed,
+    /// It is to be handled by somebody else.
+    Released,
+}
+
+/// A range as this worker has it in mind.
+#[derive(Debug, Clone)]
+pub(super) struct HeldRange {
+    pub(super) range: Range,
+    pub(super) group: Group,
+    ends: BTreeMap<u64, End>,
+    /// The database has rows of messages that were acked by transactions of their own.
+    pub(super) has_passed: bool,
+    /// Since when something is settled that the database does not know of.
+    unsaid_since: Option<Instant>,
+}
+
+impl HeldRange {
+    /// The range, of which the log had `there`, and these had been acked before.
+    pub(super) fn new(
+        range: Range,
+        group: Group,
+        there: &[Delivery],
+        passed: &HashSet<Offset>,
+    ) -> Self {
+        let there = there.iter().filter_map(|delivery| delivery.position);
+        let there: HashSet<u64> = there.map(|at| at.offset.0).collect();
+        let end = |offset: u64| match passed.contains(&Offset(offset)) {
+            true => Some((offset, End::Passed)),
+            false if there.contains(&offset) => None,
+            false => Some((offset, End::Pruned)),
+        };
+        let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
+        let unsaid_since = (!ends.is_empty()).then(Instant::now);
+        Self { range, group, ends, has_passed: !passed.is_empty(), unsaid_since }
+    }
+
+    /// How many of its offsets retention had removed before they were read.
+    pub(super) fn pruned(&self) -> u64 {
+        self.ends.values().filter(|end| **end == End::Pruned).count() as u64
+    }
+
+    /// Takes note of what has become of a message.
+    fn settle(&mut self, offset: Offset, settled: Settled) {
+        let end = match settled.settlement {
+            Settlement::Release => End::Released,
+            _ => End::Settled(settled),
+        };
+        self.take(offset, end);
+    }
+
+    /// A transaction of its own has acked the message.
+    pub(super) fn pass(&mut self, offset: Offset) {
+        self.has_passed = true;
+        self.take(offset, End::Passed);
+    }
+
+    fn take(&mut self, offset: Offset, end: End) {
+        if offset >= self.range.mark && offset < self.range.hi {
+            self.ends.insert(offset.0, end);
+            self.unsaid_since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// What is to be said now. Acks alone wait a little for others.
+    fn report(&self, at_once: bool) -> Option<Report> {
+        let mut mark = self.range.mark.0;
+        let mut settled = Vec::new();
+        while let Some(end) = self.ends.get(&mark) {
+            match end {
+                End::Released => break,
+                End::Settled(one) if self.group.ordered && !one.settlement.is_final() => {
+                    let (mark, head) = (Offset(mark), Box::new(one.clone()));
+                    return Some(Report::HoldBack { mark, settled, head });
+                }
+                End::Settled(one) if is_bare(one) => {}
+                End::Settled(one) => settled.push((Offset(mark), one.clone())),
+                End::Pruned | End::Passed => {}
+            }
+            mark += 1;
+        }
+        if self.is_whole() {
+            return Some(self.close());
+        }
+        let waits =
+            settled.is_empty() && self.unsaid_since.is_none_or(|since| since.elapsed() < LINGER);
+        let said = mark == self.range.mark.0;
+        (!said && (at_once || !waits)).then_some(Report::Pass { mark: Offset(mark), settled })
+    }
+
+    /// Whether there is anything that could be said.
+    fn has_news(&self) -> bool {
+        let first = self.ends.get(&self.range.mark.0);
+        self.is_whole() || first.is_some_and(|end| *end != End::Released)
+    }
+
+    /// Whether everything of it has come to an end.
+    fn is_whole(&self) -> bool {
+        self.ends.len() as u64 == self.range.hi.0 - self.range.mark.0
+    }
+
+    fn close(&self) -> Report {
+        let mut released: Vec<(Offset, Offset)> = Vec::new();
+        let mut settled = Vec::new();
+        for (&offset, end) in &self.ends {
+            match end {
+                End::Pruned | End::Passed => {}
+                End::Settled(one) if is_bare(one) => {}
+                End::Settled(one) => settled.push((Offset(offset), one.clone())),
+                End::Released => match released.last_mut() {
+                    Some((_, hi)) if hi.0 == offset => *hi = Offset(offset + 1),
+                    _ => released.push((Offset(offset), Offset(offset + 1))),
+                },
+            }
+        }
+        Report::Close { settled, released }
+    }
+
+    /// The database knows everything up to `mark`.
+    pub(super) fn said(&mut self, mark: Offset) {
+        self.ends = self.ends.split_off(&mark.0);
+        self.range.mark = mark;
+        self.unsaid_since = None;
+    }
+}
+
+/// Every range of the worker, by the claim that made it its own.
+#[derive(Debug, Default)]
+pub(super) struct HeldRanges {
+    held: HashMap<ClaimNo, HeldRange>,
+    /// Until when nothing is said, because the last time failed.
+    waits_until: Option<Instant>,
+}
+
+impl HeldRanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub(super) fn add(&mut self, held: HeldRange) {
+        self.held.insert(held.range.fence.claim_no, held);
+    }
+
+    pub(super) fn get(&self, claim: ClaimNo) -> Option<&HeldRange> {
+        self.held.get(&claim)
+    }
+
+    pub(super) fn get_mut(&mut self, claim: ClaimNo) -> Option<&mut HeldRange> {
+        self.held.get_mut(&claim)
+    }
+
+    pub(super) fn forget(&mut self, claim: ClaimNo) {
+        self.held.remove(&claim);
+    }
+
+    pub(super) fn claims(&self) -> Vec<ClaimNo> {
+        self.held.keys().copied().collect()
+    }
+
+    /// Takes note of what has become of a message; false if its range is not held any more.
+    pub(super) fn settle(&mut self, offset: Offset, settled: &Settled) -> bool {
+        let held = self.held.get_mut(&settled.claim_no);
+        held.map(|held| held.settle(offset, settled.clone())).is_some()
+    }
+
+    /// What is to be said of each range now, in the order of their rows; of all of it, if `at_once`.
+    pub(super) fn reports(&self, at_once: bool) -> Vec<(ClaimNo, Report)> {
+        if self.waits_until.is_some_and(|until| Instant::now() < until) {
+            return Vec::new();
+        }
+        let mut reports: Vec<_> = self
+            .held
+            .iter()
+            .filter_map(|(claim, held)| Some((held.range.id, *claim, held.report(at_once)?)))
+            .collect();
+        reports.sort_unstable_by_key(|(id, ..)| *id);
+        reports.into_iter().map(|(_, claim, report)| (claim, report)).collect()
+    }
+
+    /// How soon something has waited long enough to be said.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        let news = self.held.values().filter(|held| held.has_news());
+        let since = news.filter_map(|held| held.unsaid_since).min()?;
+        let waits = self.waits_until.map(|until| until.duration_since(Instant::now()));
+        Some(LINGER.saturating_sub(since.elapsed()).max(waits.unwrap_or_default()))
+    }
+
+    /// Says nothing for a while.
+    pub(super) fn wait(&mut self) {
+        self.waits_until = Some(Instant::now() + RETRY);
+    }
+
+    /// Gives every message back that has not come to an end.
+    pub(super) fn release_rest(&mut self) {
+        for held in self.held.values_mut() {
+            for offset in held.range.mark.0..held.range.hi.0 {
+                held.ends.entry(offset).or_insert(End::Released);
+            }
+        }
+    }
+}

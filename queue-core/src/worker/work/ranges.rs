@@ -1,0 +1,302 @@
+//! Ranges of streams: claiming them, and telling the database what has become of them.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Work;
+use super::settle::{Key, key};
+use crate::connection::{Connection, Link};
+use crate::error::{Error, Result};
+use crate::message::{ClaimNo, Delivery, Settlement};
+use crate::store::stream::log::{self, Reading, Stretch};
+use crate::store::stream::range::{self, Range, Wanted};
+use crate::store::stream::{cursor, inbox, passed};
+use crate::stream::{Contention, Group, Offset, Position, claim_range, sequence};
+use crate::telemetry;
+use crate::worker::cursor::Claimed;
+use crate::worker::ranges::{HeldRange, Report};
+use crate::worker::settling::{SettleOutcome, Settled};
+
+/// The most messages that one transaction of the sequencer moves. From 1000 on throughput hardly
+/// rises, and the partitions stay locked for longer.
+const SEQUENCED_AT_ONCE: u32 = 1000;
+
+/// The most turns of the sequencer before a claim: what is left is for the next one.
+const TURNS: usize = 8;
+
+impl Work {
+    /// Claims up to `limit` messages of a group's stream.
+    pub(super) async fn claim_range(
+        &mut self,
+        group: Group,
+        limit: u32,
+        wanted: Wanted,
+    ) -> Result<Claimed> {
+        if !self.may_claim(group.id)? || limit == 0 {
+            return Ok(Claimed::default());
+        }
+        self.sequence(group).await?;
+        let session = self.session().await?;
+        let look = async |conn: &mut Link| cursor::work(conn, group).await;
+        let work = session.call("look for work of the group", look).await?;
+        let suspect_waits = work.iter().any(|work| work.suspect > 0);
+        // Members begin at different partitions, and each goes on where it has been least lately.
+        let turn = self.turn(work.len());
+        let has_some = |work: &&cursor::Work| match wanted {
+            Wanted::Shared => work.is_there(group),
+            Wanted::Suspect => work.suspect > 0,
+        };
+        let Some(place) = work[turn..].iter().chain(&work[..turn]).find(has_some) else {
+            return Ok(Claimed { suspect_waits, ..Claimed::default() });
+        };
+        let no = place.partition;
+        let fence = self.next_fence();
+        let limit = self.cursor(group.id).sized(limit);
+        let session = self.session().await?;
+        let claim =
+            async |conn: &mut Link| claim_range(conn, group, no, fence, limit, wanted).await;
+        let Some(claimed) = session.transaction("claim", claim).await? else {
+            return Ok(Claimed { suspect_waits, ..Claimed::default() });
+        };
+        let (deliveries, pruned) = self.read(group, claimed.range).await?;
+        self.cursor(group.id).learn(&deliveries, limit);
+        Ok(Claimed { deliveries, suspect_waits, lost: claimed.lost + pruned })
+    }
+
+    /// Where this worker begins to look among `n` partitions.
+    fn turn(&mut self, n: usize) -> usize {
+        let seed = usize::try_from(self.id.0 + self.last_claim).unwrap_or(0);
+        if n == 0 { 0 } else { seed % n }
+    }
+
+    /// Gives the stream's inbox its offsets, unless somebody else is about to.
+    async fn sequence(&mut self, group: Group) -> Result<()> {
+        let session = self.session().await?;
+        let look = async |conn: &mut Link| inbox::is_empty(conn, group.stream).await;
+        if session.call("look into the inbox", look).await? {
+            return Ok(());
+        }
+        for _ in 0..TURNS {
+            let turn = async |conn: &mut Link| {
+                sequence(conn, group.stream, SEQUENCED_AT_ONCE, Contention::Leave).await
+            };
+            let done = match session.transaction("sequence", turn).await {
+                Ok(done) => done,
+                // Somebody has purged a row meanwhile; the next turn reads again.
+                Err(Error::Counts { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            telemetry::sequenced(done.messages);
+            if !done.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the messages of a range that has just been claimed, and counts those that retention
+    /// has removed of it.
+    async fn read(&mut self, group: Group, range: Range) -> Result<(Vec<Delivery>, u64)> {
+        let stretch = Stretch {
+            stream: group.stream,
+            partition: range.partition,
+            lo: range.mark,
+            hi: range.hi,
+        };
+        let reading = Reading {
+            group: group.id,
+            claim_no: range.fence.claim_no,
+            delivery_no: range.delivery_no,
+        };
+        let session = self.session().await?;
+        let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
+        let mut deliveries = session.call("read the log", read).await?;
+        let mut acked = HashSet::new();
+        if range.delivery_no.0 > 1 {
+            let read = async |conn: &mut Link| passed::of_range(conn, range.id).await;
+            acked.extend(session.call("read what was acked", read).await?);
+            let is_acked = |at: &Position| acked.contains(&at.offset);
+            deliveries.retain(|delivery| !delivery.position.as_ref().is_some_and(is_acked));
+        }
+        if let Some(head) = deliveries.first_mut()
+            && head.position.is_some_and(|at| at.offset == range.mark)
+        {
+            (head.failures, head.crashes) = (range.failures, range.crashes);
+        }
+        let held = HeldRange::new(range, group, &deliveries, &acked);
+        let pruned = held.pruned();
+        self.ranges.add(held);
+        if pruned > 0 {
+            let (id, no) = (group.id, range.partition);
+            let session = self.session().await?;
+            let count = async |conn: &mut Link| cursor::count_lost(conn, id, no, pruned).await;
+            session.call("count what is lost to retention", count).await?;
+        }
+        Ok((deliveries, pruned))
+    }
+
+    /// Takes note of what has become of messages of streams, and says what may be said. What cannot
+    /// be said yet is said later: it is [deferred](SettleOutcome::Deferred).
+    pub(super) async fn settle_ranges(
+        &mut self,
+        settled: &[Settled],
+        in_doubt: bool,
+    ) -> Result<HashMap<Key, SettleOutcome>> {
+        let mut outcomes = HashMap::with_capacity(settled.len());
+        if in_doubt {
+            self.look_for_acked(settled, &mut outcomes).await?;
+        }
+        for one in settled {
+            let Some(position) = one.position else { continue };
+            if outcomes.contains_key(&key(one)) {
+                continue;
+            }
+            let outcome = match self.ranges.settle(position.offset, one) {
+                true => SettleOutcome::Deferred,
+                false if one.settlement == Settlement::Release => SettleOutcome::Settled,
+                false => SettleOutcome::Fenced,
+            };
+            outcomes.insert(key(one), outcome);
+        }
+        let fenced = self.report_ranges(false).await?;
+        for one in settled {
+            let Some(position) = one.position else { continue };
+            let held = self.ranges.get(one.claim_no);
+            let outcome = match held {
+                _ if fenced.contains(&one.claim_no) => SettleOutcome::Fenced,
+                Some(held) if position.offset >= held.range.mark => continue,
+                _ => SettleOutcome::Settled,
+            };
+            let known = outcomes.entry(key(one)).or_insert(outcome);
+            if *known == SettleOutcome::Deferred {
+                *known = outcome;
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Finds out which of these the transactions have acked that had no answer.
+    async fn look_for_acked(
+        &mut self,
+        settled: &[Settled],
+        outcomes: &mut HashMap<Key, SettleOutcome>,
+    ) -> Result<()> {
+        for claim in settled.iter().map(|one| one.claim_no).collect::<HashSet<_>>() {
+            let Some(range) = self.ranges.get(claim).map(|held| held.range.id) else { continue };
+            let session = self.session().await?;
+            let read = async |conn: &mut Link| passed::of_range(conn, range).await;
+            let acked = session.call("read what was acked", read).await?;
+            for one in settled.iter().filter(|one| one.claim_no == claim) {
+                let Some(at) = one.position.filter(|at| acked.contains(&at.offset)) else {
+                    continue;
+                };
+                if let Some(held) = self.ranges.get_mut(claim) {
+                    held.pass(at.offset);
+                }
+                outcomes.insert(key(one), SettleOutcome::Unknown);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of messages that transactions of their own have acked.
+    pub(super) fn passed(&mut self, gone: &[Key]) {
+        for (claim, row) in gone {
+            if let Some(held) = self.ranges.get_mut(*claim) {
+                held.pass(Offset(row.0));
+            }
+        }
+    }
+
+    /// Says what is to be said of the ranges; those of them that the worker has lost. What fails is
+    /// said later.
+    pub(super) async fn report_ranges(&mut self, at_once: bool) -> Result<HashSet<ClaimNo>> {
+        let mut fenced = HashSet::new();
+        for (claim, report) in self.ranges.reports(at_once) {
+            match self.report(claim, &report).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    fenced.insert(claim);
+                }
+                Err(error @ (Error::WorkerDead { .. } | Error::WorkerStopped)) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(worker.id = %self.id, %error, "Settling fails; trying again.");
+                    self.ranges.wait();
+                    break;
+                }
+            }
+        }
+        Ok(fenced)
+    }
+
+    /// Says it; false if the range is not the worker's own any more.
+    async fn report(&mut self, claim: ClaimNo, report: &Report) -> Result<bool> {
+        self.session().await?;
+        let Some(held) = self.ranges.get(claim).cloned() else { return Ok(true) };
+        if !report.fits(&held) {
+            // A reconnect has found out more of the range.
+            return Ok(true);
+        }
+        let session = self.session().await?;
+        let tell = async |conn: &mut Link| report.tell(conn, &held).await;
+        let told = session.transaction("settle", tell).await?;
+        match (told, report) {
+            (true, Report::Pass { mark, .. }) => {
+                if let Some(held) = self.ranges.get_mut(claim) {
+                    held.said(*mark);
+                }
+            }
+            _ => self.ranges.forget(claim),
+        }
+        Ok(told)
+    }
+
+    /// Compares the ranges with the database's: gives back what the worker does not hold, and
+    /// forgets what it has lost.
+    pub(super) async fn reconcile_ranges(&mut self) -> Result<()> {
+        let id = self.id;
+        let Some(session) = self.session.as_mut() else { return Ok(()) };
+        let compare = async |conn: &mut Link| range::of_worker(conn, id).await;
+        let found = session.call("compare ranges", compare).await?;
+        for range in &found {
+            let Some(held) = self.ranges.get_mut(range.fence.claim_no) else {
+                let release =
+                    async |conn: &mut Link| range::release(conn, range.id, range.fence).await;
+                session.call("release a range", release).await?;
+                tracing::info!(worker.id = %id, "Released a range whose reply was lost.");
+                continue;
+            };
+            if range.mark > held.range.mark {
+                // What was said last had no answer, and has been heard.
+                held.said(range.mark);
+            } else if range.mark < held.range.mark {
+                let (lost, mark) = (*range, held.range.mark);
+                let again = async |conn: &mut Link| handle_again(conn, &lost, mark).await;
+                session.transaction("handle again", again).await?;
+                tracing::warn!(
+                    worker.id = %id, messages = mark.0 - lost.mark.0,
+                    "Messages are handled again: the server has lost that they were settled."
+                );
+            }
+        }
+        for claim in self.ranges.claims() {
+            if !found.iter().any(|range| range.fence.claim_no == claim) {
+                self.ranges.forget(claim);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What lies between the mark that the server has and the one it had has to be handled again: with
+/// the mark it has lost what was filed of these messages.
+async fn handle_again(conn: &mut impl Connection, range: &Range, mark: Offset) -> Result<()> {
+    cursor::lock(conn, range.group, range.partition).await?;
+    if range::pass(conn, range.id, range.fence, (range.mark, mark)).await? == 1 {
+        let stretch = (range.mark, mark);
+        let deliveries = range.delivery_no;
+        range::insert_free(conn, range.group, range.partition, stretch, deliveries, 0).await?;
+    }
+    Ok(())
+}

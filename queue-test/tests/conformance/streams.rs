@@ -1,0 +1,107 @@
+//! Streams: dense offsets in the order of commits, and groups that claim ranges of them.
+
+mod groups;
+mod rescue;
+mod retention;
+mod sequencing;
+
+use std::time::{Duration, Instant};
+
+use queue_core::stream::group::{Place, create_group, create_stream, group_settings};
+use queue_core::stream::{Contention, sequence};
+use queue_core::topic::TopicSettings;
+use queue_core::worker::Worker;
+use queue_core::{
+    AsyncMysqlConnection, Delivery, NewMessage, Topic, TopicName, enqueue_all, store,
+};
+use queue_test::TestDatabase;
+
+/// How long is waited for messages: far longer than it takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A database with the stream `s` in it.
+pub(crate) struct Stream {
+    pub(crate) conn: AsyncMysqlConnection,
+    pub(crate) topic: Topic,
+    pub(crate) db: TestDatabase,
+}
+
+impl Stream {
+    pub(crate) async fn new(partitions: u32) -> Self {
+        let db = TestDatabase::new().await;
+        let mut conn = db.connect().await;
+        let name = TopicName::new("s").unwrap();
+        create_stream(&mut conn, &name, partitions, &TopicSettings::default()).await.unwrap();
+        let topic = store::topic::existing(&mut conn, &name).await.unwrap();
+        Self { conn, topic, db }
+    }
+
+    pub(crate) async fn group(&mut self, name: &str, ordered: bool) -> Topic {
+        self.group_with(name, ordered, Place::Earliest, &group_settings()).await
+    }
+
+    pub(crate) async fn group_with(
+        &mut self,
+        name: &str,
+        ordered: bool,
+        start: Place,
+        settings: &TopicSettings,
+    ) -> Topic {
+        let name = TopicName::of_group(&self.topic.name, name).unwrap();
+        create_group(&mut self.conn, &name, ordered, start, settings).await.unwrap();
+        store::topic::existing(&mut self.conn, &name).await.unwrap()
+    }
+
+    /// Enqueues messages with the bodies of these numbers.
+    pub(crate) async fn enqueue(&mut self, bodies: std::ops::Range<usize>) -> Vec<NewMessage> {
+        let messages: Vec<_> = bodies.map(|n| NewMessage::new(n.to_string())).collect();
+        enqueue_all(&mut self.conn, &self.topic.name, &messages).await.unwrap();
+        messages
+    }
+
+    /// Gives everything in the inbox its offset.
+    pub(crate) async fn sequence(&mut self) -> usize {
+        let mut messages = 0;
+        loop {
+            let id = self.topic.id;
+            let turn = queue_core::connection::transaction(&mut self.conn, "test", async |conn| {
+                sequence(conn, id, 1000, Contention::Wait).await
+            });
+            let turn = turn.await.unwrap();
+            messages += turn.messages;
+            if !turn.more {
+                return messages;
+            }
+        }
+    }
+
+    pub(crate) async fn number(&mut self, query: &str) -> i64 {
+        crate::scene::number(&mut self.conn, query).await
+    }
+
+    pub(crate) async fn worker(&self) -> Worker {
+        let options = queue_core::worker::WorkerOptions::new(self.db.url().clone(), "conformance");
+        Worker::start(options).await.unwrap()
+    }
+}
+
+/// Claims until `n` messages of the group's stream have come.
+pub(crate) async fn claim_n(worker: &Worker, group: &Topic, n: usize) -> Vec<Delivery> {
+    let start = Instant::now();
+    let mut deliveries = Vec::new();
+    while deliveries.len() < n {
+        let limit = u32::try_from(n - deliveries.len()).unwrap();
+        let claimed = worker.claim_range(group.group().unwrap(), limit).await.unwrap().deliveries;
+        if claimed.is_empty() {
+            assert!(start.elapsed() < DEADLINE, "{} messages instead of {n}", deliveries.len());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        deliveries.extend(claimed);
+    }
+    deliveries
+}
+
+/// The offsets, in the order of the deliveries.
+pub(crate) fn offsets(deliveries: &[Delivery]) -> Vec<u64> {
+    deliveries.iter().map(|one| one.position.unwrap().offset.0).collect()
+}

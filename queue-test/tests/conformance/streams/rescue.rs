@@ -1,0 +1,134 @@
+//! Ranges whose worker is gone.
+
+use queue_core::connection::Connection;
+use queue_core::message::Settlement;
+use queue_core::rescue::{TakenBack, Why, take_range_back};
+use queue_core::store::stream::range::{self, Zombie, held_back, messages_of, orphans, zombies};
+use queue_core::stream::{PartitionNo, RangeId};
+use queue_core::worker::SettleOutcome;
+use queue_core::{Delivery, Topic};
+
+use super::{Stream, claim_n, offsets};
+use crate::scene::{all, retry};
+
+impl Stream {
+    async fn declare_all_dead(&mut self) {
+        let dead = "UPDATE queue_worker SET state = 'dead', ended_at = UTC_TIMESTAMP(6)";
+        self.conn.batch(dead).await.unwrap();
+    }
+
+    async fn zombies(&mut self) -> Vec<Zombie> {
+        zombies(&mut self.conn, RangeId(0), 100).await.unwrap()
+    }
+
+    /// Takes every range of a dead worker back.
+    async fn rescue(&mut self, why: Why) -> TakenBack {
+        let mut taken = TakenBack::default();
+        for zombie in self.zombies().await {
+            let one = take_range_back(&mut self.conn, &zombie.range, why).await.unwrap();
+            taken.freed += one.freed;
+            taken.dead_lettered += one.dead_lettered;
+        }
+        taken
+    }
+}
+
+/// A worker that is alone with the message at the mark, and dies of it.
+async fn die_alone(stream: &mut Stream, group: &Topic) -> Delivery {
+    let worker = stream.worker().await;
+    let claimed = worker.claim_suspect_range(group.group().unwrap()).await.unwrap().deliveries;
+    assert_eq!(claimed.len(), 1);
+    stream.declare_all_dead().await;
+    claimed.into_iter().next().unwrap()
+}
+
+const CRASHED: Why = Why::Crashed { rows_held: 10 };
+const ALONE: Why = Why::Crashed { rows_held: 1 };
+
+#[tokio::test]
+async fn the_ranges_of_a_dead_worker_are_claimed_again_from_their_marks() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..20).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 20).await;
+    worker.settle(all(&got[..5], &retry(std::time::Duration::from_secs(60)))).await.unwrap();
+    assert_eq!(messages_of(&mut stream.conn, worker.id()).await.unwrap(), 15);
+    assert_eq!(stream.zombies().await, []);
+    stream.declare_all_dead().await;
+    assert!(stream.zombies().await.iter().all(|zombie| zombie.crashed));
+    assert_eq!(stream.rescue(CRASHED).await, TakenBack { freed: 15, ..Default::default() });
+    // Whoever was taken for dead is fenced, and files nothing.
+    let late = worker.settle(all(&got[5..], &retry(std::time::Duration::ZERO))).await;
+    assert!(late.is_err() || late.unwrap().iter().all(|it| *it == SettleOutcome::Fenced));
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_scheduled").await, 5);
+    let next = stream.worker().await;
+    assert_eq!(offsets(&claim_n(&next, &group, 15).await), (5..20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn ranges_of_workers_without_a_row_are_found_and_nobody_is_blamed() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..3).await;
+    let worker = stream.worker().await;
+    claim_n(&worker, &group, 3).await;
+    assert_eq!(orphans(&mut stream.conn, RangeId(0), 10).await.unwrap(), []);
+    stream.conn.batch("DELETE FROM queue_worker").await.unwrap();
+    let found = orphans(&mut stream.conn, RangeId(0), 10).await.unwrap();
+    assert_eq!((found.len(), found[0].crashed), (1, false));
+    let taken = take_range_back(&mut stream.conn, &found[0].range, Why::NotNeeded).await.unwrap();
+    assert_eq!(taken.freed, 3);
+    let ranges = range::of_partition(&mut stream.conn, group.id, PartitionNo(0)).await.unwrap();
+    assert_eq!((ranges[0].suspicions, ranges[0].crashes), (0, 0));
+}
+
+/// H22 in a stream: only the message that crashes its worker alone is dead-lettered.
+#[tokio::test]
+async fn messages_that_shared_crashes_are_claimed_alone_and_only_lone_crashes_count() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..5).await;
+    for _ in 0..2 {
+        let worker = stream.worker().await;
+        assert_eq!(claim_n(&worker, &group, 5).await.len(), 5);
+        stream.declare_all_dead().await;
+        assert_eq!(stream.rescue(CRASHED).await.freed, 5);
+    }
+    let worker = stream.worker().await;
+    let shared = worker.claim_range(group.group().unwrap(), 5).await.unwrap();
+    assert_eq!((shared.deliveries.len(), shared.suspect_waits), (0, true));
+    for crash in 0..3 {
+        let delivery = die_alone(&mut stream, &group).await;
+        assert_eq!((delivery.crashes, delivery.position.unwrap().offset.0), (crash, 0));
+        let taken = stream.rescue(ALONE).await;
+        assert_eq!((taken.freed, taken.dead_lettered), if crash < 2 { (1, 0) } else { (0, 1) });
+    }
+    let dead = "SELECT COUNT(*) FROM queue_dead WHERE body = '0' AND cause = 'crashes' \
+         AND crashes = 3";
+    assert_eq!(stream.number(dead).await, 1);
+    // The innocents are handled one by one.
+    let worker = stream.worker().await;
+    for offset in 1..5 {
+        let claimed = worker.claim_suspect_range(group.group().unwrap()).await.unwrap().deliveries;
+        assert_eq!(offsets(&claimed), [offset]);
+        worker.settle(all(&claimed, &Settlement::Ack)).await.unwrap();
+    }
+    worker.stop().await.unwrap();
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_range").await, 0);
+}
+
+#[tokio::test]
+async fn what_holds_an_ordered_group_back_is_shown_with_its_error() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", true).await;
+    let sent = stream.enqueue(0..3).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 3).await;
+    worker.settle(all(&got[..1], &Settlement::Ack)).await.unwrap();
+    worker.settle(all(&got[1..2], &retry(std::time::Duration::from_secs(60)))).await.unwrap();
+    let held = held_back(&mut stream.conn, group.group().unwrap()).await.unwrap();
+    assert_eq!(held.len(), 1);
+    assert_eq!((held[0].offset.0, held[0].msg_id), (1, Some(sent[1].msg_id)));
+    assert_eq!((held[0].failures, held[0].last_error.as_deref()), (1, Some("not yet")));
+}

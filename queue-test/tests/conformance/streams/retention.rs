@@ -1,0 +1,123 @@
+//! What retention removes, and what a group that has fallen behind it is told.
+
+use queue_core::connection::Connection;
+use queue_core::message::Settlement;
+use queue_core::store::stream::standing;
+use queue_core::store::topic;
+use queue_core::stream::group::{Place, reset_group};
+use queue_core::stream::retention::{excess, remove_some};
+use queue_core::topic::{Retention, TopicSettings};
+
+use super::{Stream, claim_n, offsets};
+use crate::scene::all;
+
+impl Stream {
+    async fn retain(&mut self, retention: Retention) {
+        let settings = TopicSettings { retention, ..TopicSettings::default() };
+        topic::set(&mut self.conn, &self.topic.name, &settings).await.unwrap();
+        self.topic = topic::existing(&mut self.conn, &self.topic.name).await.unwrap();
+    }
+
+    /// Removes what is to be removed; how many messages of the first partition are left.
+    async fn prune(&mut self) -> i64 {
+        for stretch in excess(&mut self.conn, &self.topic).await.unwrap() {
+            let mut left = Some(stretch);
+            while let Some(stretch) = left {
+                left = remove_some(&mut self.conn, stretch).await.unwrap();
+            }
+        }
+        let dense = "SELECT SUM(next_offset - first_offset) FROM queue_partition";
+        let kept = self.number(dense).await;
+        assert_eq!(self.number("SELECT COUNT(*) FROM queue_log").await, kept);
+        kept
+    }
+
+    /// Makes the first `n` messages an hour old.
+    async fn age(&mut self, n: u64) {
+        let sql = format!(
+            "UPDATE queue_log SET sequenced_at = sequenced_at - INTERVAL 1 HOUR \
+             WHERE offset_no < {n}"
+        );
+        self.conn.batch(&sql).await.unwrap();
+    }
+}
+
+const HALF_AN_HOUR: std::time::Duration = std::time::Duration::from_secs(1800);
+
+fn by_time(hard: bool) -> Retention {
+    Retention { time: Some(HALF_AN_HOUR), hard, ..Retention::default() }
+}
+
+#[tokio::test]
+async fn a_stream_keeps_everything_unless_it_is_told_otherwise() {
+    let mut stream = Stream::new(1).await;
+    stream.enqueue(0..100).await;
+    stream.sequence().await;
+    stream.age(100).await;
+    assert_eq!(stream.prune().await, 100);
+    stream.retain(by_time(false)).await;
+    assert_eq!(stream.prune().await, 0, "no group needs it");
+}
+
+#[tokio::test]
+async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
+    let mut stream = Stream::new(1).await;
+    let (fast, slow) = (stream.group("fast", false).await, stream.group("slow", false).await);
+    stream.enqueue(0..100).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &fast, 100).await;
+    worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
+    let some = claim_n(&worker, &slow, 40).await;
+    worker.settle(all(&some[..10], &Settlement::Ack)).await.unwrap();
+    stream.age(70).await;
+    stream.retain(by_time(false)).await;
+    crate::scene::until("the mark of the slow group is pruned up to", async || {
+        stream.prune().await == 90
+    })
+    .await;
+    stream.retain(by_time(true)).await;
+    assert_eq!(stream.prune().await, 30);
+    // The group goes on where the log begins now, and what it has lost is counted.
+    worker.stop().await.unwrap();
+    let worker = stream.worker().await;
+    let (mut lost, mut got) = (0, Vec::new());
+    while got.len() < 30 {
+        let claimed = worker.claim_range(slow.group().unwrap(), 100).await.unwrap();
+        lost += claimed.lost;
+        got.extend(claimed.deliveries);
+    }
+    assert_eq!((offsets(&got), lost), ((70..100).collect::<Vec<_>>(), 60));
+    worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
+    worker.stop().await.unwrap();
+    let standing = standing::of_group(&mut stream.conn, slow.group().unwrap()).await.unwrap();
+    assert_eq!((standing[0].lag, standing[0].lost), (0, 60));
+}
+
+#[tokio::test]
+async fn what_every_group_has_handled_goes_at_once_if_it_may() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..50).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 50).await;
+    stream.retain(Retention { handled: true, ..Retention::default() }).await;
+    assert_eq!(stream.prune().await, 50);
+    worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
+    assert_eq!(stream.prune().await, 0);
+    reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
+    assert_eq!(worker.claim_range(group.group().unwrap(), 9).await.unwrap().deliveries, []);
+}
+
+#[tokio::test]
+async fn a_stream_keeps_about_as_many_bytes_as_it_may() {
+    let mut stream = Stream::new(1).await;
+    for n in 0..10 {
+        let body = |n: usize| queue_core::NewMessage::new(vec![b'x'; 1000 + n % 2]);
+        let messages: Vec<_> = (n * 100..n * 100 + 100).map(body).collect();
+        queue_core::enqueue_all(&mut stream.conn, &stream.topic.name, &messages).await.unwrap();
+    }
+    stream.sequence().await;
+    stream.retain(Retention { bytes: Some(100_000), ..Retention::default() }).await;
+    let kept = stream.prune().await;
+    assert!((95..=100).contains(&kept), "{kept}");
+}

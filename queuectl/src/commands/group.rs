@@ -1,0 +1,50 @@
+mod blocked;
+mod create;
+mod list;
+mod place;
+mod replay;
+mod reset;
+mod show;
+
+use clap::Subcommand;
+use queue_core::connection::Session;
+use queue_core::{Error, Topic, TopicName};
+
+use super::topic::find;
+use crate::invocation::Invocation;
+
+/// Create the groups of streams, see how far they have come, and have them go elsewhere.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Group {
+    Create(create::Create),
+    List(list::List),
+    Show(show::Show),
+    Blocked(blocked::Blocked),
+    Reset(reset::Reset),
+    Replay(replay::Replay),
+}
+
+impl Group {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        match self {
+            Self::Create(command) => command.run(invocation).await,
+            Self::List(command) => command.run(invocation).await,
+            Self::Show(command) => command.run(invocation).await,
+            Self::Blocked(command) => command.run(invocation).await,
+            Self::Reset(command) => command.run(invocation).await,
+            Self::Replay(command) => command.run(invocation).await,
+        }
+    }
+}
+
+/// A group, and its own topic.
+async fn find_group(
+    session: &mut Session,
+    name: &TopicName,
+) -> queue_core::Result<(Topic, queue_core::stream::Group)> {
+    let topic = find(session, name).await?;
+    match topic.group() {
+        Some(group) => Ok((topic, group)),
+        None => Err(Error::NoGroup { topic: topic.name }),
+    }
+}

@@ -1,0 +1,39 @@
+use queue_core::TopicName;
+use queue_core::connection::Link;
+use queue_core::stream::group::replay;
+use serde::Serialize;
+
+use super::find_group;
+use super::place::PlaceText;
+use crate::invocation::Invocation;
+
+/// Have a group handle a stretch of its stream once more, without moving it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Replay {
+    /// STREAM@GROUP.
+    name: TopicName,
+    /// The first message: earliest, an offset (in every partition), or a time.
+    #[arg(long, value_name = "PLACE")]
+    from: PlaceText,
+    /// The one after the last: latest, an offset, or a time.
+    #[arg(long, default_value = "latest", value_name = "PLACE")]
+    to: PlaceText,
+}
+
+#[derive(Debug, Serialize)]
+struct Done {
+    group: TopicName,
+    messages: u64,
+}
+
+impl Replay {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let (topic, _) = find_group(&mut session, &self.name).await?;
+        let (PlaceText(from), PlaceText(to)) = (self.from, self.to);
+        let again = async |conn: &mut Link| replay(conn, &topic, from, to).await;
+        let messages = session.transaction("replay", again).await?;
+        let sentence = format!("The group '{}' handles {messages} messages again.", topic.name);
+        invocation.output.told(&Done { group: topic.name, messages }, &sentence)
+    }
+}

@@ -1,0 +1,96 @@
+//! Streams and their groups on the command line.
+
+use queue_core::store::stream::inbox;
+use queue_core::stream::{Contention, sequence};
+use queue_core::worker::{Worker, WorkerOptions};
+use queue_core::{NewMessage, TopicName, enqueue_all, store};
+use queue_test::TestDatabase;
+use serde_json::json;
+
+use crate::run::{Queuectl, cells};
+
+/// A stream of `n` messages that have their offsets.
+async fn filled(database: &TestDatabase, queuectl: &Queuectl, n: usize) {
+    queuectl.say(&["topic", "create", "orders", "--kind", "stream", "--partitions", "2"]);
+    let mut conn = database.connect().await;
+    let name = TopicName::new("orders").expect("a name");
+    let messages: Vec<_> = (0..n).map(|n| NewMessage::new(n.to_string())).collect();
+    enqueue_all(&mut conn, &name, &messages).await.expect("enqueued");
+    let stream = store::topic::existing(&mut conn, &name).await.expect("it is there");
+    sequence(&mut conn, stream.id, 10_000, Contention::Wait).await.expect("sequenced");
+    assert!(inbox::is_empty(&mut conn, stream.id).await.expect("read"));
+}
+
+#[tokio::test]
+async fn a_group_is_created_watched_reset_and_replayed() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    filled(&database, &queuectl, 100).await;
+    assert!(queuectl.say(&["group", "list"]).contains("There are no groups"));
+    assert_eq!(
+        queuectl.say(&["group", "create", "orders@mail"]),
+        "The group 'orders@mail' is created.\n"
+    );
+    let made = queuectl.json(&["group", "create", "orders@bill", "--ordered", "--from", "latest"]);
+    assert_eq!((&made["kind"], &made["ordered"]), (&json!("group"), &json!(true)));
+    assert!(made["retry"].as_str().is_some_and(|retry| retry.starts_with("ladder 10s 20s 30s 1m")));
+    let list = queuectl.json(&["group", "list", "orders"]);
+    assert_eq!((&list[0]["name"], &list[0]["lag"]), (&json!("orders@mail"), &json!(100)));
+    assert_eq!((&list[1]["name"], &list[1]["lag"]), (&json!("orders@bill"), &json!(0)));
+    assert!(list[0]["lag_ms"].is_u64() && list[1]["lag_ms"].is_null());
+
+    let worker = Worker::start(WorkerOptions::new(database.url().clone(), "test")).await;
+    let worker = worker.expect("started");
+    let mut conn = database.connect().await;
+    let mail = TopicName::new("orders@mail").expect("a name");
+    let mail = store::topic::existing(&mut conn, &mail).await.expect("it is there");
+    let group = mail.group().expect("a group");
+    let claimed = worker.claim_range(group, 30).await.expect("claimed").deliveries.len();
+    assert_eq!(claimed, 30);
+    let shown = queuectl.say(&["group", "show", "orders@mail"]);
+    let shown = cells(&shown);
+    assert_eq!(shown.len(), 2);
+    assert!(shown.iter().any(|row| row[7] == "30"), "{shown:?}");
+    assert_eq!(queuectl.say(&["group", "blocked", "orders@bill"]), "Nothing is held back.\n");
+
+    let sentence = queuectl.refuse(&["group", "reset", "orders@mail", "--to", "latest"]);
+    assert!(sentence.contains("--yes"), "{sentence}");
+    queuectl.say(&["group", "reset", "orders@mail", "--to", "latest", "--yes"]);
+    assert_eq!(queuectl.json(&["group", "list"])[1]["lag"], 0);
+    let replayed = queuectl.json(&["group", "replay", "orders@mail", "--from", "10", "--to", "20"]);
+    assert_eq!(replayed, json!({ "group": "orders@mail", "messages": 20 }));
+    worker.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_of_streams_is_refused_in_a_sentence() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    filled(&database, &queuectl, 10).await;
+    queuectl.say(&["topic", "create", "mail"]);
+    queuectl.say(&["group", "create", "orders@g"]);
+    for (arguments, says) in [
+        (vec!["group", "create", "none@g"], "There is no topic 'none'"),
+        (vec!["group", "create", "mail@g"], "'mail' is no stream"),
+        (vec!["group", "create", "orders"], "is not a name"),
+        (vec!["group", "create", "orders@g"], "already"),
+        (vec!["group", "show", "orders"], "is no group of a stream"),
+        (vec!["group", "show", "orders@x"], "There is no group 'orders@x'"),
+        (vec!["group", "list", "mail"], "'mail' is no stream"),
+        (vec!["group", "reset", "orders@g", "--to", "1000", "--yes"], "beyond the end"),
+        (vec!["topic", "create", "a@b"], "is not a name"),
+        (vec!["topic", "create", "s", "--kind", "stream", "--partitions", "0"], "1 to 256"),
+        (vec!["topic", "delete", "orders", "--purge", "--yes"], "reads the stream 'orders'"),
+    ] {
+        let sentence = queuectl.refuse(&arguments);
+        assert!(sentence.contains(says), "{arguments:?}: {sentence}");
+    }
+    queuectl.say(&["topic", "delete", "orders@g"]);
+    let sentence = queuectl.refuse(&["topic", "delete", "orders"]);
+    assert!(sentence.contains("still holds messages"), "{sentence}");
+    let deleted = queuectl.json(&["topic", "delete", "orders", "--purge", "--yes"]);
+    assert_eq!(deleted, json!({ "topic": "orders", "purged": 10 }));
+    let mut conn = database.connect().await;
+    let rows = store::topic::all(&mut conn).await.expect("read");
+    assert_eq!(rows.len(), 1);
+}
