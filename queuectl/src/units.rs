@@ -24,22 +24,6 @@ fn parse_bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor).filter(|size| *size > 0)
 }
 
-/// A size that may also be `none`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MaybeSize(pub(crate) Option<u64>);
-
-impl FromStr for MaybeSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match (text, parse_bytes(text)) {
-            ("none", _) => Ok(Self(None)),
-            (_, Some(size)) => Ok(Self(Some(size))),
-            _ => Err("a size is a number of bytes, or of KiB, MiB, GiB or TiB: 10GiB".to_owned()),
-        }
-    }
-}
-
 /// Reads a size that may be large: bytes, or a number of KiB, MiB or GiB.
 pub(crate) fn parse_large_size(text: &str) -> Result<NonZeroU64, String> {
     let wrong = || "a size is a number of bytes, or of KiB, MiB or GiB: 10GiB".to_owned();

@@ -1,96 +1,22 @@
 //! The topics and their settings.
 
+mod dead_letters;
+mod row;
+
+pub use self::dead_letters::{DeadLetterTopic, dead_letter_topic};
+
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
+use self::dead_letters::dead_letter_topic_id;
+use self::row::{SELECT, TopicRow};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::topic::{
-    Backlog, OnDone, Retention, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings,
-    TopicState, WhenFull,
-};
-
-#[derive(QueryableByName)]
-struct TopicRow {
-    #[diesel(sql_type = Unsigned<Integer>)]
-    id: u32,
-    #[diesel(sql_type = Binary)]
-    name: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    kind: Vec<u8>,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    partitions: u32,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
-    stream_id: Option<u32>,
-    #[diesel(sql_type = Bool)]
-    is_ordered: bool,
-    #[diesel(sql_type = Bool)]
-    enqueue_paused: bool,
-    #[diesel(sql_type = Bool)]
-    claim_paused: bool,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    body_limit: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    max_attempts: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    max_crashes: u32,
-    #[diesel(sql_type = Binary)]
-    retry: Vec<u8>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    max_run_time_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    keep_done_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    dead_letter_topic: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    ledger_window_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    max_depth: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    max_bytes: Option<u64>,
-    #[diesel(sql_type = Binary)]
-    when_full: Vec<u8>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    backlog_depth: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    backlog_bytes: Option<u64>,
-    #[diesel(sql_type = Bool)]
-    backlog_full: bool,
-    #[diesel(sql_type = BigInt)]
-    backlog_holds: i64,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    searchable_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    dedupe_window_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    retention_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    retention_bytes: Option<u64>,
-    #[diesel(sql_type = Bool)]
-    retention_hard: bool,
-    #[diesel(sql_type = Bool)]
-    prune_handled: bool,
-}
-
-/// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
-const DEAD_LETTER_CHAIN: usize = 16;
-
-/// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
-/// renews it every few seconds, and without one the topic must not stay closed for ever.
-const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, \
-     enqueue_paused, claim_paused, body_limit, max_attempts, \
-     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
-     max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
-     CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
-     AS backlog_holds, searchable_ms, dedupe_window_ms, \
-     retention_ms, retention_bytes, retention_hard, prune_handled, \
-     (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
-     AS dead_letter_topic FROM queue_topic ";
+use crate::topic::{OnDone, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState};
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -261,77 +187,6 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
-/// UNIQUE (name), once for each topic of the chain: the number of the topic that the settings name
-/// for dead letters, unless these would come back to `name` in the end, for ever.
-async fn dead_letter_topic_id(
-    conn: &mut impl Connection,
-    name: &TopicName,
-    settings: &TopicSettings,
-) -> Result<Option<u64>> {
-    let Some(first) = &settings.dead_letter_topic else { return Ok(None) };
-    let (mut id, mut next) = (None, Some(first.clone()));
-    for _ in 0..DEAD_LETTER_CHAIN {
-        let Some(topic) = next.take_if(|topic| topic != name) else { break };
-        let found = find(conn, &topic).await?.ok_or(Error::UnknownTopic { topic })?;
-        id = id.or(Some(u64::from(found.id.0)));
-        next = found.settings.dead_letter_topic;
-    }
-    match next {
-        None => Ok(id),
-        Some(_) => Err(Error::Setting {
-            name: "dead_letter_topic",
-            value: format!("'{first}' for '{name}'"),
-            fix: "it must be another topic whose own dead letters do not come back, within 16 steps",
-        }),
-    }
-}
-
-/// Where a topic's dead letters go instead of staying dead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadLetterTopic {
-    /// The topic they are enqueued in.
-    pub id: TopicId,
-    /// The name of the topic they come from.
-    pub from: TopicName,
-    /// Those of the two that are searchable.
-    pub searchable: Vec<TopicId>,
-}
-
-/// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
-/// process remembers of a topic may name one that is gone.
-///
-/// # Errors
-/// A database failure.
-pub async fn dead_letter_topic(
-    conn: &mut impl Connection,
-    topic: TopicId,
-) -> Result<Option<DeadLetterTopic>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        id: u32,
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        here_ms: Option<u64>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        there_ms: Option<u64>,
-    }
-    let statement = Statement::new(
-        "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms FROM queue_topic t JOIN queue_topic o \
-         ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
-    )
-    .number(topic.0);
-    let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
-    let found = |row: Row| {
-        let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
-        let (here, there) = (row.here_ms.map(|_| topic), row.there_ms.map(|_| TopicId(row.id)));
-        let searchable = here.into_iter().chain(there).collect();
-        Ok(DeadLetterTopic { id: TopicId(row.id), from, searchable })
-    };
-    rows.into_iter().next().map(found).transpose()
-}
-
 fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Statement<'q> {
     let keep = match settings.on_done {
         OnDone::Delete => None,
@@ -360,77 +215,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A policy that somebody wrote into the table past this library: what cannot be read is as good as
-/// none, and the topic must go on.
-fn retry(topic: &TopicName, stored: &[u8]) -> RetryPolicy {
-    String::from_utf8_lossy(stored).parse().unwrap_or_else(|error| {
-        tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
-        RetryPolicy::default()
-    })
-}
-
 fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
     if matched == 1 { Ok(()) } else { Err(Error::UnknownTopic { topic: name.clone() }) }
-}
-
-impl TopicRow {
-    /// What was measured of late, of a topic that has a limit.
-    fn backlog(&self) -> Option<Backlog> {
-        self.max_depth.or(self.max_bytes)?;
-        let (depth, bytes) = (self.backlog_depth?, self.backlog_bytes);
-        (self.backlog_holds != 0).then_some(Backlog { depth, bytes, full: self.backlog_full })
-    }
-
-    fn kind(&self) -> TopicKind {
-        match (self.kind.as_slice(), self.stream_id) {
-            (b"group", Some(stream)) => {
-                TopicKind::Group { stream: TopicId(stream), ordered: self.is_ordered }
-            }
-            (b"stream", _) => TopicKind::Stream { partitions: self.partitions },
-            _ => TopicKind::Queue,
-        }
-    }
-
-    fn into_topic(self) -> Result<Topic> {
-        let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
-        let backlog = self.backlog();
-        Ok(Topic {
-            id: TopicId(self.id),
-            backlog,
-            kind: self.kind(),
-            settings: TopicSettings {
-                body_limit: self.body_limit,
-                max_attempts: self.max_attempts,
-                max_crashes: self.max_crashes,
-                retry: retry(&name, &self.retry),
-                max_run_time: self.max_run_time_ms.map(Duration::from_millis),
-                on_done: self
-                    .keep_done_ms
-                    .map_or(OnDone::Delete, |ms| OnDone::Keep(Duration::from_millis(ms))),
-                dead_letter_topic: self
-                    .dead_letter_topic
-                    .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
-                    .transpose()?,
-                ledger_window: self.ledger_window_ms.map(Duration::from_millis),
-                max_depth: self.max_depth.and_then(NonZeroU64::new),
-                max_bytes: self.max_bytes.and_then(NonZeroU64::new),
-                when_full: WhenFull::from_stored(&self.when_full),
-                searchable: self.searchable_ms.map(Duration::from_millis),
-                dedupe_window: self.dedupe_window_ms.map(Duration::from_millis),
-                retention: Retention {
-                    time: self.retention_ms.map(Duration::from_millis),
-                    bytes: self.retention_bytes,
-                    hard: self.retention_hard,
-                    handled: self.prune_handled,
-                },
-            },
-            state: TopicState {
-                enqueue_paused: self.enqueue_paused,
-                claim_paused: self.claim_paused,
-            },
-            name,
-        })
-    }
 }
 
 /// The server's clock, UTC.

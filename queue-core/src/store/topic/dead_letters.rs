@@ -1,0 +1,84 @@
+//! Where a topic's dead letters go.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+
+use super::find;
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::store::{Statement, load};
+use crate::topic::{TopicId, TopicName, TopicSettings};
+
+/// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
+const DEAD_LETTER_CHAIN: usize = 16;
+
+/// UNIQUE (name), once for each topic of the chain: the number of the topic that the settings name
+/// for dead letters, unless these would come back to `name` in the end, for ever.
+pub(super) async fn dead_letter_topic_id(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    settings: &TopicSettings,
+) -> Result<Option<u64>> {
+    let Some(first) = &settings.dead_letter_topic else { return Ok(None) };
+    let (mut id, mut next) = (None, Some(first.clone()));
+    for _ in 0..DEAD_LETTER_CHAIN {
+        let Some(topic) = next.take_if(|topic| topic != name) else { break };
+        let found = find(conn, &topic).await?.ok_or(Error::UnknownTopic { topic })?;
+        id = id.or(Some(u64::from(found.id.0)));
+        next = found.settings.dead_letter_topic;
+    }
+    match next {
+        None => Ok(id),
+        Some(_) => Err(Error::Setting {
+            name: "dead_letter_topic",
+            value: format!("'{first}' for '{name}'"),
+            fix: "it must be another topic whose own dead letters do not come back, within 16 steps",
+        }),
+    }
+}
+
+/// Where a topic's dead letters go instead of staying dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterTopic {
+    /// The topic they are enqueued in.
+    pub id: TopicId,
+    /// The name of the topic they come from.
+    pub from: TopicName,
+    /// Those of the two that are searchable.
+    pub searchable: Vec<TopicId>,
+}
+
+/// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
+/// process remembers of a topic may name one that is gone.
+///
+/// # Errors
+/// A database failure.
+pub async fn dead_letter_topic(
+    conn: &mut impl Connection,
+    topic: TopicId,
+) -> Result<Option<DeadLetterTopic>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        id: u32,
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        here_ms: Option<u64>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        there_ms: Option<u64>,
+    }
+    let statement = Statement::new(
+        "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms FROM queue_topic t JOIN queue_topic o \
+         ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
+    )
+    .number(topic.0);
+    let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
+    let found = |row: Row| {
+        let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
+        let (here, there) = (row.here_ms.map(|_| topic), row.there_ms.map(|_| TopicId(row.id)));
+        let searchable = here.into_iter().chain(there).collect();
+        Ok(DeadLetterTopic { id: TopicId(row.id), from, searchable })
+    };
+    rows.into_iter().next().map(found).transpose()
+}
