@@ -169,6 +169,9 @@ async fn what_is_acked_while_a_reply_is_lost_is_said_without_another_settle() {
     ack(&worker, &got[..3]).await;
     proxy.sprung().await;
     ack(&worker, &got[3..9]).await;
+    // Something else reconnects, and finds that the lost reply was a yes.
+    let none = worker.claim_range(group.group().unwrap(), 1).await.unwrap();
+    assert_eq!(none.deliveries, []);
     let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 9";
     until("the mark is at 9", async || stream.number(mark).await == 1).await;
 }
