@@ -227,7 +227,7 @@ impl HeldRanges {
         held.map(|held| held.settle(offset, settled.clone())).is_some()
     }
 
-    /// What is to be said of each range now, in the order of their rows; of all of it, if `at_once`.
+    /// What is to be said of each range now, in the order of their rows; all of it, if `at_once`.
     pub(super) fn reports(&self, at_once: bool) -> Vec<(ClaimNo, Report)> {
         let mut reports: Vec<_> = self
             .held
