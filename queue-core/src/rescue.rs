@@ -104,6 +104,12 @@ pub async fn take_range_back(
     let messages = usize::try_from(range.hi.0 - range.mark.0).unwrap_or(usize::MAX);
     let charge = match why {
         Why::NotNeeded => Charge::Nothing,
+        // A message that a transaction has acked is not what its worker died of.
+        Why::Crashed { rows_held: 1 }
+            if passed::of_range(conn, range.id).await?.contains(&range.mark) =>
+        {
+            Charge::Nothing
+        }
         Why::Crashed { rows_held: 1 } => Charge::Crash,
         Why::Crashed { .. } => Charge::Suspicion,
     };

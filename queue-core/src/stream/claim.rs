@@ -65,7 +65,7 @@ async fn take(
         let made =
             range::insert_free(conn, free.group, free.partition, rest, deliveries, suspicions);
         let rest = made.await?;
-        passed::hand_on(conn, free.id, rest, hi).await?;
+        passed::hand_on(conn, free.id, rest, (hi, free.hi)).await?;
     }
     let range = Range { hi, fence, delivery_no: DeliveryNo(free.delivery_no.0 + 1), ..free };
     Ok(Some(ClaimedRange { range, lost: 0 }))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub(super) use self::report::Report;
 use self::report::is_bare;
+pub(super) use self::report::{Report, Told};
 use super::settling::Settled;
 use crate::message::{ClaimNo, Delivery, Settlement};
 use crate::store::stream::range::Range;
@@ -43,6 +43,8 @@ pub(super) struct HeldRange {
     pub(super) has_passed: bool,
     /// Since when something is settled that the database does not know of.
     unsaid_since: Option<Instant>,
+    /// Until when nothing is said of it, because the last time failed.
+    waits_until: Option<Instant>,
 }
 
 impl HeldRange {
@@ -62,12 +64,33 @@ impl HeldRange {
         };
         let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
         let unsaid_since = (!ends.is_empty()).then(Instant::now);
-        Self { range, group, ends, has_passed: !passed.is_empty(), unsaid_since }
+        let has_passed = !passed.is_empty();
+        Self { range, group, ends, has_passed, unsaid_since, waits_until: None }
     }
 
     /// How many of its offsets retention had removed before they were read.
     pub(super) fn pruned(&self) -> u64 {
         self.ends.values().filter(|end| **end == End::Pruned).count() as u64
+    }
+
+    /// Takes over which messages the database says that transactions of their own have acked; how
+    /// many of those that the worker knew of it has lost, which are to be handled again.
+    fn learn(&mut self, passed: &[Offset]) -> u64 {
+        let mut lost = 0;
+        for (offset, end) in &mut self.ends {
+            if *end == End::Passed && !passed.contains(&Offset(*offset)) {
+                *end = End::Released;
+                lost += 1;
+            }
+        }
+        passed.iter().for_each(|offset| self.pass(*offset));
+        lost
+    }
+
+    /// Those before `mark` that transactions of their own have acked.
+    fn passed_before(&self, mark: Offset) -> Vec<Offset> {
+        let ends = self.ends.range(..mark.0);
+        ends.filter(|(_, end)| **end == End::Passed).map(|(offset, _)| Offset(*offset)).collect()
     }
 
     /// Takes note of what has become of a message.
@@ -113,7 +136,7 @@ impl HeldRange {
             return Some(self.close());
         }
         let waits =
-            settled.is_empty() && self.unsaid_since.is_none_or(|since| since.elapsed() < LINGER);
+            settled.is_empty() && self.unsaid_since.is_some_and(|since| since.elapsed() < LINGER);
         let said = mark == self.range.mark.0;
         (!said && (at_once || !waits)).then_some(Report::Pass { mark: Offset(mark), settled })
     }
@@ -150,7 +173,20 @@ impl HeldRange {
     pub(super) fn said(&mut self, mark: Offset) {
         self.ends = self.ends.split_off(&mark.0);
         self.range.mark = mark;
-        self.unsaid_since = None;
+        self.has_passed = self.ends.values().any(|end| *end == End::Passed);
+        self.unsaid_since = (!self.ends.is_empty()).then(Instant::now);
+    }
+
+    /// How soon something of it has waited long enough to be said.
+    fn due_in(&self) -> Option<Duration> {
+        let waited = self.unsaid_since.map_or(LINGER, |since| since.elapsed());
+        let wait = self.waits_until.map(|until| until.duration_since(Instant::now()));
+        let due = LINGER.saturating_sub(waited).max(wait.unwrap_or_default());
+        self.has_news().then_some(due)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waits_until.is_some_and(|until| Instant::now() < until)
     }
 }
 
@@ -158,8 +194,6 @@ impl HeldRange {
 #[derive(Debug, Default)]
 pub(super) struct HeldRanges {
     held: HashMap<ClaimNo, HeldRange>,
-    /// Until when nothing is said, because the last time failed.
-    waits_until: Option<Instant>,
 }
 
 impl HeldRanges {
@@ -193,14 +227,12 @@ impl HeldRanges {
         held.map(|held| held.settle(offset, settled.clone())).is_some()
     }
 
-    /// What is to be said of each range now, in the order of their rows; of all of it, if `at_once`.
+    /// What is to be said of each range now, in the order of their rows; all of it, if `at_once`.
     pub(super) fn reports(&self, at_once: bool) -> Vec<(ClaimNo, Report)> {
-        if self.waits_until.is_some_and(|until| Instant::now() < until) {
-            return Vec::new();
-        }
         let mut reports: Vec<_> = self
             .held
             .iter()
+            .filter(|(_, held)| !held.is_waiting())
             .filter_map(|(claim, held)| Some((held.range.id, *claim, held.report(at_once)?)))
             .collect();
         reports.sort_unstable_by_key(|(id, ..)| *id);
@@ -209,15 +241,24 @@ impl HeldRanges {
 
     /// How soon something has waited long enough to be said.
     pub(super) fn due_in(&self) -> Option<Duration> {
-        let news = self.held.values().filter(|held| held.has_news());
-        let since = news.filter_map(|held| held.unsaid_since).min()?;
-        let waits = self.waits_until.map(|until| until.duration_since(Instant::now()));
-        Some(LINGER.saturating_sub(since.elapsed()).max(waits.unwrap_or_default()))
+        self.held.values().filter_map(HeldRange::due_in).min()
+    }
+
+    /// Says nothing of the range for a while.
+    pub(super) fn wait(&mut self, claim: ClaimNo) {
+        if let Some(held) = self.held.get_mut(&claim) {
+            held.waits_until = Some(Instant::now() + RETRY);
+        }
     }
 
     /// Says nothing for a while.
-    pub(super) fn wait(&mut self) {
-        self.waits_until = Some(Instant::now() + RETRY);
+    pub(super) fn wait_all(&mut self) {
+        self.claims().into_iter().for_each(|claim| self.wait(claim));
+    }
+
+    /// Waits no longer.
+    pub(super) fn end_waits(&mut self) {
+        self.held.values_mut().for_each(|held| held.waits_until = None);
     }
 
     /// Gives every message back that has not come to an end.

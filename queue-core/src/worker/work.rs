@@ -187,7 +187,7 @@ impl Work {
                 && let Err(error) = self.report_ranges(false).await
             {
                 tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
-                self.ranges.wait();
+                self.ranges.wait_all();
             }
             while let Ok(command) = commands.try_recv() {
                 waiting.push_back(command);

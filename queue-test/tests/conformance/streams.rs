@@ -1,6 +1,7 @@
 //! Streams: dense offsets in the order of commits, and groups that claim ranges of them.
 
 mod groups;
+mod reports;
 mod rescue;
 mod retention;
 mod sequencing;

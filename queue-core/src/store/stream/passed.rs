@@ -6,6 +6,7 @@ use diesel::sql_types::{BigInt, Unsigned};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::store::moves::equal;
+use crate::store::row_set::KEYS;
 use crate::store::{Statement, execute, load};
 use crate::stream::{Offset, PartitionNo, RangeId};
 use crate::topic::TopicId;
@@ -40,19 +41,41 @@ pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) 
     equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
 }
 
-/// PRIMARY: what lies before `mark` needs no rows of its own any more.
+/// PRIMARY, key by key: these need no rows of their own any more. A range of keys would wait for
+/// the row beyond its end, which another worker may be about to ack.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete(
+    conn: &mut impl Connection,
+    range: RangeId,
+    offsets: &[Offset],
+) -> Result<usize> {
+    if offsets.is_empty() {
+        return Ok(0);
+    }
+    let statement = Statement::new(format!(
+        "DELETE p FROM {KEYS} STRAIGHT_JOIN queue_passed p FORCE INDEX (PRIMARY) \
+         ON p.range_id = ? AND p.offset_no = k.id"
+    ))
+    .bytes(json(offsets))
+    .number(range.0);
+    execute(conn, "settle: forget what was acked", statement).await
+}
+
+/// PRIMARY: what lies before `mark` needs no rows of its own any more. This transaction has locked
+/// the range, so nothing is added meanwhile.
 ///
 /// # Errors
 /// A database failure.
 pub async fn forget(conn: &mut impl Connection, range: RangeId, mark: Offset) -> Result<usize> {
-    let statement = Statement::new("DELETE FROM queue_passed WHERE range_id = ? AND offset_no < ?")
-        .number(range.0)
-        .number(mark.0);
-    execute(conn, "settle: forget what was acked", statement).await
+    let mut offsets = of_range(conn, range).await?;
+    offsets.retain(|offset| *offset < mark);
+    delete(conn, range, &offsets).await
 }
 
-/// PRIMARY: what was acked of a range at `from` and after it belongs to the range that has been cut
-/// off it.
+/// PRIMARY: what was acked of a range from `stretch.0` up to `stretch.1` belongs to the range that
+/// has been cut off it. This transaction has locked the old range.
 ///
 /// # Errors
 /// A database failure.
@@ -60,15 +83,26 @@ pub async fn hand_on(
     conn: &mut impl Connection,
     range: RangeId,
     to: RangeId,
-    from: Offset,
+    stretch: (Offset, Offset),
 ) -> Result<usize> {
-    let statement = Statement::new(
-        "UPDATE queue_passed SET range_id = ? WHERE range_id = ? AND offset_no >= ?",
-    )
+    let mut offsets = of_range(conn, range).await?;
+    offsets.retain(|offset| stretch.0 <= *offset && *offset < stretch.1);
+    if offsets.is_empty() {
+        return Ok(0);
+    }
+    let statement = Statement::new(format!(
+        "INSERT INTO queue_passed (range_id, offset_no) SELECT ?, k.id FROM {KEYS}"
+    ))
     .number(to.0)
-    .number(range.0)
-    .number(from.0);
-    execute(conn, "claim: cut a range", statement).await
+    .bytes(json(&offsets));
+    execute(conn, "claim: cut a range", statement).await?;
+    delete(conn, range, &offsets).await
+}
+
+/// The offsets as [`KEYS`] takes them.
+fn json(offsets: &[Offset]) -> Vec<u8> {
+    let numbers: Vec<_> = offsets.iter().map(|offset| offset.0.to_string()).collect();
+    format!("[{}]", numbers.join(",")).into_bytes()
 }
 
 /// KEY (`group_id`, `partition_no`) of the ranges, joined to PRIMARY: forgets it of every range of

@@ -307,15 +307,22 @@ pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Re
     execute(conn, "settle: end the range", owned_by(statement, range, fence)).await
 }
 
-/// PRIMARY: gives the range back as it is. 0 rows: it is not the worker's own any more.
+/// PRIMARY: gives the range back up to `hi`, with what the message at its mark has been through.
+/// 0 rows: it is not the worker's own any more.
 ///
 /// # Errors
 /// A database failure.
-pub async fn release(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
+pub async fn release(
+    conn: &mut impl Connection,
+    range: RangeId,
+    fence: Fence,
+    hi: Offset,
+) -> Result<usize> {
     let statement = Statement::new(
-        "UPDATE queue_range SET worker_id = 0, claim_no = 0, conn_id = 0 \
+        "UPDATE queue_range SET hi = ?, worker_id = 0, claim_no = 0, conn_id = 0 \
          WHERE id = ? AND worker_id = ? AND claim_no = ?",
-    );
+    )
+    .number(hi.0);
     execute(conn, "settle: release the range", owned_by(statement, range, fence)).await
 }
 

@@ -59,8 +59,8 @@ impl Acks {
     /// Acks them in the caller's transaction.
     ///
     /// # Errors
-    /// [`Error::Counts`] if any is not the worker's own any more; a duplicate failure if a biz id, or
-    /// an ack of the same message, is there already; a database failure.
+    /// [`Error::Counts`] if any is not the worker's own any more; a duplicate failure if a biz id,
+    /// or an ack of the same message, is there already; a database failure.
     pub(super) async fn settle(&self, conn: &mut impl Connection) -> Result<()> {
         let unsettled = self.rows.run(conn, self.worker, &[], Care::Once).await?;
         let missing = unsettled.missing.len() + unsettled.blocked.len();

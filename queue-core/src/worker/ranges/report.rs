@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::message::{Moment, Settlement};
 use crate::store::moves::{Outcome, equal};
 use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::range::Range;
 use crate::store::stream::{cursor, passed, range};
 use crate::stream::Offset;
 use crate::worker::settling::Settled;
@@ -27,6 +28,26 @@ pub(super) fn is_bare(settled: &Settled) -> bool {
     acked && settled.ledger_window.is_none()
 }
 
+/// What came of telling it.
+#[derive(Debug)]
+pub(in crate::worker) enum Told {
+    /// The range is not the worker's own any more, or not where the worker left it.
+    Fenced,
+    /// The database knows it.
+    Said(Said),
+}
+
+/// What the worker knows once the database knows it too.
+#[derive(Debug)]
+pub(in crate::worker) struct Said {
+    /// The range, if the worker still has it.
+    pub(in crate::worker) held: Option<HeldRange>,
+    /// Messages that were to be filed, which retention had removed.
+    pub(in crate::worker) lost: u64,
+    /// Messages that are handled again: the server has lost that transactions had acked them.
+    pub(in crate::worker) again: u64,
+}
+
 impl Report {
     fn settled(&self) -> &[(Offset, Settled)] {
         match self {
@@ -36,38 +57,81 @@ impl Report {
         }
     }
 
+    fn released(&self) -> &[(Offset, Offset)] {
+        match self {
+            Self::Close { released, .. } => released,
+            Self::Pass { .. } | Self::HoldBack { .. } => &[],
+        }
+    }
+
     /// Whether it goes on from where the range is now.
     pub(in crate::worker) fn fits(&self, held: &HeldRange) -> bool {
         held.report(true).as_ref() == Some(self)
     }
 
-    /// Tells it in the caller's transaction; false, and nothing is changed, if the range is not the
-    /// worker's own any more, or not where the worker left it.
+    /// Whether it says more than that messages were acked by it alone.
+    fn is_delicate(&self) -> bool {
+        let held_back = matches!(self, Self::HoldBack { .. });
+        held_back || !self.settled().is_empty() || !self.released().is_empty()
+    }
+
+    /// Tells it in the caller's transaction.
+    ///
+    /// A transaction of a handler's may have acked what is to be filed or released here, although
+    /// its commit had no answer, or nobody waited for one. It holds the range's row until it has
+    /// ended, so once that is locked, what is acked is certain, and the report is made anew of it.
     pub(in crate::worker) async fn tell(
         &self,
         conn: &mut impl Connection,
         held: &HeldRange,
-    ) -> Result<bool> {
-        let (range, no) = (&held.range, held.range.partition);
-        if let Self::Close { released, .. } = self
-            && !released.is_empty()
-        {
+    ) -> Result<Told> {
+        let (group, no) = (held.range.group, held.range.partition);
+        if !self.released().is_empty() {
             // Ranges are made under the lock of their cursor only, and it is locked first.
-            cursor::lock(conn, range.group, no).await?;
+            cursor::lock(conn, group, no).await?;
         }
-        if !self.settled().is_empty() {
-            // What is filed must be filed once, so the fence comes first.
-            match range::lock(conn, range).await? {
-                Some(found) if found.mark == range.mark => file(conn, held, self.settled()).await?,
-                _ => return Ok(false),
+        if !held.has_passed && !self.is_delicate() {
+            return self.say(conn, held.clone(), 0).await;
+        }
+        // What is filed must be filed once, so the fence comes first.
+        match range::lock(conn, &held.range).await? {
+            Some(found) if found.mark == held.range.mark => {}
+            _ => return Ok(Told::Fenced),
+        }
+        let mut held = held.clone();
+        let again = held.learn(&passed::of_range(conn, held.range.id).await?);
+        let Some(report) = held.report(true) else {
+            return Ok(Told::Said(Said { held: Some(held), lost: 0, again }));
+        };
+        if self.released().is_empty() && !report.released().is_empty() {
+            cursor::lock(conn, group, no).await?;
+        }
+        report.say(conn, held, again).await
+    }
+
+    async fn say(
+        &self,
+        conn: &mut impl Connection,
+        mut held: HeldRange,
+        again: u64,
+    ) -> Result<Told> {
+        let lost = file(conn, &held, self.settled()).await?;
+        if lost > 0 {
+            cursor::count_lost(conn, held.range.group, held.range.partition, lost).await?;
+        }
+        let mark = self.mark(&held);
+        if !self.take_on(conn, &held, (held.range.mark, mark)).await? {
+            return Ok(Told::Fenced);
+        }
+        passed::delete(conn, held.range.id, &held.passed_before(mark)).await?;
+        let held = match self {
+            Self::Pass { .. } => {
+                held.said(mark);
+                Some(held)
             }
-        }
-        let pass = (range.mark, self.mark(held));
-        let told = self.take_on(conn, held, pass).await?;
-        if told && held.has_passed {
-            passed::forget(conn, range.id, pass.1).await?;
-        }
-        Ok(told)
+            Self::HoldBack { .. } | Self::Close { .. } => None,
+        };
+        Ok(Told::Said(Said { held, lost, again }))
     }
 
     async fn take_on(
@@ -76,7 +140,7 @@ impl Report {
         held: &HeldRange,
         pass: (Offset, Offset),
     ) -> Result<bool> {
-        let (range, no) = (&held.range, held.range.partition);
+        let range = &held.range;
         match self {
             Self::Pass { .. } => Ok(range::pass(conn, range.id, range.fence, pass).await? == 1),
             Self::HoldBack { head, .. } => {
@@ -84,17 +148,7 @@ impl Report {
                     pass.0 == pass.1 || range::pass(conn, range.id, range.fence, pass).await? == 1;
                 Ok(moved && hold_back(conn, held, head).await?)
             }
-            Self::Close { released, .. } => {
-                if range::end(conn, range.id, range.fence).await? == 0 {
-                    return Ok(false);
-                }
-                for stretch in released {
-                    let (deliveries, suspicions) = (range.delivery_no, range.suspicions);
-                    range::insert_free(conn, range.group, no, *stretch, deliveries, suspicions)
-                        .await?;
-                }
-                Ok(true)
-            }
+            Self::Close { released, .. } => close(conn, range, released).await,
         }
     }
 
@@ -104,6 +158,30 @@ impl Report {
             Self::Close { .. } => held.range.hi,
         }
     }
+}
+
+/// Ends the range but for the stretches that are to be claimed again. The row stays with one that
+/// begins at the mark: it tells what the message there has been through.
+async fn close(
+    conn: &mut impl Connection,
+    range: &Range,
+    released: &[(Offset, Offset)],
+) -> Result<bool> {
+    let (closed, rest) = match released {
+        [(lo, hi), rest @ ..] if *lo == range.mark => {
+            (range::release(conn, range.id, range.fence, *hi).await?, rest)
+        }
+        _ => (range::end(conn, range.id, range.fence).await?, released),
+    };
+    if closed == 0 {
+        return Ok(false);
+    }
+    for stretch in rest {
+        let (deliveries, suspicions) = (range.delivery_no, range.suspicions);
+        let (group, no) = (range.group, range.partition);
+        range::insert_free(conn, group, no, *stretch, deliveries, suspicions).await?;
+    }
+    Ok(true)
 }
 
 /// Holds the range back as its first message's settlement says.
@@ -118,12 +196,13 @@ async fn hold_back(conn: &mut impl Connection, held: &HeldRange, head: &Settled)
     Ok(range::hold_back(conn, range.id, range.fence, until, failure).await? == 1)
 }
 
-/// Files what the mark alone does not tell, those of one end together.
+/// Files what the mark alone does not tell, those of one end together; how many of them retention
+/// had removed.
 async fn file(
     conn: &mut impl Connection,
     held: &HeldRange,
     settled: &[(Offset, Settled)],
-) -> Result<()> {
+) -> Result<u64> {
     let mut groups: Vec<(&Settled, Filed)> = Vec::new();
     for (offset, one) in settled {
         // Only the message at the mark may have been through something, which the row tells.
@@ -136,10 +215,11 @@ async fn file(
             None => groups.push((one, filed(held, *offset, is_at_mark))),
         }
     }
+    let mut lost = 0;
     for (one, filed) in groups {
-        file_alike(conn, one, &filed).await?;
+        lost += file_alike(conn, one, &filed).await?;
     }
-    Ok(())
+    Ok(lost)
 }
 
 fn is_same_end(a: &Settled, b: &Settled) -> bool {
@@ -158,12 +238,12 @@ fn filed(held: &HeldRange, offset: Offset, is_at_mark: bool) -> Filed {
     }
 }
 
-async fn file_alike(conn: &mut impl Connection, one: &Settled, filed: &Filed) -> Result<()> {
+async fn file_alike(conn: &mut impl Connection, one: &Settled, filed: &Filed) -> Result<u64> {
     let done = match &one.settlement {
         Settlement::Ack => match one.ledger_window {
             // A biz id that is there already counts twice (MySQL's way to say that it was changed).
-            Some(window) => return filing::to_ledger(conn, filed, window).await.map(|_| ()),
-            None => return Ok(()),
+            Some(window) => return filing::to_ledger(conn, filed, window).await.map(|_| 0),
+            None => return Ok(0),
         },
         Settlement::Retry { delay, error } => {
             filing::to_scheduled(conn, filed, Moment::After(*delay), Some(error)).await?
@@ -181,7 +261,9 @@ async fn file_alike(conn: &mut impl Connection, one: &Settled, filed: &Filed) ->
             let outcome = Outcome::Discarded(reason);
             filing::to_archive(conn, filed, outcome, one.on_done).await?
         }
-        Settlement::Repeated | Settlement::Release => return Ok(()),
+        Settlement::Repeated | Settlement::Release => return Ok(0),
     };
-    equal("settle: file", filed.offsets.len(), done)
+    let lost = filed.offsets.len().saturating_sub(done);
+    equal("settle: file", filed.offsets.len(), done + lost)?;
+    Ok(lost as u64)
 }

@@ -10,10 +10,10 @@ use crate::message::{ClaimNo, Delivery, Settlement};
 use crate::store::stream::log::{self, Reading, Stretch};
 use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, inbox, passed};
-use crate::stream::{Contention, Group, Offset, Position, claim_range, sequence};
+use crate::stream::{Contention, Group, Offset, PartitionNo, Position, claim_range, sequence};
 use crate::telemetry;
 use crate::worker::cursor::Claimed;
-use crate::worker::ranges::{HeldRange, Report};
+use crate::worker::ranges::{HeldRange, Report, Told};
 use crate::worker::settling::{SettleOutcome, Settled};
 
 /// The most messages that one transaction of the sequencer moves. From 1000 on throughput hardly
@@ -124,14 +124,23 @@ impl Work {
         }
         let held = HeldRange::new(range, group, &deliveries, &acked);
         let pruned = held.pruned();
-        self.ranges.add(held);
-        if pruned > 0 {
-            let (id, no) = (group.id, range.partition);
-            let session = self.session().await?;
-            let count = async |conn: &mut Link| cursor::count_lost(conn, id, no, pruned).await;
-            session.call("count what is lost to retention", count).await?;
+        if pruned > 0
+            && let Err(error) = self.count_lost(group, range.partition, pruned).await
+        {
+            // What is there should be handled all the same.
+            tracing::warn!(
+                worker.id = %self.id, messages = pruned, %error,
+                "Cannot count messages that retention had removed before they were read."
+            );
         }
+        self.ranges.add(held);
         Ok((deliveries, pruned))
+    }
+
+    async fn count_lost(&mut self, group: Group, no: PartitionNo, lost: u64) -> Result<usize> {
+        let count = async |conn: &mut Link| cursor::count_lost(conn, group.id, no, lost).await;
+        let session = self.session().await?;
+        session.transaction("count what is lost to retention", count).await
     }
 
     /// Takes note of what has become of messages of streams, and says what may be said. What cannot
@@ -142,8 +151,9 @@ impl Work {
         in_doubt: bool,
     ) -> Result<HashMap<Key, SettleOutcome>> {
         let mut outcomes = HashMap::with_capacity(settled.len());
-        if in_doubt {
-            self.look_for_acked(settled, &mut outcomes).await?;
+        if in_doubt && let Err(error) = self.look_for_acked(settled, &mut outcomes).await {
+            // The report that releases them looks again, under the lock of their range.
+            tracing::warn!(worker.id = %self.id, %error, "Cannot look what was acked; later.");
         }
         for one in settled {
             let Some(position) = one.position else { continue };
@@ -208,22 +218,30 @@ impl Work {
     }
 
     /// Says what is to be said of the ranges; those of them that the worker has lost. What fails is
-    /// said later.
+    /// said later, and holds up no other range.
     pub(super) async fn report_ranges(&mut self, at_once: bool) -> Result<HashSet<ClaimNo>> {
         let mut fenced = HashSet::new();
         for (claim, report) in self.ranges.reports(at_once) {
+            // Without a connection there is none for the others either.
+            if let Err(error) = self.session().await {
+                if matches!(error, Error::WorkerDead { .. } | Error::WorkerStopped) {
+                    return Err(error);
+                }
+                tracing::warn!(worker.id = %self.id, %error, "Settling fails; trying again.");
+                self.ranges.wait_all();
+                break;
+            }
             match self.report(claim, &report).await {
                 Ok(true) => {}
                 Ok(false) => {
                     fenced.insert(claim);
                 }
-                Err(error @ (Error::WorkerDead { .. } | Error::WorkerStopped)) => {
-                    return Err(error);
-                }
                 Err(error) => {
-                    tracing::warn!(worker.id = %self.id, %error, "Settling fails; trying again.");
-                    self.ranges.wait();
-                    break;
+                    tracing::warn!(
+                        worker.id = %self.id, claim.no = %claim, %error,
+                        "Settling of a range fails; trying again."
+                    );
+                    self.ranges.wait(claim);
                 }
             }
         }
@@ -232,24 +250,37 @@ impl Work {
 
     /// Says it; false if the range is not the worker's own any more.
     async fn report(&mut self, claim: ClaimNo, report: &Report) -> Result<bool> {
-        self.session().await?;
         let Some(held) = self.ranges.get(claim).cloned() else { return Ok(true) };
         if !report.fits(&held) {
             // A reconnect has found out more of the range.
             return Ok(true);
         }
-        let session = self.session().await?;
+        let Some(session) = self.session.as_mut() else { return Ok(true) };
         let tell = async |conn: &mut Link| report.tell(conn, &held).await;
-        let told = session.transaction("settle", tell).await?;
-        match (told, report) {
-            (true, Report::Pass { mark, .. }) => {
-                if let Some(held) = self.ranges.get_mut(claim) {
-                    held.said(*mark);
-                }
+        let said = match session.transaction("settle", tell).await? {
+            Told::Said(said) => said,
+            Told::Fenced => {
+                self.ranges.forget(claim);
+                return Ok(false);
             }
-            _ => self.ranges.forget(claim),
+        };
+        if said.lost > 0 {
+            tracing::warn!(
+                worker.id = %self.id, messages = said.lost,
+                "Messages are lost: retention had removed them before they could be tried again."
+            );
         }
-        Ok(told)
+        if said.again > 0 {
+            tracing::warn!(
+                worker.id = %self.id, messages = said.again,
+                "Messages are handled again: the server has lost that they were acked."
+            );
+        }
+        match said.held {
+            Some(held) => self.ranges.add(held),
+            None => self.ranges.forget(claim),
+        }
+        Ok(true)
     }
 
     /// Compares the ranges with the database's: gives back what the worker does not hold, and
@@ -261,8 +292,9 @@ impl Work {
         let found = session.call("compare ranges", compare).await?;
         for range in &found {
             let Some(held) = self.ranges.get_mut(range.fence.claim_no) else {
-                let release =
-                    async |conn: &mut Link| range::release(conn, range.id, range.fence).await;
+                let release = async |conn: &mut Link| {
+                    range::release(conn, range.id, range.fence, range.hi).await
+                };
                 session.call("release a range", release).await?;
                 tracing::info!(worker.id = %id, "Released a range whose reply was lost.");
                 continue;
@@ -295,8 +327,9 @@ async fn handle_again(conn: &mut impl Connection, range: &Range, mark: Offset) -
     cursor::lock(conn, range.group, range.partition).await?;
     if range::pass(conn, range.id, range.fence, (range.mark, mark)).await? == 1 {
         let stretch = (range.mark, mark);
-        let deliveries = range.delivery_no;
-        range::insert_free(conn, range.group, range.partition, stretch, deliveries, 0).await?;
+        let (group, no, deliveries) = (range.group, range.partition, range.delivery_no);
+        let free = range::insert_free(conn, group, no, stretch, deliveries, 0).await?;
+        passed::hand_on(conn, range.id, free, stretch).await?;
     }
     Ok(())
 }

@@ -67,8 +67,16 @@ impl Work {
         // It may lead to another server, one that has lost what this worker had settled.
         self.compared_from = ClaimNo(0);
         self.doubtful = self.held.claims().collect();
-        self.reconcile().await?;
-        self.give_back_undone().await
+        let mut compared = self.reconcile().await;
+        if compared.is_ok() {
+            compared = self.give_back_undone().await;
+        }
+        if compared.is_err() {
+            // Nothing is said on a session that has not been compared: what a lost reply left in
+            // doubt would be taken for somebody else's doing.
+            self.session = None;
+        }
+        compared
     }
 
     /// Releases rows of held claims that this worker has settled: the server has lost that.
@@ -124,7 +132,12 @@ impl Work {
     pub(super) async fn release_all(&mut self) -> Result<()> {
         self.settle_deferred().await?;
         self.ranges.release_rest();
-        self.report_ranges(true).await?;
+        // Twice, because the first time may find the connection lost.
+        for _ in 0..2 {
+            self.session().await?;
+            self.ranges.end_waits();
+            self.report_ranges(true).await?;
+        }
         self.held = Held::default();
         self.ranges = HeldRanges::default();
         self.session().await?;

@@ -119,6 +119,25 @@ async fn messages_that_shared_crashes_are_claimed_alone_and_only_lone_crashes_co
 }
 
 #[tokio::test]
+async fn a_message_that_a_transaction_has_acked_is_not_what_its_worker_died_of() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..1).await;
+    let worker = stream.worker().await;
+    claim_n(&worker, &group, 1).await;
+    stream.conn.batch("UPDATE queue_range SET crashes = 2").await.unwrap();
+    stream.conn.batch("INSERT INTO queue_passed SELECT id, 0 FROM queue_range").await.unwrap();
+    stream.declare_all_dead().await;
+    assert_eq!(stream.rescue(ALONE).await, TakenBack { freed: 1, ..Default::default() });
+    let next = stream.worker().await;
+    let none = next.claim_range(group.group().unwrap(), 5).await.unwrap();
+    assert_eq!(none.deliveries, []);
+    next.stop().await.unwrap();
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_range").await, 0);
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_passed").await, 0);
+}
+
+#[tokio::test]
 async fn what_holds_an_ordered_group_back_is_shown_with_its_error() {
     let mut stream = Stream::new(1).await;
     let group = stream.group("g", true).await;

@@ -7,9 +7,11 @@ use queue_core::store::topic;
 use queue_core::stream::group::{Place, reset_group};
 use queue_core::stream::retention::{excess, remove_some};
 use queue_core::topic::{Retention, TopicSettings};
+use queue_core::worker::{Worker, WorkerOptions};
+use queue_test::proxy::FaultProxy;
 
 use super::{Stream, claim_n, offsets};
-use crate::scene::all;
+use crate::scene::{all, retry, until};
 
 impl Stream {
     async fn retain(&mut self, retention: Retention) {
@@ -71,10 +73,7 @@ async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
     worker.settle(all(&some[..10], &Settlement::Ack)).await.unwrap();
     stream.age(70).await;
     stream.retain(by_time(false)).await;
-    crate::scene::until("the mark of the slow group is pruned up to", async || {
-        stream.prune().await == 90
-    })
-    .await;
+    until("the mark of the slow group is pruned up to", async || stream.prune().await == 90).await;
     stream.retain(by_time(true)).await;
     assert_eq!(stream.prune().await, 30);
     // The group goes on where the log begins now, and what it has lost is counted.
@@ -120,4 +119,49 @@ async fn a_stream_keeps_about_as_many_bytes_as_it_may() {
     stream.retain(Retention { bytes: Some(100_000), ..Retention::default() }).await;
     let kept = stream.prune().await;
     assert!((95..=100).contains(&kept), "{kept}");
+}
+
+#[tokio::test]
+async fn a_failed_message_that_retention_has_removed_is_lost_and_holds_nothing_up() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..6).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 6).await;
+    stream.age(3).await;
+    stream.retain(by_time(true)).await;
+    assert_eq!(stream.prune().await, 3);
+    worker.settle(all(&got[1..4], &retry(HALF_AN_HOUR))).await.unwrap();
+    worker.settle(all(&got[..1], &Settlement::Ack)).await.unwrap();
+    worker.settle(all(&got[4..], &Settlement::Ack)).await.unwrap();
+    until("the range is over", async || {
+        stream.number("SELECT COUNT(*) FROM queue_range").await == 0
+    })
+    .await;
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_scheduled").await, 1);
+    let standing = standing::of_group(&mut stream.conn, group.group().unwrap()).await.unwrap();
+    assert_eq!(standing[0].lost, 2);
+}
+
+#[tokio::test]
+async fn messages_are_handled_also_if_those_that_are_lost_beside_them_cannot_be_counted() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..6).await;
+    let worker = stream.worker().await;
+    claim_n(&worker, &group, 6).await;
+    worker.stop().await.unwrap();
+    stream.age(3).await;
+    stream.retain(by_time(true)).await;
+    assert_eq!(stream.prune().await, 3);
+    let proxy = FaultProxy::start(stream.db.url()).await;
+    let options = WorkerOptions::new(proxy.url(stream.db.url()), "conformance");
+    let worker = Worker::start(options).await.unwrap();
+    proxy.cut_before("UPDATE queue_cursor SET lost");
+    let got = claim_n(&worker, &group, 3).await;
+    proxy.sprung().await;
+    assert_eq!(offsets(&got), [3, 4, 5]);
+    worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
+    worker.stop().await.unwrap();
+    assert_eq!(stream.number("SELECT COUNT(*) FROM queue_range").await, 0);
 }

@@ -1,0 +1,270 @@
+//! What a worker tells of its ranges, whatever became of commits, connections and messages.
+
+use std::time::Duration;
+
+use queue_core::connection::Connection;
+use queue_core::message::Settlement;
+use queue_core::store::stream::passed;
+use queue_core::store::stream::range::{self, Lock};
+use queue_core::stream::{Offset, RangeId};
+use queue_core::worker::{Settled, Worker, WorkerOptions};
+use queue_core::{AsyncMysqlConnection, Delivery, Topic};
+use queue_test::proxy::FaultProxy;
+
+use super::{Stream, claim_n, offsets};
+use crate::scene::{all, retry, transactions_of, until};
+
+const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
+const PASSED: &str = "SELECT COUNT(*) FROM queue_passed";
+const TRIED_AGAIN: &str = "SELECT COUNT(*) FROM queue_scheduled";
+
+/// As a handler's transaction acks a message: under the lock of its range.
+async fn ack_in_transaction(conn: &mut AsyncMysqlConnection, worker: &Worker, one: &Delivery) {
+    conn.batch("BEGIN").await.unwrap();
+    let claims = [one.claim_no];
+    let ranges = range::of_claims(conn, worker.id(), &claims, Lock::Shared).await.unwrap();
+    passed::insert(conn, ranges[0].id, one.position.unwrap().offset).await.unwrap();
+}
+
+impl Stream {
+    async fn one_group(n: usize, ordered: bool) -> (Self, Topic) {
+        let mut stream = Self::new(1).await;
+        let group = stream.group("g", ordered).await;
+        stream.enqueue(0..n).await;
+        stream.sequence().await;
+        (stream, group)
+    }
+
+    async fn worker_through(&self, proxy: &FaultProxy) -> Worker {
+        let options = WorkerOptions::new(proxy.url(self.db.url()), "conformance");
+        Worker::start(options).await.unwrap()
+    }
+
+    async fn lock_waits(&mut self) -> usize {
+        let name = self.db.name().to_owned();
+        let open = transactions_of(&mut self.conn, &name).await;
+        open.iter().filter(|transaction| transaction.waits).count()
+    }
+
+    async fn sql(&mut self, sql: &str) {
+        self.conn.batch(sql).await.unwrap();
+    }
+
+    async fn until_over(&mut self) {
+        until("no range is left", async || self.number(RANGES).await == 0).await;
+        assert_eq!(self.number(PASSED).await, 0);
+    }
+}
+
+async fn ack(worker: &Worker, deliveries: &[Delivery]) {
+    worker.settle(all(deliveries, &Settlement::Ack)).await.unwrap();
+}
+
+async fn release(worker: &Worker, deliveries: &[Delivery]) {
+    worker.settle(deliveries.iter().map(Settled::release).collect()).await.unwrap();
+}
+
+/// A handler is interrupted, or out of time, while the commit of its transaction is under way.
+#[tokio::test]
+async fn what_a_commit_under_way_has_acked_is_neither_released_nor_tried_again() {
+    for (ordered, failed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut stream, group) = Stream::one_group(5, ordered).await;
+        let worker = stream.worker().await;
+        let got = claim_n(&worker, &group, 5).await;
+        let mut handler = stream.db.connect().await;
+        ack_in_transaction(&mut handler, &worker, &got[0]).await;
+        let settle = async {
+            if failed {
+                worker.settle(all(&got[..1], &retry(Duration::ZERO))).await.unwrap();
+            } else {
+                release(&worker, &got[..1]).await;
+            }
+            ack(&worker, &got[1..]).await;
+        };
+        let commit = async {
+            until("somebody waits", async || stream.lock_waits().await > 0).await;
+            handler.batch("COMMIT").await.unwrap();
+        };
+        tokio::join!(settle, commit);
+        stream.until_over().await;
+        assert_eq!(stream.number(TRIED_AGAIN).await, 0, "ordered {ordered}, failed {failed}");
+    }
+}
+
+#[tokio::test]
+async fn an_ack_in_doubt_that_nobody_could_look_for_is_found_when_its_range_is_told_of() {
+    for acked in [true, false] {
+        let (mut stream, group) = Stream::one_group(3, false).await;
+        let proxy = FaultProxy::start(stream.db.url()).await;
+        let worker = stream.worker_through(&proxy).await;
+        let got = claim_n(&worker, &group, 3).await;
+        if acked {
+            let mut handler = stream.db.connect().await;
+            ack_in_transaction(&mut handler, &worker, &got[1]).await;
+            handler.batch("COMMIT").await.unwrap();
+        }
+        proxy.cut_before("SELECT offset_no FROM queue_passed");
+        let in_doubt = vec![Settled::release(&got[1])];
+        worker.release_in_doubt(in_doubt).await.unwrap();
+        proxy.sprung().await;
+        ack(&worker, &got[..1]).await;
+        ack(&worker, &got[2..]).await;
+        if !acked {
+            let again = claim_n(&worker, &group, 1).await;
+            assert_eq!(offsets(&again), [1]);
+            ack(&worker, &again).await;
+        }
+        stream.until_over().await;
+    }
+}
+
+#[tokio::test]
+async fn an_ack_that_the_server_has_lost_is_handled_again() {
+    let (mut stream, group) = Stream::one_group(5, false).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 5).await;
+    // The handler's commit was heard, and a failover has undone it.
+    worker.forget(vec![(got[2].claim_no, got[2].row)]).await.unwrap();
+    for one in [0, 1, 3, 4] {
+        ack(&worker, &got[one..=one]).await;
+    }
+    let again = claim_n(&worker, &group, 1).await;
+    assert_eq!((offsets(&again), again[0].delivery_no.0), (vec![2], 2));
+    ack(&worker, &again).await;
+    stream.until_over().await;
+}
+
+#[tokio::test]
+async fn what_is_handled_again_after_a_failover_leaves_out_what_transactions_had_acked() {
+    let (mut stream, group) = Stream::one_group(6, false).await;
+    let proxy = FaultProxy::start(stream.db.url()).await;
+    let worker = stream.worker_through(&proxy).await;
+    let got = claim_n(&worker, &group, 6).await;
+    ack(&worker, &got[..3]).await;
+    let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 3";
+    until("the mark is at 3", async || stream.number(mark).await == 1).await;
+    // As on a server that has lost the mark, but not a transaction before it.
+    stream.sql("INSERT INTO queue_passed SELECT id, 1 FROM queue_range").await;
+    stream.sql("INSERT INTO queue_passed SELECT id, 4 FROM queue_range").await;
+    stream.sql("UPDATE queue_range SET mark = 0").await;
+    proxy.reset();
+    let other = stream.worker().await;
+    let again = claim_n(&other, &group, 2).await;
+    assert_eq!(offsets(&again), [0, 2]);
+    ack(&other, &again).await;
+    release(&worker, &got[3..]).await;
+    let rest = claim_n(&other, &group, 2).await;
+    assert_eq!(offsets(&rest), [3, 5]);
+    ack(&other, &rest).await;
+    stream.until_over().await;
+}
+
+#[tokio::test]
+async fn what_is_acked_while_a_reply_is_lost_is_said_without_another_settle() {
+    let (mut stream, group) = Stream::one_group(10, false).await;
+    let proxy = FaultProxy::start(stream.db.url()).await;
+    let worker = stream.worker_through(&proxy).await;
+    let got = claim_n(&worker, &group, 10).await;
+    proxy.drop_reply_after("COMMIT");
+    ack(&worker, &got[..3]).await;
+    proxy.sprung().await;
+    ack(&worker, &got[3..9]).await;
+    // Something else reconnects, and finds that the lost reply was a yes.
+    let none = worker.claim_range(group.group().unwrap(), 1).await.unwrap();
+    assert_eq!(none.deliveries, []);
+    let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 9";
+    until("the mark is at 9", async || stream.number(mark).await == 1).await;
+}
+
+/// What a session has not compared yet may look like a loss of the range.
+#[tokio::test]
+async fn a_reconnect_that_fails_half_way_fences_nothing() {
+    let (mut stream, group) = Stream::one_group(10, false).await;
+    let proxy = FaultProxy::start(stream.db.url()).await;
+    let worker = stream.worker_through(&proxy).await;
+    let got = claim_n(&worker, &group, 10).await;
+    let session = "SELECT CAST(conn_id AS SIGNED) FROM queue_worker";
+    let before = stream.number(session).await;
+    proxy.drop_reply_after("COMMIT");
+    ack(&worker, &got[..3]).await;
+    proxy.sprung().await;
+    // The comparison fails while its connection lives on.
+    stream.sql("RENAME TABLE queue_claim TO away").await;
+    until("the worker has reconnected", async || stream.number(session).await != before).await;
+    ack(&worker, &got[3..5]).await;
+    stream.sql("RENAME TABLE away TO queue_claim").await;
+    ack(&worker, &got[5..9]).await;
+    let mark = "SELECT COUNT(*) FROM queue_range WHERE mark = 9 AND worker_id <> 0";
+    until("the mark is at 9", async || stream.number(mark).await == 1).await;
+}
+
+#[tokio::test]
+async fn a_range_that_cannot_be_told_of_holds_up_no_other() {
+    let (mut stream, group) = Stream::one_group(4, false).await;
+    let worker = stream.worker().await;
+    let first = claim_n(&worker, &group, 2).await;
+    let second = claim_n(&worker, &group, 2).await;
+    let mut stranger = stream.db.connect().await;
+    stranger
+        .batch("BEGIN; SELECT id FROM queue_range ORDER BY id LIMIT 1 FOR UPDATE")
+        .await
+        .unwrap();
+    let of_both = [first, second].concat();
+    ack(&worker, &of_both).await;
+    until("the other is over", async || stream.number(RANGES).await == 1).await;
+    stranger.batch("ROLLBACK").await.unwrap();
+    stream.until_over().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_says_what_it_could_not_say_before() {
+    let (stream, group) = Stream::one_group(10, false).await;
+    let proxy = FaultProxy::start(stream.db.url()).await;
+    let worker = stream.worker_through(&proxy).await;
+    let got = claim_n(&worker, &group, 10).await;
+    proxy.cut_before("UPDATE queue_range SET mark");
+    ack(&worker, &got[..5]).await;
+    proxy.sprung().await;
+    worker.stop().await.unwrap();
+    let next = stream.worker().await;
+    assert_eq!(offsets(&claim_n(&next, &group, 5).await), [5, 6, 7, 8, 9]);
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_leaves_the_message_at_the_mark_what_it_has_been_through() {
+    let (mut stream, group) = Stream::one_group(6, true).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 6).await;
+    worker.settle(all(&got[..1], &retry(Duration::ZERO))).await.unwrap();
+    let again = claim_n(&worker, &group, 6).await;
+    assert_eq!(again[0].failures, 1);
+    ack(&worker, &again[4..5]).await;
+    worker.stop().await.unwrap();
+    let told = "SELECT COUNT(*) FROM queue_range WHERE mark = 0 AND hi = 4 AND failures = 1 \
+         AND history LIKE '%not yet%'";
+    assert_eq!(stream.number(told).await, 1);
+    let next = stream.worker().await;
+    let again = claim_n(&next, &group, 4).await;
+    assert_eq!((offsets(&again), again[0].failures), (vec![0, 1, 2, 3], 1));
+    ack(&next, &again).await;
+    let rest = claim_n(&next, &group, 1).await;
+    assert_eq!((offsets(&rest), rest[0].failures), (vec![5], 0));
+}
+
+#[tokio::test]
+async fn forgetting_what_was_acked_waits_for_no_other_range() {
+    let mut stream = Stream::new(1).await;
+    stream.sql("INSERT INTO queue_passed VALUES (1, 0), (1, 1), (1, 7)").await;
+    let mut other = stream.db.connect().await;
+    other.batch("BEGIN; INSERT INTO queue_passed VALUES (2, 0), (1, 9)").await.unwrap();
+    stream.sql("SET innodb_lock_wait_timeout = 1").await;
+    let conn = &mut stream.conn;
+    let (one, three) = (RangeId(1), RangeId(3));
+    assert_eq!(passed::delete(conn, one, &[Offset(0)]).await.unwrap(), 1);
+    let stretch = (Offset(1), Offset(2));
+    assert_eq!(passed::hand_on(conn, one, three, stretch).await.unwrap(), 1);
+    assert_eq!(passed::of_range(conn, three).await.unwrap(), [Offset(1)]);
+    assert_eq!(passed::forget(conn, one, Offset(8)).await.unwrap(), 1);
+    assert_eq!(passed::forget(conn, one, Offset(8)).await.unwrap(), 0);
+    other.batch("ROLLBACK").await.unwrap();
+}
