@@ -322,6 +322,7 @@ BEGIN
   DECLARE the_topic  INT UNSIGNED DEFAULT NULL;
   DECLARE the_pause  BOOLEAN;
   DECLARE the_limit  INT UNSIGNED;
+  DECLARE the_kind   VARBINARY(16);
   DECLARE the_text   VARCHAR(128);
   DECLARE the_random CHAR(32);
   -- In latin1 every byte is a character, so that a name of any bytes can be shown.
@@ -329,7 +330,7 @@ BEGIN
   DECLARE the_id     VARBINARY(255) DEFAULT in_msg_id;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
 
-  SELECT id, enqueue_paused, body_limit INTO the_topic, the_pause, the_limit
+  SELECT id, enqueue_paused, body_limit, kind INTO the_topic, the_pause, the_limit, the_kind
     FROM queue_topic WHERE name = in_topic;
 
   IF the_topic IS NULL THEN
@@ -349,6 +350,9 @@ BEGIN
   END IF;
   IF in_priority IS NOT NULL AND (in_priority < 0 OR in_priority > 9) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: priority must be 0 (first) to 9 (last), or NULL for 5', MYSQL_ERRNO = 31005;
+  END IF;
+  IF the_kind = 'stream' AND in_priority <> 5 THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a stream takes no priorities, its messages keep their order; pass NULL', MYSQL_ERRNO = 31005;
   END IF;
   IF CONVERT(the_id USING latin1) REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
     SET the_id = UNHEX(REPLACE(CONVERT(the_id USING latin1), '-', ''));

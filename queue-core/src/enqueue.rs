@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{MsgId, NewMessage};
+use crate::message::{MsgId, NewMessage, Priority};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
 use crate::topic::{Topic, TopicId, TopicName};
@@ -105,6 +105,9 @@ fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
 /// Whether the topic would take the message, were it not paused.
 pub(crate) fn check_for(topic: &Topic, message: &NewMessage) -> Result<()> {
     message.check()?;
+    if topic.is_stream() && message.priority != Priority::default() {
+        return Err(Error::NoPriorities { topic: topic.name.clone() });
+    }
     let (len, limit) = (message.body.len(), topic.settings.body_limit as usize);
     if len > limit {
         return Err(Error::BodyTooLarge { topic: topic.name.clone(), len, limit });

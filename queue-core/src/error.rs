@@ -168,6 +168,14 @@ pub enum Error {
         /// The name as given.
         topic: TopicName,
     },
+    /// A message with a priority for a stream.
+    #[error(
+        "The stream '{topic}' takes no priorities, because its messages keep their order: leave the priority out, or use a queue."
+    )]
+    NoPriorities {
+        /// The stream.
+        topic: TopicName,
+    },
     /// A body beyond the topic's limit.
     #[error(
         "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."

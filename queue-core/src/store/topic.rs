@@ -255,6 +255,8 @@ pub struct DeadLetterTopic {
     pub id: TopicId,
     /// The name of the topic they come from.
     pub from: TopicName,
+    /// Whether it is a stream, in which every message has the same priority.
+    pub is_stream: bool,
 }
 
 /// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
@@ -272,16 +274,18 @@ pub async fn dead_letter_topic(
         id: u32,
         #[diesel(sql_type = Binary)]
         name: Vec<u8>,
+        #[diesel(sql_type = Bool)]
+        is_stream: bool,
     }
     let statement = Statement::new(
-        "SELECT o.id, t.name FROM queue_topic t JOIN queue_topic o \
+        "SELECT o.id, t.name, o.kind = 'stream' AS is_stream FROM queue_topic t JOIN queue_topic o \
          ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
     )
     .number(topic.0);
     let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
     let found = |row: Row| {
         let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
-        Ok(DeadLetterTopic { id: TopicId(row.id), from })
+        Ok(DeadLetterTopic { id: TopicId(row.id), from, is_stream: row.is_stream })
     };
     rows.into_iter().next().map(found).transpose()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::error::{Error, Result};
 use crate::message::{Delivery, Priority, RowId};
 use crate::store::claim::{Marks, Place, Walk};
 use crate::store::floor::Floor;
@@ -52,6 +53,9 @@ pub struct Claimed {
     pub suspect_waits: bool,
     /// Messages of a stream that retention had removed before they could be claimed.
     pub lost: u64,
+    /// A group has ranges that others have, or that wait for their time: when they are free, nobody
+    /// may tell.
+    pub more_later: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +77,8 @@ pub(super) struct Cursor {
     largest: u32,
     /// Mean bytes of a body.
     body: usize,
+    /// Of a group: which of its partitions it is the turn of.
+    pub(super) next_partition: Option<usize>,
 }
 
 /// What is known of ready rows.
@@ -121,6 +127,7 @@ impl Cursor {
             suspect_waits: false,
             largest: FIRST_CLAIM,
             body: 0,
+            next_partition: None,
         }
     }
 
@@ -131,8 +138,15 @@ impl Cursor {
         limit.min(self.largest).min(fitting).max(1)
     }
 
-    /// A claim of `limit` rows had no answer in time.
-    pub(super) fn too_slow(&mut self, limit: u32) {
+    /// Takes note of how a claim of `limit` rows, or the reading of its bodies, went: the next one
+    /// is smaller if there was no answer in time.
+    pub(super) fn answered<T>(&mut self, answer: &Result<T>, limit: u32) {
+        if matches!(answer, Err(Error::UnknownOutcome { .. } | Error::Deadline { .. })) {
+            self.too_slow(limit);
+        }
+    }
+
+    fn too_slow(&mut self, limit: u32) {
         self.largest = (limit / 2).max(1);
     }
 
