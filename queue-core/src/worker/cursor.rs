@@ -407,9 +407,12 @@ mod tests {
         cursor.body = 64 << 20;
         assert_eq!(cursor.sized(100), 1);
         cursor.body = 10;
-        cursor.too_slow(100);
+        let late = || Err::<(), _>(Error::UnknownOutcome { operation: "claim" });
+        cursor.answered(&Ok(()), 100);
+        assert_eq!(cursor.sized(100), 100);
+        cursor.answered(&late(), 100);
         assert_eq!(cursor.sized(100), 50);
-        cursor.too_slow(1);
+        cursor.answered(&late(), 1);
         assert_eq!(cursor.sized(100), 1);
     }
 }
