@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use consumer::TopicOptions;
 use queue_core::doorbell::Doorbell;
@@ -15,12 +16,15 @@ use crate::options;
 use crate::running::{PATIENCE, Running, With, send, until};
 use crate::server::Server;
 
+/// What a handler takes: a few ranges outlast the tries that follow a ring.
+const WORK: Duration = Duration::from_millis(40);
+
 /// The stream, and an ordered group of it whose retries come back at once.
 async fn stage(database: &TestDatabase) -> (Topic, Topic) {
     let mut conn = database.connect().await;
     let stream = TopicName::new("orders").expect("a name");
     let name = TopicName::of_group(&stream, "bill").expect("a name");
-    let retry = RetryPolicy::Fixed(std::time::Duration::from_millis(1));
+    let retry = RetryPolicy::Fixed(Duration::from_millis(1));
     let settings = TopicSettings { retry, ..TopicSettings::default() };
     create_stream(&mut conn, &stream, 1, &TopicSettings::default()).await.expect("made");
     create_group(&mut conn, &name, true, Place::Earliest, &settings).await.expect("made");
@@ -38,7 +42,10 @@ async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     let handler = With(move |context: Context| {
         let fails = context.delivery.body.ends_with(b"7") && context.delivery.failures == 0;
         count.fetch_add(usize::from(!fails), Ordering::SeqCst);
-        async move { if fails { Err(HandlerError::retry("not yet")) } else { Ok(()) } }
+        async move {
+            tokio::time::sleep(WORK).await;
+            if fails { Err(HandlerError::retry("not yet")) } else { Ok(()) }
+        }
     });
     let (name, few) = (group.name.clone(), TopicOptions { max_batch: 4, ..Default::default() });
     let running = Running::start(&database, |consumer| {
