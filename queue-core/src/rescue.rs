@@ -89,7 +89,8 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
 }
 
 /// Takes a range of a stream back, for the group to claim again. Runs within the caller's
-/// transaction, under the range's fence only. A range that a session of the worker has locked is left.
+/// transaction, under the range's fence only. A range that a session of the worker has locked is
+/// left.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.

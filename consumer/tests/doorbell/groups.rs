@@ -1,4 +1,5 @@
-//! Groups of streams while the doorbell rings: what it does not ring for is looked for all the same.
+//! Groups of streams while the doorbell rings: what it does not ring for is looked for all the
+//! same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +33,7 @@ async fn stage(database: &TestDatabase) -> (Topic, Topic) {
     (stream, store::topic::existing(&mut conn, &name).await.expect("it is there"))
 }
 
-/// Its own range over, its retry due, its cursor put back: the bell rings for none of the first two.
+/// Its own range over, its retry due, its cursor put back: only for the last one the bell rings.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     let database = Server::with_log().database().await;

@@ -93,7 +93,8 @@ pub async fn create_group(
 /// partition, whatever lies between.
 ///
 /// # Errors
-/// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database failure.
+/// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database
+/// failure.
 pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<()> {
     let group = group_of(group)?;
     for partition in partition::all(conn, group.stream).await? {
