@@ -31,8 +31,8 @@ async fn a_partition_that_has_nothing_left_hides_no_other() {
     let settings = TopicSettings { retention, ..TopicSettings::default() };
     topic::set(&mut stream.conn, &stream.topic.name, &settings).await.unwrap();
     stream.topic = topic::existing(&mut stream.conn, &stream.topic.name).await.unwrap();
-    for stretch in excess(&mut stream.conn, &stream.topic).await.unwrap() {
-        assert_eq!(remove_some(&mut stream.conn, stretch).await.unwrap(), None);
+    for old in excess(&mut stream.conn, &stream.topic).await.unwrap() {
+        assert_eq!(remove_some(&mut stream.conn, old.stretch).await.unwrap(), None);
     }
     let worker = stream.worker().await;
     let mut lost = 0;
