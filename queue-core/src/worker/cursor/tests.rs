@@ -113,7 +113,8 @@ fn claims_grow_while_they_are_full_and_shrink_when_bodies_are_large_or_answers_l
     cursor.body = 64 << 20;
     assert_eq!(cursor.sized(100), 1);
     cursor.body = 10;
-    let late = || Err::<(), _>(Error::UnknownOutcome { operation: "claim" });
+    let late =
+        || Err::<(), _>(Error::Deadline { operation: "claim", deadline: Duration::from_secs(5) });
     cursor.answered(&Ok(()), 100);
     assert_eq!(cursor.sized(100), 100);
     cursor.answered(&late(), 100);
