@@ -1,5 +1,5 @@
-//! Keeping the order of an ordered group: of each partition one run at a time, and none beyond a
-//! message that failed.
+//! Keeping the order of an ordered group: of each partition one message at a time, and none beyond
+//! one that failed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -13,18 +13,15 @@ use crate::run::Waiting;
 pub(crate) struct Order(HashSet<PartitionNo>);
 
 impl Order {
-    /// Takes the next run's messages out of those that wait: up to `n` of one claim, of a partition
-    /// in which nothing runs. None if there is no such.
-    pub(crate) fn next(&mut self, waiting: &mut VecDeque<Waiting>, n: usize) -> Vec<Waiting> {
+    /// Takes the next message out of those that wait: the first of a partition in which nothing
+    /// runs. A run has never more than one: the others would overtake one of them that fails, or
+    /// that is given back before its handler began. A message of no partition has lost its turn
+    /// already.
+    pub(crate) fn next(&mut self, waiting: &mut VecDeque<Waiting>) -> Option<Waiting> {
         let is_free = |waiting: &Waiting| partition(waiting).is_none_or(|no| !self.0.contains(&no));
-        let Some(first) = waiting.iter().position(is_free) else { return Vec::new() };
-        let claim = waiting[first].delivery.claim_no;
-        let same = waiting.iter().skip(first).take_while(|it| it.delivery.claim_no == claim);
-        // A message that is tried again is of no partition: it has lost its turn already.
-        let n = if partition(&waiting[first]).is_some() { same.take(n).count() } else { 1 };
-        let run: Vec<_> = waiting.drain(first..first + n).collect();
-        self.0.extend(run.first().and_then(partition));
-        run
+        let next = waiting.remove(waiting.iter().position(is_free)?)?;
+        self.0.extend(partition(&next));
+        Some(next)
     }
 
     /// Whether a run of these could begin.

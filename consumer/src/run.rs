@@ -42,8 +42,8 @@ pub(crate) struct Waiting {
 }
 
 impl Post {
-    /// Runs the handler on a batch, of one partition if its group is ordered, and hands each delivery
-    /// to the settler. `stop` interrupts from outside.
+    /// Runs the handler on a batch, of a single message if its group is ordered, and hands each
+    /// delivery to the settler. `stop` interrupts from outside.
     pub(crate) async fn run(
         &self,
         topic: &Topic,

@@ -194,7 +194,8 @@ impl TopicLoop {
                     telemetry::claimed(self.name(), found);
                     state.poll.found(now);
                 } else {
-                    state.poll.empty(now, self.bell.is_ringing());
+                    // The bell does not ring for what others have and may give back.
+                    state.poll.empty(now, self.bell.is_ringing() && !claimed.more_later);
                 }
                 if claimed.suspect_waits && state.suspect_at.is_none() {
                     state.suspect_at = Some(now + SUSPECT_PAUSE);
@@ -229,7 +230,7 @@ impl TopicLoop {
         let size = self.post.registration.run_size;
         while state.runs.len() < self.post.registration.options.concurrency {
             let batch: Vec<Waiting> = match &mut state.order {
-                Some(order) => order.next(&mut state.waiting, size),
+                Some(order) => order.next(&mut state.waiting).into_iter().collect(),
                 None => state.waiting.drain(..size.min(state.waiting.len())).collect(),
             };
             if batch.is_empty() {

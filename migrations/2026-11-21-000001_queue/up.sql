@@ -393,6 +393,7 @@ BEGIN
   DECLARE the_search BOOLEAN;
   DECLARE the_row    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_window BIGINT UNSIGNED;
+  DECLARE the_kind   VARBINARY(16);
   DECLARE the_text   VARCHAR(128);
   DECLARE the_random CHAR(32);
   -- In latin1 every byte is a character, so that a name of any bytes can be shown.
@@ -410,11 +411,11 @@ BEGIN
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
     -- A measurement that nobody has renewed for 30 s says nothing any more.
-    SELECT id, enqueue_paused, body_limit, dedupe_window_ms, searchable_ms IS NOT NULL,
+    SELECT id, kind, enqueue_paused, body_limit, dedupe_window_ms, searchable_ms IS NOT NULL,
         backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
           AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
         IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
-      INTO the_topic, the_pause, the_limit, the_window, the_search, the_full, the_fill
+      INTO the_topic, the_kind, the_pause, the_limit, the_window, the_search, the_full, the_fill
       FROM queue_topic WHERE name = in_topic;
   END;
 
@@ -439,6 +440,12 @@ BEGIN
   END IF;
   IF in_priority IS NOT NULL AND (in_priority < 0 OR in_priority > 9) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: priority must be 0 (first) to 9 (last), or NULL for 5', MYSQL_ERRNO = 31005;
+  END IF;
+  IF the_kind = 'stream' AND in_priority <> 5 THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a stream takes no priorities, its messages keep their order; pass NULL', MYSQL_ERRNO = 31005;
+  END IF;
+  IF the_kind = 'stream' AND in_unique_key IS NOT NULL AND in_unique_for IS NULL THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a message of a stream is never done; hold its unique key for a time', MYSQL_ERRNO = 31009;
   END IF;
   IF CONVERT(the_id USING latin1) REGEXP '^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$' THEN
     SET the_id = UNHEX(REPLACE(CONVERT(the_id USING latin1), '-', ''));

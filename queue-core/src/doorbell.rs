@@ -75,7 +75,8 @@ impl Doorbell {
         Ok(Self(owned))
     }
 
-    /// Rings for `topic` from now on, and for the stream that it is a group of. Call it again when the topic has another id.
+    /// Rings for `topic` from now on, and for the stream that it is a group of. Call it again when
+    /// the topic has another id.
     pub fn listen(&self, topic: &Topic) {
         let mut topics = self.0.house.topics();
         if let (Some(group), Some(stream)) = (topic.group(), topic.name.stream()) {

@@ -6,7 +6,7 @@ pub use self::admission::{Enqueued, enqueue_in_transaction, is_plain};
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::NewMessage;
+use crate::message::{NewMessage, Priority};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
 use crate::store::lookup::{self, Placed};
@@ -141,6 +141,14 @@ fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
 /// Whether the topic would take the message, were it not paused.
 pub(crate) fn check_for(topic: &Topic, message: &NewMessage) -> Result<()> {
     message.check()?;
+    if topic.is_stream() && message.priority != Priority::default() {
+        return Err(Error::NoPriorities { topic: topic.name.clone() });
+    }
+    if topic.is_stream() && message.key_until_done().is_some() {
+        // Its log keeps it: no group's ack is its end.
+        let reason = "a message of a stream is never done: hold the key for a time";
+        return Err(Error::InvalidUnique { reason });
+    }
     let (len, limit) = (message.body.len(), topic.settings.body_limit as usize);
     if len > limit {
         return Err(Error::BodyTooLarge { topic: topic.name.clone(), len, limit });

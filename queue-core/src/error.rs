@@ -191,6 +191,14 @@ pub enum Error {
         /// Whether producers wait for room.
         when_full: WhenFull,
     },
+    /// A message with a priority for a stream.
+    #[error(
+        "The stream '{topic}' takes no priorities, because its messages keep their order: leave the priority out, or use a queue."
+    )]
+    NoPriorities {
+        /// The stream.
+        topic: TopicName,
+    },
     /// A body beyond the topic's limit.
     #[error(
         "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."

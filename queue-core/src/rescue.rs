@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{DeadCause, RowId};
+use crate::message::{DeadCause, Priority, RowId};
 use crate::store::claim::{self, Claim};
 use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
@@ -90,7 +90,8 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
 }
 
 /// Takes a range of a stream back, for the group to claim again. Runs within the caller's
-/// transaction, under the range's fence only.
+/// transaction, under the range's fence only. A range that a session of the worker has locked is
+/// left.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -100,7 +101,10 @@ pub async fn take_range_back(
     why: Why,
 ) -> Result<TakenBack> {
     let mut taken = TakenBack::default();
-    let Some(range) = range::lock(conn, seen).await? else { return Ok(taken) };
+    let Some(range) = range::lock(conn, seen).await? else {
+        taken.left = range::left_of(conn, seen).await?;
+        return Ok(taken);
+    };
     let messages = usize::try_from(range.hi.0 - range.mark.0).unwrap_or(usize::MAX);
     let charge = match why {
         Why::NotNeeded => Charge::Nothing,
@@ -132,12 +136,15 @@ pub async fn take_range_back(
             let ended = range::end(conn, range.id, range.fence).await?;
             moves::equal("rescue: end the range", 1, ended)?;
             passed::forget(conn, range.id, range.hi).await?;
+            floor::publish(conn, range.group, Priority::default(), RowId(0)).await?;
             return Ok(taken);
         }
     }
     let freed = range::free(conn, &range, charge).await?;
     moves::equal("rescue: free the range", 1, freed)?;
     taken.freed = messages;
+    // Nothing else tells the group's other members.
+    floor::publish(conn, range.group, Priority::default(), RowId(0)).await?;
     Ok(taken)
 }
 

@@ -156,7 +156,8 @@ impl Worker {
         claimed.map(Handover::accept)
     }
 
-    /// Claims up to `limit` messages of a group's stream, after giving the stream's inbox its offsets.
+    /// Claims up to `limit` messages of a group's stream, after giving the stream's inbox its
+    /// offsets.
     ///
     /// # Errors
     /// As [`Worker::claim`].

@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
+mod groups;
 #[allow(dead_code, reason = "shared with the tests of handlers")]
 #[path = "../handling/running.rs"]
 mod running;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::handler::{Context, HandlerError};
+use queue_core::handler::{BatchHandler, Context, HandlerError};
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
@@ -143,4 +143,45 @@ async fn a_stream_itself_has_no_consumers() {
     };
     let error = consumer.run(shutdown).await.expect_err("refused").to_string();
     assert!(error.contains("queuectl group create orders@GROUP"), "{error}");
+}
+
+/// Notes how many it is given at once.
+struct Sizes(Arc<Mutex<Vec<usize>>>);
+
+impl BatchHandler for Sizes {
+    type Payload = u32;
+
+    async fn handle(&self, batch: Vec<(Context, u32)>) -> Vec<Result<(), HandlerError>> {
+        self.0.lock().expect("a lock").push(batch.len());
+        batch.iter().map(|_| Ok(())).collect()
+    }
+}
+
+/// Otherwise the messages behind one that fails would have overtaken it.
+#[tokio::test]
+async fn an_ordered_group_has_batches_of_one_and_a_receiver_of_it_one_delivery() {
+    let (database, stream, groups) = stage(1, &["bill", "pull"], true).await;
+    send(&database, &stream, &numbered(20)).await;
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    let (name, handler) = (groups[0].name.clone(), Sizes(Arc::clone(&sizes)));
+    let running = Running::start(&database, |builder| {
+        builder.batch_handler(name, one_at_a_time(), 10, handler)
+    });
+    until("handled", async || sizes.lock().expect("a lock").len() >= 20).await;
+    running.stop().await;
+    assert_eq!(*sizes.lock().expect("a lock"), [1; 20]);
+    let (url, name) = (database.url().clone(), groups[1].name.clone());
+    let options = consumer::ConsumerOptions::default();
+    let mut receiver = consumer::Receiver::connect(url, name, 10, options).await.expect("there");
+    receiver
+        .receive()
+        .await
+        .expect("a message")
+        .fail(HandlerError::retry("no"))
+        .await
+        .expect("told");
+    let again = receiver.receive().await.expect("a message");
+    assert_eq!((again.body.as_slice(), again.failures), (b"0".as_slice(), 1));
+    again.ack().await.expect("told");
+    receiver.close().await.expect("closed");
 }

@@ -43,15 +43,15 @@ impl Duty for Retain {
         let all = async |conn: &mut Link| store::topic::all(conn).await;
         for topic in sweep.session.call("list the topics", all).await? {
             let look = async |conn: &mut Link| retention::excess(conn, &topic).await;
-            for stretch in sweep.session.call("look what is kept too long", look).await? {
-                let mut left = Some(stretch);
-                while let Some(stretch) = left.filter(|_| rounds > 0) {
+            for excess in sweep.session.call("look what is kept too long", look).await? {
+                let mut left = Some(excess);
+                while let Some(excess) = left.filter(|_| rounds > 0) {
                     rounds -= 1;
                     let remove =
-                        async |conn: &mut Link| retention::remove_some(conn, stretch).await;
-                    left = sweep.session.transaction("prune the log", remove).await?;
-                    let lo = left.map_or(stretch.hi, |rest| rest.lo);
-                    report.removed += lo.0 - stretch.lo.0;
+                        async |conn: &mut Link| retention::remove_excess(conn, excess).await;
+                    let removed = sweep.session.transaction("prune the log", remove).await?;
+                    left = removed.left;
+                    report.removed += removed.offsets;
                 }
                 self.more |= left.is_some();
             }

@@ -150,9 +150,10 @@ pub(super) fn into_topic(
 ) -> Statement<'static> {
     const CARRIED: &str = "msg_id, delivery_no, enqueued_at, ordering_key, biz_id, body";
     const BYTES: &str = "CONVERT(headers USING latin1)";
+    let priority = if topic.is_stream { "5" } else { "priority % 100" };
     let insert = format!(
         "INSERT INTO queue_message (topic_id, priority, headers, history, {CARRIED}) \
-         SELECT ?, priority % 100, CASE WHEN headers IS NULL THEN ? \
+         SELECT ?, {priority}, CASE WHEN headers IS NULL THEN ? \
          WHEN LENGTH(headers) - LENGTH(REPLACE(REPLACE({BYTES}, '[', ''), '{{', '')) > 100 \
          THEN headers WHEN NOT JSON_VALID({BYTES}) THEN headers \
          WHEN JSON_TYPE({BYTES}) <> 'OBJECT' THEN headers WHEN JSON_LENGTH({BYTES}) = 0 THEN ? \

@@ -101,8 +101,8 @@ pub async fn lanes(
     Ok(pruned)
 }
 
-/// KEY (state, id), PRIMARY of the claims and KEY (`worker_id`, …) of the ranges: removes up to `limit` workers that ended `ago` or
-/// longer and have no claim and no range left (history H7).
+/// KEY (state, id), PRIMARY of the claims and KEY (`worker_id`, …) of the ranges: removes up to
+/// `limit` workers that ended `ago` or longer and have no claim and no range left (history H7).
 ///
 /// # Errors
 /// A database failure.

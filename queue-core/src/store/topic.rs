@@ -95,6 +95,7 @@ pub async fn create_kind(
         return Err(Error::InvalidName { name: name.as_str().to_owned() });
     }
     settings.retry.check()?;
+    check_kind(kind, settings)?;
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let (word, partitions, stream, ordered) = match kind {
         TopicKind::Queue => ("queue", 0, None, false),
@@ -135,6 +136,7 @@ pub async fn set(
     settings: &TopicSettings,
 ) -> Result<()> {
     settings.retry.check()?;
+    check_kind(existing(conn, name).await?.kind, settings)?;
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
@@ -185,6 +187,18 @@ pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Ve
 pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_topic WHERE id = ?").number(id.0);
     execute(conn, "delete the topic", statement).await
+}
+
+/// The lookup knows nothing of logs: what lies in one would be called gone.
+fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
+    if matches!(kind, TopicKind::Stream { .. }) && settings.searchable.is_some() {
+        return Err(Error::Setting {
+            name: "searchable",
+            value: "on".to_owned(),
+            fix: "only messages of queues and of groups can be looked up",
+        });
+    }
+    Ok(())
 }
 
 fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Statement<'q> {

@@ -6,11 +6,11 @@ use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, partition, passed};
 use crate::stream::{Group, Offset, PartitionNo};
 
-/// A range that was claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a claim of a range came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClaimedRange {
-    /// The range.
-    pub range: Range,
+    /// The range; `None` if there is nothing, or somebody else has it.
+    pub range: Option<Range>,
     /// Messages before it that retention had removed before the group had claimed them.
     pub lost: u64,
 }
@@ -30,8 +30,10 @@ pub async fn claim_range(
     fence: Fence,
     limit: u32,
     wanted: Wanted,
-) -> Result<Option<ClaimedRange>> {
-    let Some(next) = cursor::lock(conn, group.id, no).await? else { return Ok(None) };
+) -> Result<ClaimedRange> {
+    let Some(next) = cursor::lock(conn, group.id, no).await? else {
+        return Ok(ClaimedRange::default());
+    };
     let free = range::lock_free(conn, group.id, no, wanted).await?;
     if group.ordered {
         // One range at a time, the lowest first, and nothing beyond one that waits.
@@ -39,13 +41,13 @@ pub async fn claim_range(
         let is_held = |range: &Range| range.fence.worker.0 != 0;
         let head = ranges.first().map(|range| range.id);
         if ranges.iter().any(is_held) || head != free.map(|range| range.id) {
-            return Ok(None);
+            return Ok(ClaimedRange::default());
         }
     }
     match (free, wanted) {
         (Some(free), Wanted::Shared) => take(conn, free, fence, limit).await,
         (Some(free), Wanted::Suspect) => take(conn, free, fence, 1).await,
-        (None, Wanted::Suspect) => Ok(None),
+        (None, Wanted::Suspect) => Ok(ClaimedRange::default()),
         (None, Wanted::Shared) => go_on(conn, group, no, next, fence, limit).await,
     }
 }
@@ -56,7 +58,7 @@ async fn take(
     free: Range,
     fence: Fence,
     limit: u32,
-) -> Result<Option<ClaimedRange>> {
+) -> Result<ClaimedRange> {
     let hi = Offset(free.hi.0.min(free.mark.0 + u64::from(limit.max(1))));
     range::take(conn, free.id, hi, fence).await?;
     if hi < free.hi {
@@ -68,7 +70,7 @@ async fn take(
         passed::hand_on(conn, free.id, rest, (hi, free.hi)).await?;
     }
     let range = Range { hi, fence, delivery_no: DeliveryNo(free.delivery_no.0 + 1), ..free };
-    Ok(Some(ClaimedRange { range, lost: 0 }))
+    Ok(ClaimedRange { range: Some(range), lost: 0 })
 }
 
 /// Takes the group's cursor on. What retention has removed before it was claimed is counted.
@@ -79,15 +81,20 @@ async fn go_on(
     next: Offset,
     fence: Fence,
     limit: u32,
-) -> Result<Option<ClaimedRange>> {
-    let Some(partition) = partition::find(conn, group.stream, no).await? else { return Ok(None) };
+) -> Result<ClaimedRange> {
+    let Some(partition) = partition::find(conn, group.stream, no).await? else {
+        return Ok(ClaimedRange::default());
+    };
     let lo = next.max(partition.first);
     let lost = lo.0 - next.0;
     let hi = Offset(partition.next.0.min(lo.0 + u64::from(limit)));
-    if hi <= lo {
-        return Ok(None);
+    if hi.max(lo) > next {
+        // Also if all that there was has been removed: it would look like work for ever.
+        cursor::advance(conn, group.id, no, hi.max(lo), lost).await?;
     }
-    cursor::advance(conn, group.id, no, hi, lost).await?;
+    if hi <= lo {
+        return Ok(ClaimedRange { range: None, lost });
+    }
     let id = range::insert_own(conn, group.id, no, (lo, hi), fence).await?;
     let range = Range {
         id,
@@ -101,5 +108,5 @@ async fn go_on(
         crashes: 0,
         suspicions: 0,
     };
-    Ok(Some(ClaimedRange { range, lost }))
+    Ok(ClaimedRange { range: Some(range), lost })
 }

@@ -4,7 +4,9 @@ use chrono::{DateTime, Utc};
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
+use crate::message::{Priority, RowId};
 use crate::store;
+use crate::store::floor;
 use crate::store::stream::partition::Partition;
 use crate::store::stream::{cursor, log, partition, passed, range};
 use crate::stream::{Group, Offset};
@@ -91,7 +93,8 @@ pub async fn create_group(
 /// partition, whatever lies between.
 ///
 /// # Errors
-/// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database failure.
+/// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database
+/// failure.
 pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<()> {
     let group = group_of(group)?;
     for partition in partition::all(conn, group.stream).await? {
@@ -101,7 +104,7 @@ pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -
         range::forget(conn, group.id, partition.no).await?;
         cursor::reset(conn, group.id, partition.no, to).await?;
     }
-    Ok(())
+    tell_members(conn, group).await
 }
 
 /// Has a group handle a stretch of the stream once more, without moving its cursor. Runs within the
@@ -129,7 +132,13 @@ pub async fn replay(
             messages += hi.0 - lo.0;
         }
     }
+    tell_members(conn, group).await?;
     Ok(messages)
+}
+
+/// Has the members look: nothing is enqueued that their doorbell could ring for.
+async fn tell_members(conn: &mut impl Connection, group: Group) -> Result<()> {
+    floor::publish(conn, group.id, Priority::default(), RowId(0)).await
 }
 
 /// Removes a group's cursors and ranges; its own topic stays. Runs within the caller's transaction.

@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::message::LONGEST;
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::Partition;
-use crate::store::stream::{log, partition, standing};
+use crate::store::stream::{cursor, log, partition, standing};
 use crate::store::topic::{groups_of, server_time};
-use crate::stream::Offset;
 use crate::stream::group::at_time;
+use crate::stream::{Offset, PartitionNo};
 use crate::topic::{Retention, Topic, TopicId};
 
 /// Messages of one transaction: some milliseconds, in which no message gets an offset.
@@ -19,12 +19,31 @@ const CHUNK: u64 = 2000;
 /// The newest messages, whose mean size is taken for that of all.
 const SAMPLE: u64 = 200;
 
+/// The oldest messages of a partition that are not kept any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Excess {
+    /// Where they lie.
+    pub stretch: Stretch,
+    /// They go only as far as every group has handled them when they go: a group may be put back
+    /// meanwhile.
+    pub if_handled: bool,
+}
+
+/// What a turn of the retention did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Offsets removed.
+    pub offsets: u64,
+    /// What is left to be removed.
+    pub left: Option<Excess>,
+}
+
 /// What is to be removed of the stream's partitions now, oldest first. Nothing of it unless the
 /// topic has a retention.
 ///
 /// # Errors
 /// A database failure.
-pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Stretch>> {
+pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Excess>> {
     let retention = topic.settings.retention;
     if !topic.is_stream() || retention == Retention::default() {
         return Ok(Vec::new());
@@ -43,16 +62,17 @@ pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Str
             let share = bytes / partitions.len().max(1) as u64;
             cut = cut.max(by_size(conn, topic.id, partition, share).await?);
         }
-        let handled = groups.mark(partition);
-        if !retention.hard {
-            cut = cut.min(handled.unwrap_or(partition.next));
-        }
+        let handled = groups.mark(partition.no);
+        let hard = if retention.hard { cut } else { partition.first };
+        cut = cut.min(handled.unwrap_or(partition.next)).max(hard);
         if retention.handled {
             cut = cut.max(handled.unwrap_or(partition.first));
         }
-        if cut > partition.first {
-            let (stream, no) = (topic.id, partition.no);
-            excess.push(Stretch { stream, partition: no, lo: partition.first, hi: cut });
+        for (lo, hi, if_handled) in [(partition.first, hard, false), (hard, cut, true)] {
+            if lo < hi {
+                let stretch = Stretch { stream: topic.id, partition: partition.no, lo, hi };
+                excess.push(Excess { stretch, if_handled });
+            }
         }
     }
     Ok(excess)
@@ -73,8 +93,8 @@ impl Groups {
     }
 
     /// Everything before it has been handled by every group; `None` if there is no group.
-    fn mark(&self, partition: &Partition) -> Option<Offset> {
-        let of_partition = self.0.iter().filter(|standing| standing.partition == partition.no);
+    fn mark(&self, partition: PartitionNo) -> Option<Offset> {
+        let of_partition = self.0.iter().filter(|standing| standing.partition == partition);
         of_partition.map(|standing| standing.mark).min()
     }
 }
@@ -94,6 +114,30 @@ async fn by_size(
     };
     let mean = log::mean_bytes(conn, newest).await?.max(1);
     Ok(Offset(partition.next.0.saturating_sub(bytes / mean)))
+}
+
+/// Removes the first of what is not kept any more. Runs within the caller's transaction, at READ
+/// COMMITTED, under the groups' cursors where it has to wait for them: nobody resets or replays
+/// meanwhile.
+///
+/// # Errors
+/// A database failure.
+pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result<Removed> {
+    let Excess { mut stretch, if_handled } = excess;
+    if if_handled {
+        for group in groups_of(conn, stretch.stream).await? {
+            cursor::lock(conn, group.id, stretch.partition).await?;
+        }
+        let handled = Groups::of(conn, stretch.stream).await?.mark(stretch.partition);
+        stretch.hi = handled.map_or(stretch.hi, |mark| mark.min(stretch.hi));
+        if stretch.hi <= stretch.lo {
+            return Ok(Removed::default());
+        }
+    }
+    let left = remove_some(conn, stretch).await?;
+    let end = left.map_or(stretch.hi, |left| left.lo);
+    let left = left.map(|stretch| Excess { stretch, if_handled });
+    Ok(Removed { offsets: end.0 - stretch.lo.0, left })
 }
 
 /// Removes the first of a stretch, which must be the oldest of its partition, in the caller's

@@ -1,10 +1,12 @@
 //! Streams: dense offsets in the order of commits, and groups that claim ranges of them.
 
 mod groups;
+mod priorities;
 mod reports;
 mod rescue;
 mod retention;
 mod sequencing;
+mod turns;
 
 use std::time::{Duration, Instant};
 
@@ -78,6 +80,10 @@ impl Stream {
 
     pub(crate) async fn number(&mut self, query: &str) -> i64 {
         crate::scene::number(&mut self.conn, query).await
+    }
+
+    pub(crate) async fn sql(&mut self, sql: &str) {
+        queue_core::connection::Connection::batch(&mut self.conn, sql).await.unwrap();
     }
 
     pub(crate) async fn worker(&self) -> Worker {

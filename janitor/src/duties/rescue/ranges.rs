@@ -49,6 +49,7 @@ pub(super) async fn take_back(
             for taken in session.transaction("rescue", take).await? {
                 report.rescued += taken.freed;
                 report.dead_lettered += taken.dead_lettered;
+                report.still_locked += taken.left;
             }
         }
         if !whole {

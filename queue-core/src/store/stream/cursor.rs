@@ -55,8 +55,8 @@ impl Work {
     }
 }
 
-/// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, plain, a row a
-/// partition: where there is something for the group.
+/// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, plain, a row
+/// a partition: where there is something for the group.
 ///
 /// # Errors
 /// A database failure.

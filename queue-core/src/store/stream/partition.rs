@@ -58,8 +58,8 @@ pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Par
     partitions(conn, "sequence: lock the partitions", statement).await
 }
 
-/// PRIMARY: locks the stream's first partition, unless somebody has: whether it did. Sequencers that
-/// do not want to wait for one another begin here.
+/// PRIMARY: locks the stream's first partition, unless somebody has: whether it did. Sequencers
+/// that do not want to wait for one another begin here.
 ///
 /// # Errors
 /// A database failure.

@@ -1,7 +1,7 @@
 //! Where a topic's dead letters go.
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
 use super::find;
 use crate::connection::Connection;
@@ -46,6 +46,8 @@ pub struct DeadLetterTopic {
     pub from: TopicName,
     /// Those of the two that are searchable.
     pub searchable: Vec<TopicId>,
+    /// Whether it is a stream, in which every message has the same priority.
+    pub is_stream: bool,
 }
 
 /// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
@@ -67,9 +69,12 @@ pub async fn dead_letter_topic(
         here_ms: Option<u64>,
         #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
         there_ms: Option<u64>,
+        #[diesel(sql_type = Bool)]
+        is_stream: bool,
     }
     let statement = Statement::new(
-        "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms FROM queue_topic t JOIN queue_topic o \
+        "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms, \
+         o.kind = 'stream' AS is_stream FROM queue_topic t JOIN queue_topic o \
          ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
     )
     .number(topic.0);
@@ -78,7 +83,7 @@ pub async fn dead_letter_topic(
         let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
         let (here, there) = (row.here_ms.map(|_| topic), row.there_ms.map(|_| TopicId(row.id)));
         let searchable = here.into_iter().chain(there).collect();
-        Ok(DeadLetterTopic { id: TopicId(row.id), from, searchable })
+        Ok(DeadLetterTopic { id: TopicId(row.id), from, searchable, is_stream: row.is_stream })
     };
     rows.into_iter().next().map(found).transpose()
 }

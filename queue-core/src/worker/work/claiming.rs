@@ -34,14 +34,13 @@ impl Work {
                 }
             })
             .await;
-        if matches!(claimed, Err(Error::UnknownOutcome { .. } | Error::Deadline { .. })) {
-            self.cursor(topic).too_slow(limit);
-        }
+        self.cursor(topic).answered(&claimed, limit);
         let deliveries = claimed?;
         self.held.add(fence.claim_no, &deliveries);
         let cursor = self.cursor(topic);
         cursor.claimed(place, &deliveries, limit);
-        Ok(Claimed { suspect_waits: cursor.suspect_waits, deliveries, lost: 0 })
+        let suspect_waits = cursor.suspect_waits;
+        Ok(Claimed { suspect_waits, deliveries, ..Claimed::default() })
     }
 
     pub(super) async fn claim_suspect(&mut self, topic: TopicId) -> Result<Claimed> {

@@ -38,34 +38,65 @@ impl Work {
         let session = self.session().await?;
         let look = async |conn: &mut Link| cursor::work(conn, group).await;
         let work = session.call("look for work of the group", look).await?;
-        let suspect_waits = work.iter().any(|work| work.suspect > 0);
-        // Members begin at different partitions, and each goes on where it has been least lately.
-        let turn = self.turn(work.len());
-        let has_some = |work: &&cursor::Work| match wanted {
+        let mut claimed = Claimed {
+            suspect_waits: work.iter().any(|work| work.suspect > 0),
+            more_later: work.iter().any(|work| work.busy + work.free + work.suspect > 0),
+            ..Claimed::default()
+        };
+        let turn = self.turn(group, work.len());
+        let has_some = |(_, work): &(usize, &cursor::Work)| match wanted {
             Wanted::Shared => work.is_there(group),
             Wanted::Suspect => work.suspect > 0,
         };
-        let Some(place) = work[turn..].iter().chain(&work[..turn]).find(has_some) else {
-            return Ok(Claimed { suspect_waits, ..Claimed::default() });
-        };
-        let no = place.partition;
+        let places = work.iter().enumerate();
+        // Others may have been quicker at the first, or retention may have left nothing of it.
+        for (nth, place) in places.clone().skip(turn).chain(places.take(turn)).filter(has_some) {
+            claimed.more_later = true;
+            self.claim_at(group, place.partition, limit, wanted, &mut claimed).await?;
+            if !claimed.deliveries.is_empty() {
+                if wanted == Wanted::Shared {
+                    self.cursor(group.id).next_partition = Some(nth + 1);
+                }
+                break;
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Where this worker begins to look among `n` partitions: behind the one that it last claimed
+    /// from, so that it comes to each. Members begin at different ones.
+    fn turn(&mut self, group: Group, n: usize) -> usize {
+        let first = usize::try_from(self.id.0).unwrap_or(0);
+        let next = self.cursor(group.id).next_partition.unwrap_or(first);
+        if n == 0 { 0 } else { next % n }
+    }
+
+    /// Claims up to `limit` messages of one partition.
+    async fn claim_at(
+        &mut self,
+        group: Group,
+        no: PartitionNo,
+        limit: u32,
+        wanted: Wanted,
+        claimed: &mut Claimed,
+    ) -> Result<()> {
         let fence = self.next_fence();
         let limit = self.cursor(group.id).sized(limit);
         let session = self.session().await?;
         let claim =
             async |conn: &mut Link| claim_range(conn, group, no, fence, limit, wanted).await;
-        let Some(claimed) = session.transaction("claim", claim).await? else {
-            return Ok(Claimed { suspect_waits, ..Claimed::default() });
-        };
-        let (deliveries, pruned) = self.read(group, claimed.range).await?;
+        let found = session.transaction("claim", claim).await;
+        self.cursor(group.id).answered(&found, limit);
+        let found = found?;
+        claimed.lost += found.lost;
+        let Some(range) = found.range else { return Ok(()) };
+        let read = self.read(group, range).await;
+        self.cursor(group.id).answered(&read, limit);
+        let (deliveries, pruned) = read?;
         self.cursor(group.id).learn(&deliveries, limit);
-        Ok(Claimed { deliveries, suspect_waits, lost: claimed.lost + pruned })
-    }
-
-    /// Where this worker begins to look among `n` partitions.
-    fn turn(&mut self, n: usize) -> usize {
-        let seed = usize::try_from(self.id.0 + self.last_claim).unwrap_or(0);
-        if n == 0 { 0 } else { seed % n }
+        claimed.lost += pruned;
+        claimed.deliveries = deliveries;
+        Ok(())
     }
 
     /// Gives the stream's inbox its offsets, unless somebody else is about to.

@@ -3,7 +3,9 @@
 use queue_core::connection::Connection;
 use queue_core::message::Settlement;
 use queue_core::rescue::{TakenBack, Why, take_range_back};
-use queue_core::store::stream::range::{self, Zombie, held_back, messages_of, orphans, zombies};
+use queue_core::store::stream::range::{
+    self, Zombie, held_back, left_of, messages_of, orphans, zombies,
+};
 use queue_core::stream::{PartitionNo, RangeId};
 use queue_core::worker::SettleOutcome;
 use queue_core::{Delivery, Topic};
@@ -28,6 +30,7 @@ impl Stream {
             let one = take_range_back(&mut self.conn, &zombie.range, why).await.unwrap();
             taken.freed += one.freed;
             taken.dead_lettered += one.dead_lettered;
+            taken.left += one.left;
         }
         taken
     }
@@ -64,6 +67,31 @@ async fn the_ranges_of_a_dead_worker_are_claimed_again_from_their_marks() {
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_scheduled").await, 5);
     let next = stream.worker().await;
     assert_eq!(offsets(&claim_n(&next, &group, 15).await), (5..20).collect::<Vec<_>>());
+}
+
+/// A handler's transaction that hangs keeps its own range, and nobody else's.
+#[tokio::test]
+async fn a_range_that_is_locked_is_left_for_the_next_sweep_and_the_others_are_not() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..10).await;
+    let worker = stream.worker().await;
+    claim_n(&worker, &group, 4).await;
+    claim_n(&worker, &group, 6).await;
+    stream.declare_all_dead().await;
+    let mut frozen = stream.db.connect().await;
+    frozen.batch("BEGIN").await.unwrap();
+    frozen.batch("UPDATE queue_range SET hi = hi WHERE mark = 0").await.unwrap();
+    let floors = "SELECT COALESCE(SUM(seq), 0) FROM queue_floor";
+    let some = TakenBack { freed: 6, left: 4, ..Default::default() };
+    assert_eq!(stream.rescue(CRASHED).await, some);
+    assert_eq!(stream.number(floors).await, 1, "the members are told");
+    let left = stream.zombies().await[0].range;
+    assert_eq!(left_of(&mut stream.conn, &left).await.unwrap(), 4);
+    frozen.batch("ROLLBACK").await.unwrap();
+    assert_eq!(stream.rescue(CRASHED).await, TakenBack { freed: 4, ..Default::default() });
+    assert_eq!(stream.number(floors).await, 2);
+    assert_eq!(left_of(&mut stream.conn, &left).await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! What retention removes, and what a group that has fallen behind it is told.
 
-use queue_core::connection::Connection;
+use queue_core::connection::{Connection, transaction};
 use queue_core::message::Settlement;
+use queue_core::store::stream::log::Stretch;
 use queue_core::store::stream::standing;
 use queue_core::store::topic;
+use queue_core::stream::Offset;
 use queue_core::stream::group::{Place, reset_group};
-use queue_core::stream::retention::{excess, remove_some};
+use queue_core::stream::retention::{Excess, Removed, excess, remove_excess};
 use queue_core::topic::{Retention, TopicSettings};
 use queue_core::worker::{Worker, WorkerOptions};
 use queue_test::proxy::FaultProxy;
@@ -20,12 +22,22 @@ impl Stream {
         self.topic = topic::existing(&mut self.conn, &self.topic.name).await.unwrap();
     }
 
+    async fn excess(&mut self) -> Vec<Excess> {
+        excess(&mut self.conn, &self.topic).await.unwrap()
+    }
+
+    async fn remove(&mut self, excess: Excess) -> Removed {
+        transaction(&mut self.conn, "test", async |conn| remove_excess(conn, excess).await)
+            .await
+            .unwrap()
+    }
+
     /// Removes what is to be removed; how many messages of the first partition are left.
     async fn prune(&mut self) -> i64 {
-        for stretch in excess(&mut self.conn, &self.topic).await.unwrap() {
-            let mut left = Some(stretch);
-            while let Some(stretch) = left {
-                left = remove_some(&mut self.conn, stretch).await.unwrap();
+        for excess in self.excess().await {
+            let mut left = Some(excess);
+            while let Some(excess) = left {
+                left = self.remove(excess).await.left;
             }
         }
         let dense = "SELECT SUM(next_offset - first_offset) FROM queue_partition";
@@ -105,6 +117,30 @@ async fn what_every_group_has_handled_goes_at_once_if_it_may() {
     assert_eq!(stream.prune().await, 0);
     reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
     assert_eq!(worker.claim_range(group.group().unwrap(), 9).await.unwrap().deliveries, []);
+}
+
+/// Whoever puts a group back finds what was there: nothing goes that is needed again meanwhile.
+#[tokio::test]
+async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
+    for retention in [by_time(false), Retention { handled: true, ..by_time(true) }] {
+        let mut stream = Stream::new(1).await;
+        let group = stream.group("g", false).await;
+        stream.enqueue(0..100).await;
+        stream.sequence().await;
+        stream.age(if retention.hard { 10 } else { 100 }).await;
+        reset_group(&mut stream.conn, &group, Place::Latest).await.unwrap();
+        stream.retain(retention).await;
+        let found = stream.excess().await;
+        assert_eq!(found.last().unwrap().stretch.hi, Offset(100));
+        reset_group(&mut stream.conn, &group, Place::Offset(Offset(30))).await.unwrap();
+        for excess in &found {
+            assert_eq!(stream.remove(*excess).await.left, None);
+        }
+        assert_eq!(stream.number("SELECT MIN(offset_no) FROM queue_log").await, 30);
+        let none = Removed { offsets: 0, left: None };
+        let needed = Stretch { lo: Offset(30), ..found[0].stretch };
+        assert_eq!(stream.remove(Excess { stretch: needed, if_handled: true }).await, none);
+    }
 }
 
 #[tokio::test]

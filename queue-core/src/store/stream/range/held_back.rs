@@ -29,8 +29,8 @@ pub struct HeldBack {
     pub last_error: Option<String>,
 }
 
-/// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: the ranges of the group whose
-/// time has not come.
+/// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: the ranges of the group
+/// whose time has not come.
 ///
 /// # Errors
 /// A database failure.

@@ -107,18 +107,33 @@ pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> 
     execute(conn, "rescue: free the range", statement).await
 }
 
-/// PRIMARY: the range, locked, if it is still its worker's own and at the same mark.
+/// PRIMARY: the range, locked, if it is still its worker's own and nobody else has it locked.
 ///
 /// # Errors
 /// A database failure.
 pub async fn lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_range r \
-         WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? FOR UPDATE"
+         WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? \
+         FOR UPDATE SKIP LOCKED"
     ));
     let statement = super::owned_by(statement, range.id, range.fence);
     let rows: Vec<RangeRow> = load(conn, "rescue: lock the range", statement).await?;
     Ok(rows.into_iter().next().map(Range::from))
+}
+
+/// PRIMARY, plain: how many messages the range has, if it is still its worker's own.
+///
+/// # Errors
+/// A database failure.
+pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS} FROM queue_range r \
+         WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ?"
+    ));
+    let statement = super::owned_by(statement, range.id, range.fence);
+    let rows: Vec<RangeRow> = load(conn, "rescue: count what is left", statement).await?;
+    Ok(rows.first().map_or(0, |row| row.hi - row.mark))
 }
 
 /// KEY (`worker_id`, `claim_no`): how many messages the worker's ranges have.

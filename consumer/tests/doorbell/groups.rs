@@ -1,0 +1,66 @@
+//! Groups of streams while the doorbell rings: what it does not ring for is looked for all the
+//! same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use consumer::TopicOptions;
+use queue_core::doorbell::Doorbell;
+use queue_core::handler::{Context, HandlerError};
+use queue_core::stream::group::{Place, create_group, create_stream, reset_group};
+use queue_core::topic::{RetryPolicy, TopicSettings};
+use queue_core::{NewMessage, Topic, TopicName, store};
+use queue_test::TestDatabase;
+
+use crate::options;
+use crate::running::{PATIENCE, Running, With, send, until};
+use crate::server::Server;
+
+/// What a handler takes: a few ranges outlast the tries that follow a ring.
+const WORK: Duration = Duration::from_millis(40);
+
+/// The stream, and an ordered group of it whose retries come back at once.
+async fn stage(database: &TestDatabase) -> (Topic, Topic) {
+    let mut conn = database.connect().await;
+    let stream = TopicName::new("orders").expect("a name");
+    let name = TopicName::of_group(&stream, "bill").expect("a name");
+    let retry = RetryPolicy::Fixed(Duration::from_millis(1));
+    let settings = TopicSettings { retry, ..TopicSettings::default() };
+    create_stream(&mut conn, &stream, 1, &TopicSettings::default()).await.expect("made");
+    create_group(&mut conn, &name, true, Place::Earliest, &settings).await.expect("made");
+    let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
+    (stream, store::topic::existing(&mut conn, &name).await.expect("it is there"))
+}
+
+/// Its own range over, its retry due, its cursor put back: only for the last one the bell rings.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
+    let database = Server::with_log().database().await;
+    let (stream, group) = stage(&database).await;
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let handler = With(move |context: Context| {
+        let fails = context.delivery.body.ends_with(b"7") && context.delivery.failures == 0;
+        count.fetch_add(usize::from(!fails), Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(WORK).await;
+            if fails { Err(HandlerError::retry("not yet")) } else { Ok(()) }
+        }
+    });
+    let (name, few) = (group.name.clone(), TopicOptions { max_batch: 4, ..Default::default() });
+    let running = Running::start(&database, |consumer| {
+        consumer.raw_handler(name, few, handler).options(options())
+    });
+    let bell = Doorbell::follow(database.url(), options().beat).expect("a thread");
+    let mut state = bell.ringing();
+    let rings = tokio::time::timeout(PATIENCE, state.wait_for(|rings| *rings)).await;
+    rings.expect("in time").expect("it is there");
+    let messages: Vec<_> = (0..40).map(|n| NewMessage::new(n.to_string())).collect();
+    send(&database, &stream, &messages).await;
+    until("handled", async || handled.load(Ordering::SeqCst) == 40).await;
+    let mut conn = database.connect().await;
+    reset_group(&mut conn, &group, Place::Earliest).await.expect("reset");
+    until("handled again", async || handled.load(Ordering::SeqCst) == 80).await;
+    running.stop().await;
+}
