@@ -132,7 +132,7 @@ impl Lanes {
                 outcome => return Sent { outcome, messages },
             };
             batch = Batch { topic, messages, since };
-            let mut tries = Tries::after(waits, &batch, &self.options);
+            let mut tries = Tries::for_room(waits, &batch, &self.options);
             if let Err(error) = tries.pause(error).await {
                 let outcome = Err(tries.gave_up(error).into());
                 return Sent { outcome, messages: batch.messages };

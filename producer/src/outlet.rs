@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use queue_core::{Enqueued, MsgId, NewMessage};
+use queue_core::{Enqueued, Error, MsgId, NewMessage};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -154,6 +154,10 @@ impl Journal {
             Err(unsent) => unsent,
         };
         match error {
+            // The server is there; everything else would go behind what this topic does not take.
+            full @ SendError::GaveUp { source: Error::TopicFull { .. }, .. } => {
+                Ok(Left { outcome: Err(full), messages })
+            }
             SendError::GaveUp { .. } => Err((Batch { topic, messages, since }, None)),
             SendError::Unknown { .. } if doubt.is_some() => {
                 Err((Batch { topic, messages, since }, doubt))

@@ -8,10 +8,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
-use queue_core::store::lane;
-use queue_core::topic::TopicSettings;
+use queue_core::store::{self, lane};
+use queue_core::topic::{Backlog, TopicSettings};
 use queue_core::{Error, MsgId, NewMessage, Priority, TopicName};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
@@ -280,6 +280,33 @@ async fn a_sender_waits_for_room_in_a_full_journal_until_it_is_sent() {
     }
     producer.drained().await.expect("open");
     assert_eq!(scene.stored().await.len(), 40);
+    producer.close().await;
+}
+
+/// What waits for room is not the server's fault: in the journal it would stop every topic.
+#[tokio::test]
+async fn a_full_topic_does_not_fill_the_journal_and_holds_up_no_other() {
+    let scene = Scene::new().await;
+    let settings = TopicSettings { max_depth: NonZeroU64::new(5), ..TopicSettings::default() };
+    let full = scene.database.topic_with("full", &settings).await;
+    let mut conn = scene.database.connect().await;
+    let backlog = Backlog { depth: 5, bytes: None, full: true };
+    assert!(store::backlog::publish(&mut conn, &full, backlog).await.expect("written"));
+    let mut options = scene.options();
+    options.resend.give_up_after = Duration::from_millis(500);
+    let producer = scene.connect(options).await.expect("connected");
+    let (waits, (sent, spilled)) =
+        join(producer.send(&full.name, NewMessage::new("x")), scene.send(&producer, 20)).await;
+    let Err(SendError::GaveUp { source: Error::TopicFull { .. }, tries, .. }) = &waits else {
+        panic!("{waits:?}");
+    };
+    assert!(*tries > 1, "it has waited for room");
+    assert_eq!((spilled, producer.in_journal()), (0, 0));
+    let open = Backlog { depth: 4, full: false, ..backlog };
+    assert!(store::backlog::publish(&mut conn, &full, open).await.expect("written"));
+    let late = producer.send(&full.name, NewMessage::new("y")).await.expect("there is room");
+    assert!(late.place.is_stored());
+    assert_eq!(scene.stored().await, sent);
     producer.close().await;
 }
 
