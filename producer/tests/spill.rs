@@ -379,6 +379,24 @@ async fn what_is_in_doubt_when_its_lane_is_gone_is_kept_for_a_person() {
     producer.close().await;
 }
 
+/// Whoever asks too late is told what is known of a batch in doubt: that nothing is.
+#[tokio::test]
+async fn a_send_that_nobody_polls_does_not_keep_the_producer_open() {
+    let scene = Scene::new().await;
+    let mut options = ProducerOptions { lease: Duration::from_secs(1), ..scene.options() };
+    options.resend.give_up_after = Duration::from_millis(100);
+    let producer = scene.connect(options).await.expect("connected");
+    scene.send(&producer, 1).await;
+    scene.proxy.drop_reply_after(IN_LANE);
+    scene.proxy.refuse_new();
+    let mut send = std::pin::pin!(producer.send(&scene.topic, NewMessage::new("x")));
+    assert!(futures_util::poll!(&mut send).is_pending());
+    scene.proxy.sprung().await;
+    producer.close().await;
+    let unknown = send.await;
+    assert!(matches!(unknown, Err(SendError::Unknown { .. })), "{unknown:?}");
+}
+
 #[tokio::test]
 async fn a_directory_that_cannot_be_used_says_why() {
     let scene = Scene::new().await;
