@@ -184,7 +184,7 @@ async fn a_pause_longer_than_a_run_may_take_is_kept_and_charges_nothing() {
     let arguments = [&["webhook", "work", &url, "--batch", "5"][..], &ALLOW].concat();
     let _forward = scene.forward(&arguments);
     scene.drained().await;
-    let requests = requests.lock().expect("kept");
+    let requests = requests.lock().expect("kept").clone();
     assert_eq!(requests.len(), 2, "once too early, and once when it was asked for");
     assert_eq!(ids(&requests[1]), sent);
     let delivery_no = requests[1][0]["delivery_no"].as_u64();
