@@ -58,8 +58,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Leaves in the intent only the records that are still there: their numbers are given anew, and
-    /// what gets one of them was not in that batch.
+    /// Leaves in the intent only the records that are still there: the numbers of the others are
+    /// given anew, to messages that were not in that batch.
     fn shorten_intent(&mut self) -> io::Result<()> {
         let Some(intent) = self.cursor.intent else { return Ok(()) };
         let records = intent.records.min(self.next - self.cursor.settled);
