@@ -91,8 +91,8 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
 }
 
 /// Dead-letters the rows, but for those whose unique key somebody else has locked: that transaction
-/// may stay open for long, and the rescue of others does not wait for it. Returns these; they are to
-/// be charged with the crash all the same, and are dead-lettered at the next one.
+/// may stay open for long, and the rescue of others does not wait for it. Returns these; they are
+/// to be charged with the crash all the same, and are dead-lettered at the next one.
 async fn dead_letter(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,

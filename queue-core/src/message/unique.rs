@@ -120,8 +120,8 @@ impl Unique {
         &self.key
     }
 
-    /// The options that [`from_options`](Self::from_options) makes it of: for how long, what becomes
-    /// of others, and the longest wait.
+    /// The options that [`from_options`](Self::from_options) makes it of: for how long, what
+    /// becomes of others, and the longest wait.
     #[must_use]
     pub fn options(&self) -> (Option<Duration>, OnConflict, Option<Duration>) {
         match self.hold {

@@ -36,8 +36,8 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the ledger", statement).await
 }
 
-/// KEY (`keep_until`), plain, then PRIMARY: forgets up to `limit` message ids whose dedupe window is
-/// over, but for those that somebody else has locked.
+/// KEY (`keep_until`), plain, then PRIMARY: forgets up to `limit` message ids whose dedupe window
+/// is over, but for those that somebody else has locked.
 ///
 /// # Errors
 /// A database failure.

@@ -326,7 +326,7 @@ async fn once(conn: &mut AsyncMysqlConnection, topic: &Topic) {
     }
     let refused = NewMessage::new("m").with_msg_id(MsgId::new());
     let refused = refused.with_unique(Unique::until_done("a"));
-    let send = async |conn: &mut _| enqueue_to(conn, &topic, &[refused.clone()]).await;
+    let send = async |conn: &mut _| enqueue_to(conn, &topic, std::slice::from_ref(&refused)).await;
     assert!(!transaction(conn, "send", send).await.unwrap()[0].is_stored());
 }
 

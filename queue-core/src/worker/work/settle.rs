@@ -99,8 +99,8 @@ impl Work {
         }
     }
 
-    /// Tries again what was set aside, waiting for no lock: whoever has one may keep it for long, and
-    /// the worker's other work comes first.
+    /// Tries again what was set aside, waiting for no lock: whoever has one may keep it for long,
+    /// and the worker's other work comes first.
     pub(super) async fn settle_deferred(&mut self) -> Result<()> {
         let deferred = std::mem::take(&mut self.deferred);
         if !deferred.is_empty() {
