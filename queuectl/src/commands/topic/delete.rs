@@ -58,12 +58,12 @@ impl Delete {
             0
         };
         forget_lookup(&mut session, &topic).await?;
-        forget_ids_and_keys(&mut session, &topic).await?;
         let delete = async |conn: &mut Link| {
             store::schedule::delete_of_topic(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
         };
         session.transaction("delete the topic", delete).await?;
+        forget_ids_and_keys(&mut session, &topic).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
