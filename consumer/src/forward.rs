@@ -23,7 +23,7 @@ mod stdout;
 mod webhook;
 
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_core::handler::{BoxError, Context, HandlerError, RawBatchHandler};
@@ -41,6 +41,10 @@ const PART_BYTES: usize = 1 << 20;
 /// The waits for a receiver that takes nothing.
 const BACKOFF: RetryPolicy =
     RetryPolicy::Exponential { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
+
+/// How long before the end of the time that a topic allows a run, a batch that waits is given back;
+/// a tenth of what is left of that time if that is less.
+const MARGIN: Duration = Duration::from_millis(500);
 
 /// Where messages are sent on to.
 pub trait Destination: Send + Sync + 'static {
@@ -86,6 +90,17 @@ pub struct Forward<D> {
     destination: D,
     shutdown: Shutdown,
     ended: Ended,
+    /// Kept from batch to batch: one that is given back while it waits is claimed again at once.
+    unready: Mutex<Unready>,
+}
+
+/// A receiver that takes nothing now.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unready {
+    /// How often it was waited for in a row.
+    waits: u32,
+    /// Before that, nothing is sent.
+    not_before: Option<Instant>,
 }
 
 /// The forward ends, so that nothing more is sent.
@@ -94,53 +109,74 @@ struct Ending;
 impl<D: Destination> Forward<D> {
     /// A forward that ends with `shutdown`, and asks for it where its destination is closed.
     pub fn new(destination: D, shutdown: Shutdown, ended: Ended) -> Self {
-        Self { destination, shutdown, ended }
+        Self { destination, shutdown, ended, unready: Mutex::default() }
     }
 
     /// Sends a part until it is confirmed or refused.
     async fn send(&self, part: &[Context]) -> Result<Result<(), HandlerError>, Ending> {
         let Some(first) = part.first() else { return Ok(Ok(())) };
-        let mut waits = 0;
         loop {
+            self.wait(first).await?;
             // The network and a pipe are waited on here, never the queue's database.
             let sent = tokio::select! {
                 biased;
                 sent = self.destination.send(part) => sent,
                 () = first.cancelled.cancelled() => return Err(Ending),
             };
-            let (error, asked) = match sent {
-                Ok(()) => return Ok(Ok(())),
-                Err(NotTaken::Refused { error, dead: true }) => {
-                    return Ok(Err(HandlerError::Dead(error)));
-                }
-                Err(NotTaken::Refused { error, dead: false }) => {
-                    return Ok(Err(HandlerError::Retry(error)));
-                }
+            let verdict = match sent {
+                Ok(()) => Ok(()),
+                Err(NotTaken::Refused { error, dead: true }) => Err(HandlerError::Dead(error)),
+                Err(NotTaken::Refused { error, dead: false }) => Err(HandlerError::Retry(error)),
                 Err(NotTaken::Closed(error)) => {
                     self.end(&*error);
                     return Err(Ending);
                 }
-                Err(NotTaken::Unready(error, asked)) => (error, asked),
+                Err(NotTaken::Unready(error, asked)) => {
+                    let wait = self.unready(asked);
+                    tracing::warn!(
+                        topic.name = %first.topic, destination = self.destination.name(),
+                        batch.messages = part.len(), wait_ms = wait.as_millis(), %error,
+                        "The receiver takes nothing; the forward waits."
+                    );
+                    telemetry::forward_waits(first.topic.as_str());
+                    continue;
+                }
             };
-            waits += 1;
-            let wait = asked.unwrap_or_else(|| BACKOFF.delay(waits));
-            tracing::warn!(
-                topic.name = %first.topic, destination = self.destination.name(),
-                batch.messages = part.len(), wait_ms = wait.as_millis(), %error,
-                "The receiver takes nothing; the forward waits."
-            );
-            telemetry::forward_waits(first.topic.as_str());
-            // A run that is cut off by the topic's limit would be charged as a failure.
-            let left = first.deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left <= wait) {
-                return Err(Ending);
-            }
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = first.cancelled.cancelled() => return Err(Ending),
-                () = self.shutdown.drain.cancelled() => return Err(Ending),
-            }
+            *self.standing() = Unready::default();
+            return Ok(verdict);
         }
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Unready> {
+        self.unready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The receiver takes nothing, and has perhaps asked for a pause: how long it is waited for.
+    fn unready(&self, asked: Option<Duration>) -> Duration {
+        let mut unready = self.standing();
+        unready.waits = unready.waits.saturating_add(1);
+        let wait = asked.unwrap_or_else(|| BACKOFF.delay(unready.waits));
+        unready.not_before = Instant::now().checked_add(wait);
+        wait
+    }
+
+    /// Waits until the receiver is to be tried, or until the batch that begins with this message
+    /// must be given back.
+    async fn wait(&self, first: &Context) -> Result<(), Ending> {
+        let Some(ready) = self.standing().not_before else { return Ok(()) };
+        // A run that is cut off by the topic's limit would be charged as a failure.
+        let last = first.deadline.map(|end| {
+            let left = end.saturating_duration_since(Instant::now());
+            end.checked_sub((left / 10).min(MARGIN)).unwrap_or(end)
+        });
+        let until = last.map_or(ready, |last| last.min(ready));
+        tokio::select! {
+            biased;
+            () = first.cancelled.cancelled() => return Err(Ending),
+            () = self.shutdown.drain.cancelled() => return Err(Ending),
+            () = tokio::time::sleep_until(until.into()) => {}
+        }
+        if until < ready { Err(Ending) } else { Ok(()) }
     }
 
     fn end(&self, error: &(dyn std::error::Error + Send + Sync)) {

@@ -35,6 +35,10 @@ const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
 /// How often the loop shows that it turns.
 const TURN: Duration = Duration::from_secs(5);
 
+/// A claim that takes longer than this hangs: it has a deadline of its own, with a lease of 10 s
+/// long before that.
+const HUNG: Duration = Duration::from_secs(30);
+
 /// The pause after a suspect did not get the worker for itself.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -50,7 +54,7 @@ pub(crate) struct TopicLoop {
     /// Called with how the last claim went, for the process's health.
     pub(crate) ticked: Arc<dyn Fn(Result<(), String>) + Send + Sync>,
     /// Called every few seconds while it turns, also while every handler is busy and nothing is
-    /// claimed.
+    /// claimed; not while a claim hangs.
     pub(crate) turned: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -87,6 +91,7 @@ impl TopicLoop {
             suspect_at: None,
         };
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
+        let mut asked_at = Instant::now();
         let mut turn = tokio::time::interval(TURN);
         while !self.drain.is_cancelled() && !is_dead(&life) {
             self.start_runs(&mut state);
@@ -94,6 +99,7 @@ impl TopicLoop {
             let room = self.room(&state);
             if asking.is_none() && room > 0 && state.poll.due() <= Instant::now() {
                 asking = Some(self.ask(room, &mut state));
+                asked_at = Instant::now();
             }
             let poll_due = tokio::time::Instant::from_std(state.poll.due());
             // No future that holds a connection is among these: claims run in the worker's actor.
@@ -117,7 +123,9 @@ impl TopicLoop {
                     state.poll.wake();
                 }
                 () = self.drain.cancelled() => {}
-                _ = turn.tick() => (self.turned)(),
+                _ = turn.tick() => if asking.is_none() || asked_at.elapsed() < HUNG {
+                    (self.turned)();
+                },
             }
         }
         self.wind_up(asking, state, &life).await;

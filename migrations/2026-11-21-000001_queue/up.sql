@@ -263,7 +263,8 @@ CREATE TABLE queue_dedupe (
 
 -- The unique keys and the message that holds each: until a time, or, where keep_until is NULL, until
 -- that message is done. priority, ready_id and scheduled_id: the row it was stored in, for messages
--- that may be replaced while they wait.
+-- that may be replaced while they wait; ready_id 0: it was redriven, and the next one that replaces
+-- is stored beside it.
 CREATE TABLE queue_unique (
   topic_id     INT UNSIGNED     NOT NULL,
   unique_key   VARBINARY(255)   NOT NULL,
@@ -538,14 +539,15 @@ BEGIN
           INTO the_fate, the_other, the_level, the_ready, the_later
           FROM queue_unique WHERE topic_id = the_topic AND unique_key = in_unique_key;
       END IF;
-      IF the_fate = 'duplicate' AND the_choice <> 'keep' AND (the_ready IS NOT NULL OR the_later IS NOT NULL) THEN
+      -- The same message once more replaces nothing: its first end would free the key of the second.
+      IF the_fate = 'duplicate' AND the_choice <> 'keep' AND the_other <> the_id AND (the_ready IS NOT NULL OR the_later IS NOT NULL) THEN
         BEGIN
           DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_found = NULL;
-          IF the_ready IS NOT NULL THEN
+          IF the_ready > 0 THEN
             SELECT id INTO the_found FROM queue_message FORCE INDEX (PRIMARY)
               WHERE topic_id = the_topic AND priority = the_level AND id = the_ready
                 AND worker_id = 0 AND msg_id = the_other AND delivery_no = 0 FOR UPDATE SKIP LOCKED;
-          ELSE
+          ELSEIF the_later IS NOT NULL THEN
             SELECT id INTO the_found FROM queue_scheduled FORCE INDEX (queue_scheduled_id)
               WHERE id = the_later AND topic_id = the_topic
                 AND msg_id = the_other AND delivery_no = 0 FOR UPDATE SKIP LOCKED;
@@ -563,10 +565,14 @@ BEGIN
         ELSE
           UPDATE queue_scheduled FORCE INDEX (queue_scheduled_id)
             SET ordering_key = in_key, biz_id = in_biz_id, headers = in_headers, body = in_body, expires_at = in_expires_at,
-              due_at = GREATEST(UTC_TIMESTAMP(6), LEAST(COALESCE(in_deliver_at, due_at), enqueued_at + INTERVAL COALESCE(in_max_wait, 315360000) SECOND))
+              due_at = GREATEST(UTC_TIMESTAMP(6), LEAST(COALESCE(in_deliver_at, UTC_TIMESTAMP(6)), enqueued_at + INTERVAL COALESCE(in_max_wait, 315360000) SECOND))
             WHERE id = the_later;
           SET the_fate = 'replaced';
         END IF;
+      END IF;
+      IF the_fate = 'duplicate' AND the_dedupe AND the_other <> the_id THEN
+        -- Its key refused it, so that it is nowhere: the id is as new as before.
+        DELETE FROM queue_dedupe WHERE topic_id = the_topic AND msg_id = the_id;
       END IF;
     END IF;
 

@@ -324,6 +324,6 @@ impl Lane {
 }
 
 /// Twice in a row, the lane just opened among them.
-fn lane_gone() -> Error {
+pub(crate) fn lane_gone() -> Error {
     Error::Counts { operation: "advance the lane", expected: 1, found: 0 }
 }

@@ -58,13 +58,17 @@ pub(crate) struct Seat {
     lane: Option<mpsc::Sender<Job>>,
     idle: Idle,
     /// Declared last: a permit goes back after its lane.
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of closed lanes, the last sender ends its lane.
+            if !self.permit.semaphore().is_closed() {
+                idle.push(lane);
+            }
         }
     }
 }
@@ -115,7 +119,7 @@ impl Lanes {
     pub(crate) async fn seat(&self) -> Option<Seat> {
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        Some(Seat { lane: Some(lane), idle: Arc::clone(&self.idle), _permit: permit })
+        Some(Seat { lane: Some(lane), idle: Arc::clone(&self.idle), permit })
     }
 
     /// Sends a batch through the lane of a seat. One whose topic is full waits for room, keeps no
@@ -132,7 +136,7 @@ impl Lanes {
                 outcome => return Sent { outcome, messages },
             };
             batch = Batch { topic, messages, since };
-            let mut tries = Tries::after(waits, &batch, &self.options);
+            let mut tries = Tries::for_room(waits, &batch, &self.options);
             if let Err(error) = tries.pause(error).await {
                 let outcome = Err(tries.gave_up(error).into());
                 return Sent { outcome, messages: batch.messages };
@@ -149,15 +153,18 @@ impl Lanes {
         // There is room: whoever has the seat is alone with the lane. A lane that has ended drops
         // the job, and with it the reply.
         drop(lane.try_send(Job { batch, reply, seat }));
+        // Whoever does not poll this must not keep the lane from being closed.
+        drop(lane);
         answer.await.unwrap_or_else(|_| Sent::closed())
     }
 
     /// Lets what is under way end, then closes the lanes.
     pub(crate) async fn close(&self) {
-        if let Ok(all) = self.free.acquire_many(self.count).await {
-            self.free.close();
-            drop(all);
-        }
+        // Not for ever: a seat may be given to a future that nobody polls.
+        let most = self.options.resend.give_up_after.saturating_add(self.options.lease * 2);
+        let all = tokio::time::timeout(most, self.free.acquire_many(self.count)).await;
+        self.free.close();
+        drop(all);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // Nothing is ever sent: it ends with its sender.
         drop(self.ended.clone().changed().await);

@@ -26,7 +26,8 @@ pub struct ProducerOptions {
     /// How messages that nobody waits for one by one are collected.
     pub batching: Batching,
     /// Where messages go while the server does not take them. Default none: then they are tried
-    /// for the [`ResendPolicy`]'s time, and their sender waits.
+    /// for the [`ResendPolicy`]'s time, and their sender waits. For room in a full topic he waits
+    /// with a journal, too.
     pub spill: Option<SpillOptions>,
     /// Told about tries that failed and batches that are sent again.
     pub on_progress: Option<ProgressListener>,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use queue_core::{Enqueued, MsgId, NewMessage};
+use queue_core::{Enqueued, Error, MsgId, NewMessage};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -89,10 +89,12 @@ impl Outlet {
         }
     }
 
-    /// Waits until no send is under way.
+    /// Waits until no send is under way, but no longer than a send can be: those that are left then
+    /// are futures that nobody polls.
     pub(crate) async fn rest(&self) {
-        if let Some(journal) = &self.journal {
-            drop(journal.under_way.write().await);
+        if let Some(Journal { options, under_way, .. }) = self.journal.as_deref() {
+            let most = options.resend.give_up_after.saturating_add(options.lease * 2);
+            drop(tokio::time::timeout(most, under_way.write()).await);
         }
     }
 
@@ -154,6 +156,10 @@ impl Journal {
             Err(unsent) => unsent,
         };
         match error {
+            // The server is there; everything else would go behind what this topic does not take.
+            full @ SendError::GaveUp { source: Error::TopicFull { .. }, .. } => {
+                Ok(Left { outcome: Err(full), messages })
+            }
             SendError::GaveUp { .. } => Err((Batch { topic, messages, since }, None)),
             SendError::Unknown { .. } if doubt.is_some() => {
                 Err((Batch { topic, messages, since }, doubt))
@@ -190,7 +196,14 @@ impl Journal {
         };
         let messages = records.into_iter().flat_map(|record| record.messages).collect();
         let Some(why) = why else {
-            return Ok(Left { outcome: Err(SendError::Closed), messages });
+            let error = match doubt {
+                Some(_) => {
+                    let reason = "the producer was closed meanwhile".to_owned();
+                    SendError::Unknown { topic, messages: n, reason }
+                }
+                None => SendError::Closed,
+            };
+            return Ok(Left { outcome: Err(error), messages });
         };
         if !self.wait(since).await {
             let limit = self.options.spill.as_ref().map_or(0, |spill| spill.limit_bytes.get());

@@ -7,13 +7,14 @@ mod stdin;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
 use axum::routing::post;
 use futures_util::future::join;
-use producer::{Producer, ProgressListener};
+use producer::{Producer, Progress, ProgressListener};
 use queue_service::endpoint::{self, Health};
 use queue_service::logging;
 use queue_service::signals::shutdown_on_signals;
@@ -52,7 +53,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     arguments.spill.require(&url).await?;
     let mut options = arguments.producer_options();
     let ticked = health.clone();
-    options.on_progress = Some(ProgressListener::new(move |_| ticked.alive()));
+    let set_aside = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&set_aside);
+    options.on_progress = Some(ProgressListener::new(move |progress| {
+        ticked.alive();
+        if let Progress::SetAside { messages, .. } = progress {
+            counted.fetch_add(messages, Ordering::Relaxed);
+        }
+    }));
     let producer = Producer::connect(url, options).await?;
     let address = arguments.listen;
     let cannot = || format!("Cannot listen on {address}: choose another address with --listen");
@@ -73,7 +81,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
     let stdin = async {
         let Some(topic) = arguments.stdin else { return Ok(ExitCode::SUCCESS) };
-        let sent = stdin::send(producer.clone(), topic, shutdown.clone(), &health).await;
+        let sent =
+            stdin::send(producer.clone(), topic, shutdown.clone(), &health, &set_aside).await;
         stop.cancel();
         sent
     };

@@ -48,9 +48,11 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The tries of a batch that has waited so often already, with nothing sent.
-    pub(crate) fn after(waits: u32, batch: &'a Batch, options: &'a ProducerOptions) -> Self {
-        Self { waits, pauses: waits, ..Self::new(batch, options) }
+    /// The tries of a batch whose topic is full and that has waited so often already, with nothing
+    /// sent. It is given its whole time: a journal would keep the other topics' messages behind it.
+    pub(crate) fn for_room(waits: u32, batch: &'a Batch, options: &'a ProducerOptions) -> Self {
+        let patience = options.resend.give_up_after;
+        Self { waits, pauses: waits, patience, ..Self::new(batch, options) }
     }
 
     /// A transaction begins.

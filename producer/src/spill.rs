@@ -10,12 +10,12 @@ mod format;
 mod journal;
 mod open;
 mod record;
+mod set_aside;
 #[cfg(test)]
 mod tests;
 mod thread;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
 use queue_core::{Error, Result};
 use tokio::sync::{oneshot, watch};
@@ -25,6 +25,7 @@ pub(crate) use self::drain::Drain;
 pub(crate) use self::journal::NotAppended;
 use self::journal::{Group, Standing};
 pub(crate) use self::record::Record;
+use self::set_aside::{Interest, SetAside};
 use self::thread::Command;
 use crate::error::SendError;
 use crate::options::SpillOptions;
@@ -34,19 +35,17 @@ use crate::options::SpillOptions;
 pub(crate) struct Spill {
     commands: mpsc::Sender<Command>,
     standing: watch::Receiver<Standing>,
-    set_aside: SetAside,
+    set_aside: Arc<SetAside>,
 }
-
-/// What became of records that were put aside: by the number behind the last one, the first of
-/// them and why.
-type SetAside = Arc<Mutex<BTreeMap<u64, (u64, SendError)>>>;
 
 /// A message, or messages sent together, in the spill journal.
 #[derive(Debug, Clone)]
 pub struct Spilled {
     number: u64,
     standing: watch::Receiver<Standing>,
-    set_aside: SetAside,
+    set_aside: Arc<SetAside>,
+    /// What was put aside is remembered as long as anybody has one.
+    _interest: Interest,
 }
 
 impl Spilled {
@@ -60,11 +59,7 @@ impl Spilled {
         let mut standing = self.standing.clone();
         let settled = |standing: &Standing| standing.settled > self.number;
         standing.wait_for(settled).await.map_err(|_| SendError::Closed)?;
-        let set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
-        match set_aside.range(self.number + 1..).next() {
-            Some((_, (first, why))) if *first <= self.number => Err(why.of_one()),
-            _ => Ok(()),
-        }
+        self.set_aside.why(self.number).map_or(Ok(()), |why| Err(why.of_one()))
     }
 }
 
@@ -74,7 +69,7 @@ impl Spill {
     /// # Errors
     /// [`Error::Spill`].
     pub(crate) async fn open(options: &SpillOptions) -> Result<Self> {
-        let set_aside = SetAside::default();
+        let set_aside = Arc::new(SetAside::default());
         let (commands, standing) = thread::start(options, Arc::clone(&set_aside)).await?;
         Ok(Self { commands, standing, set_aside })
     }
@@ -121,6 +116,8 @@ impl Spill {
         &self,
         records: Vec<Record>,
     ) -> Result<Spilled, (Option<NotAppended>, Vec<Record>)> {
+        // From before they can be put aside on.
+        let interest = self.set_aside.interest();
         let (reply, answer) = oneshot::channel();
         if let Err(mpsc::SendError(command)) =
             self.commands.send(Command::Append { records, reply })
@@ -128,15 +125,15 @@ impl Spill {
             return Err((None, command.into_records()));
         }
         match answer.await {
-            Ok(Ok(number)) => Ok(self.spilled(number)),
+            Ok(Ok(number)) => Ok(self.spilled(number, interest)),
             Ok(Err((why, records))) => Err((Some(why), records)),
             Err(_) => Err((None, Vec::new())),
         }
     }
 
-    fn spilled(&self, number: u64) -> Spilled {
+    fn spilled(&self, number: u64, interest: Interest) -> Spilled {
         let (standing, set_aside) = (self.standing.clone(), Arc::clone(&self.set_aside));
-        Spilled { number, standing, set_aside }
+        Spilled { number, standing, set_aside, _interest: interest }
     }
 
     /// The next batch to be sent.

@@ -8,10 +8,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
-use queue_core::store::lane;
-use queue_core::topic::TopicSettings;
+use queue_core::store::{self, lane};
+use queue_core::topic::{Backlog, TopicSettings};
 use queue_core::{Error, MsgId, NewMessage, Priority, TopicName};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
@@ -283,6 +283,33 @@ async fn a_sender_waits_for_room_in_a_full_journal_until_it_is_sent() {
     producer.close().await;
 }
 
+/// What waits for room is not the server's fault: in the journal it would stop every topic.
+#[tokio::test]
+async fn a_full_topic_does_not_fill_the_journal_and_holds_up_no_other() {
+    let scene = Scene::new().await;
+    let settings = TopicSettings { max_depth: NonZeroU64::new(5), ..TopicSettings::default() };
+    let full = scene.database.topic_with("full", &settings).await;
+    let mut conn = scene.database.connect().await;
+    let backlog = Backlog { depth: 5, bytes: None, full: true };
+    assert!(store::backlog::publish(&mut conn, &full, backlog).await.expect("written"));
+    let mut options = scene.options();
+    options.resend.give_up_after = Duration::from_millis(500);
+    let producer = scene.connect(options).await.expect("connected");
+    let (waits, (sent, spilled)) =
+        join(producer.send(&full.name, NewMessage::new("x")), scene.send(&producer, 20)).await;
+    let Err(SendError::GaveUp { source: Error::TopicFull { .. }, tries, .. }) = &waits else {
+        panic!("{waits:?}");
+    };
+    assert!(*tries > 1, "it has waited for room");
+    assert_eq!((spilled, producer.in_journal()), (0, 0));
+    let open = Backlog { depth: 4, full: false, ..backlog };
+    assert!(store::backlog::publish(&mut conn, &full, open).await.expect("written"));
+    let late = producer.send(&full.name, NewMessage::new("y")).await.expect("there is room");
+    assert!(late.place.is_stored());
+    assert_eq!(scene.stored().await, sent);
+    producer.close().await;
+}
+
 #[tokio::test]
 async fn what_no_topic_takes_is_put_into_a_file_and_holds_nothing_up() {
     let scene = Scene::new().await;
@@ -350,6 +377,24 @@ async fn what_is_in_doubt_when_its_lane_is_gone_is_kept_for_a_person() {
     assert_eq!(scene.aside("unknown-mail.ndjson")[0]["msg_id"], doubted.msg_id.to_string());
     assert_eq!(scene.stored().await, [vec![doubted.msg_id], sent].concat(), "it was stored");
     producer.close().await;
+}
+
+/// Whoever asks too late is told what is known of a batch in doubt: that nothing is.
+#[tokio::test]
+async fn a_send_that_nobody_polls_does_not_keep_the_producer_open() {
+    let scene = Scene::new().await;
+    let mut options = ProducerOptions { lease: Duration::from_secs(1), ..scene.options() };
+    options.resend.give_up_after = Duration::from_millis(100);
+    let producer = scene.connect(options).await.expect("connected");
+    scene.send(&producer, 1).await;
+    scene.proxy.drop_reply_after(IN_LANE);
+    scene.proxy.refuse_new();
+    let mut send = std::pin::pin!(producer.send(&scene.topic, NewMessage::new("x")));
+    assert!(futures_util::poll!(&mut send).is_pending());
+    scene.proxy.sprung().await;
+    producer.close().await;
+    let unknown = send.await;
+    assert!(matches!(unknown, Err(SendError::Unknown { .. })), "{unknown:?}");
 }
 
 #[tokio::test]

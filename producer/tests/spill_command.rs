@@ -245,6 +245,27 @@ async fn a_relay_reads_standard_input_and_ends_when_all_of_it_is_stored() {
     assert_eq!(numbers(&database).await, [&all[..], &all[..]].concat());
 }
 
+#[tokio::test]
+async fn a_relay_whose_standard_input_was_set_aside_does_not_end_well() {
+    let (database, folder) = (TestDatabase::new().await, tempfile::tempdir().expect("a folder"));
+    let proxy = FaultProxy::start(database.url()).await;
+    let (url, dir) = (proxy.url(database.url()), folder.path().join("journal"));
+    proxy.refuse();
+    let mut command = setup::relay::command(&url, &["--listen", "0", "--stdin", "nowhere"]);
+    command.arg("--spill-dir").arg(&dir).stdin(Stdio::piped());
+    let mut child = spawn(command);
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"{\"json\":1}\n").expect("it reads");
+    until("it spills", async || std::fs::read_dir(&dir).is_ok_and(|entries| entries.count() > 2))
+        .await;
+    proxy.pass();
+    drop(stdin);
+    let ended = end(child).await;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let aside = std::fs::read_to_string(dir.join("refused-nowhere.ndjson")).expect("kept");
+    assert_eq!(aside.lines().count(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_answers_201_for_stored_202_for_spilled_and_503_for_neither() {
     let (database, folder) = (TestDatabase::new().await, tempfile::tempdir().expect("a folder"));

@@ -60,21 +60,26 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
         }
         _ => u32::MAX,
     };
+    let of_claim = |rows| ClaimedRows {
+        fence: claim.fence,
+        topic: claim.topic,
+        priority: claim.priority,
+        rows,
+    };
     for (fate, rows) in by_fate(&zombies, why, crash_limit) {
-        let claimed =
-            ClaimedRows { fence: claim.fence, topic: claim.topic, priority: claim.priority, rows };
+        let claimed = of_claim(rows);
         match fate {
             Fate::DeadLetter => {
-                let error = format!("its worker crashed {crash_limit} times while it ran alone");
-                unique::release(conn, &claimed).await?;
-                moves::to_dead(conn, &claimed, DeadCause::Crashes, &error).await?;
-                taken.dead_lettered += claimed.rows.len();
+                let blocked = dead_letter(conn, &claimed, crash_limit).await?;
+                taken.dead_lettered += claimed.rows.len() - blocked.len();
+                taken.freed += blocked.len();
+                let alone = claim.priority.suspect();
+                free(conn, &claimed.with_rows(blocked), alone, Charge::Crash).await?;
             }
             Fate::Free { charge, isolate } => {
                 let priority = if isolate { claim.priority.suspect() } else { claim.priority };
-                let freed = rescue::free(conn, &claimed, priority, charge).await?;
-                moves::equal("rescue: free the rows", claimed.rows.len(), freed)?;
-                taken.freed += freed;
+                taken.freed += claimed.rows.len();
+                free(conn, &claimed, priority, charge).await?;
             }
         }
     }
@@ -155,6 +160,50 @@ async fn group_limits(
 ) -> Result<Option<(TopicId, u32)>> {
     let topic = topic::by_id(conn, group).await?;
     Ok(topic.and_then(|topic| Some((topic.group()?.stream, topic.settings.max_crashes))))
+}
+
+/// Dead-letters the rows, but for those whose unique key somebody else has locked: that transaction
+/// may stay open for long, and the rescue of others does not wait for it. Returns these; they are
+/// to be charged with the crash all the same, and are dead-lettered at the next one.
+async fn dead_letter(
+    conn: &mut impl Connection,
+    claimed: &ClaimedRows,
+    crash_limit: u32,
+) -> Result<RowSet> {
+    let keyed = unique::lock(conn, claimed).await?;
+    let rest: RowSet = without(&claimed.rows, &keyed);
+    let blocked = if rest.is_empty() {
+        rest
+    } else {
+        unique::holding(conn, &claimed.with_rows(rest)).await?
+    };
+    if !keyed.is_empty() {
+        unique::release(conn, &claimed.with_rows(keyed)).await?;
+    }
+    let dead = claimed.with_rows(without(&claimed.rows, &blocked));
+    if !dead.rows.is_empty() {
+        let error = format!("its worker crashed {crash_limit} times while it ran alone");
+        moves::to_dead(conn, &dead, DeadCause::Crashes, &error).await?;
+    }
+    Ok(blocked)
+}
+
+fn without(rows: &RowSet, others: &RowSet) -> RowSet {
+    let others: BTreeSet<RowId> = others.iter().collect();
+    rows.iter().filter(|row| !others.contains(row)).collect()
+}
+
+async fn free(
+    conn: &mut impl Connection,
+    claimed: &ClaimedRows,
+    priority: Priority,
+    charge: Charge,
+) -> Result<()> {
+    if claimed.rows.is_empty() {
+        return Ok(());
+    }
+    let freed = rescue::free(conn, claimed, priority, charge).await?;
+    moves::equal("rescue: free the rows", claimed.rows.len(), freed)
 }
 
 /// Makes rows of a claim ready again that its worker does not hold any more, because what had

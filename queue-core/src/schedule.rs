@@ -198,7 +198,10 @@ pub async fn resume(conn: &mut impl Connection, name: &ScheduleName) -> Result<(
 /// What refuses the message: [`Error::TopicPaused`], [`Error::BodyTooLarge`]; a database failure.
 pub async fn tick(conn: &mut impl Connection, name: &ScheduleName) -> Result<usize> {
     let Some(due) = stored::lock_due(conn, name).await? else { return Ok(0) };
-    let Some(topic) = store::topic::find(conn, &due.schedule.topic).await? else { return Ok(0) };
+    let found = store::topic::find(conn, &due.schedule.topic).await?;
+    let Some(mut topic) = found else { return Ok(0) };
+    // A tick is the queue's own: it was promised when the schedule was set, full topic or not.
+    topic.backlog = None;
     let (ticks, next) = due.schedule.due(due.next_at, due.now);
     let messages: Vec<_> = ticks.iter().map(|tick| due.schedule.message(*tick)).collect();
     enqueue_to(conn, &topic, &messages).await?;

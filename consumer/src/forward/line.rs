@@ -1,4 +1,4 @@
-//! A message as a line of JSON, which `producer send --format ndjson` reads again.
+//! A message as a line of JSON, which `producer send --ndjson` reads again.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

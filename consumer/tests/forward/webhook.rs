@@ -160,6 +160,38 @@ async fn a_service_that_is_away_or_busy_is_waited_for_and_charges_nothing() {
     assert!(service.requests().iter().all(|r| r.lines.iter().all(|l| l["delivery_no"] == 1)));
 }
 
+/// It is claimed again and again meanwhile, and sent only when the service wants it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_longer_than_a_run_may_take_is_kept_and_charges_nothing() {
+    let max_run_time = Some(Duration::from_millis(400));
+    let settings = TopicSettings { max_attempts: 1, max_run_time, ..TopicSettings::default() };
+    let scene = Scene::with(&settings).await;
+    let sent = scene.enqueue((0..5).map(|n| n.to_string())).await;
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&requests);
+    let take = move |body: Bytes| async move {
+        let lines = body.split(|byte| *byte == b'\n').filter(|l| !l.is_empty()).map(parsed);
+        let mut requests = record.lock().expect("kept");
+        requests.push(lines.collect::<Vec<_>>());
+        let busy = requests.len() == 1;
+        let answer = if busy { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        (answer, [("retry-after", "3")])
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let url = format!("http://{}/in", listener.local_addr().expect("an address"));
+    let app = Router::new().route("/in", post(take));
+    tokio::spawn(async move { axum::serve(listener, app).await.expect("served") });
+    let arguments = [&["webhook", "work", &url, "--batch", "5"][..], &ALLOW].concat();
+    let _forward = scene.forward(&arguments);
+    scene.drained().await;
+    let requests = requests.lock().expect("kept").clone();
+    assert_eq!(requests.len(), 2, "once too early, and once when it was asked for");
+    assert_eq!(ids(&requests[1]), sent);
+    let delivery_no = requests[1][0]["delivery_no"].as_u64();
+    assert!(delivery_no.is_some_and(|n| n > 2), "given back meanwhile: {delivery_no:?}");
+    assert!(dead_letters(&scene).await.is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_refused_is_alone_in_it() {
     let retry = RetryPolicy::Fixed(Duration::from_millis(10));

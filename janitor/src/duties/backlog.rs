@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::connection::Session;
 use queue_core::store::{self, backlog};
-use queue_core::topic::{Backlog, TopicId};
+use queue_core::topic::{Backlog, TopicId, TopicSettings};
 use queue_core::{Result, Topic, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -56,6 +56,28 @@ struct Measuring {
     written_at: Option<Instant>,
 }
 
+/// What a measurement has counted.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    depth: u64,
+    bytes: Option<u64>,
+    /// Whether nothing is left to be counted.
+    is_whole: bool,
+}
+
+impl Counted {
+    /// What that makes of a topic that was so.
+    fn judged(self, was: Option<Backlog>, settings: &TopicSettings) -> Backlog {
+        let was = was.filter(|was| was.full);
+        // Of a full topic, the sweeper before this one has counted what this one has not yet.
+        let unseen = was.filter(|_| !self.is_whole);
+        let depth = unseen.map_or(0, |was| was.depth).max(self.depth);
+        let before = unseen.and_then(|was| was.bytes).unwrap_or(0);
+        let bytes = self.bytes.map(|bytes| bytes.max(before));
+        Backlog::measured(depth, bytes, was.is_some(), settings)
+    }
+}
+
 impl Duty for Backlogs {
     const NAME: &'static str = "backlog";
     type Report = BacklogsReport;
@@ -103,8 +125,8 @@ impl Measuring {
             Some(_) => Some(self.bytes(session, topic, depth).await?),
             None => None,
         };
-        let was_full = topic.backlog.is_some_and(|backlog| backlog.full);
-        Ok(Backlog::measured(depth, bytes, was_full, &topic.settings))
+        let counted = Counted { depth, bytes, is_whole: self.ruler.is_whole() };
+        Ok(counted.judged(topic.backlog, &topic.settings))
     }
 
     /// So many messages times the mean of those looked at.
@@ -138,5 +160,25 @@ fn log(topic: &Topic, backlog: Backlog) {
             topic.name = %topic.name, backlog.depth = depth, backlog.bytes = bytes,
             "Topic is no longer full and takes messages again."
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+
+    #[test]
+    fn a_full_topic_stays_full_while_a_new_sweeper_has_not_counted_all_of_it() {
+        let max_depth = NonZeroU64::new(1_000_000);
+        let mut settings = TopicSettings { max_depth, ..TopicSettings::default() };
+        let was = Backlog { depth: 1_200_000, bytes: None, full: true };
+        let part = Counted { depth: 200_000, bytes: None, is_whole: false };
+        assert_eq!(part.judged(Some(was), &settings), was);
+        assert!(!part.judged(None, &settings).full, "nobody has said that it is");
+        assert!(!Counted { is_whole: true, ..part }.judged(Some(was), &settings).full);
+        settings.max_depth = NonZeroU64::new(2_000_000);
+        assert!(!part.judged(Some(was), &settings).full, "its limit was raised");
     }
 }

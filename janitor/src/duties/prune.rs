@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use queue_core::connection::{Link, Session};
 use queue_core::store::lane::LaneKind;
-use queue_core::store::prune;
-use queue_core::{Result, telemetry};
+use queue_core::store::prune::{self, Pruned};
+use queue_core::{Error, Result, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -76,25 +76,24 @@ impl Duty for Prune {
         self.again = None;
         let mut report = PruneReport::default();
         let session = &mut *sweep.session;
-        let archive = async |conn: &mut Link| prune::archive(conn, BATCH).await;
-        report.archive = some(session, "prune the archive", archive).await?;
-        let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await;
-        report.ledger = some(session, "prune the ledger", ledger).await?;
+        let mut failed = Failed::default();
+        let whole = |removed| Pruned { found: removed, removed };
+        let archive = async |conn: &mut Link| prune::archive(conn, BATCH).await.map(whole);
+        report.archive = failed.or(some(session, "prune the archive", archive).await);
+        let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await.map(whole);
+        report.ledger = failed.or(some(session, "prune the ledger", ledger).await);
         let dedupe = async |conn: &mut Link| prune::dedupe(conn, BATCH).await;
-        report.dedupe = some(session, "prune the message ids", dedupe).await?;
+        report.dedupe = failed.or(some(session, "prune the message ids", dedupe).await);
         let unique = async |conn: &mut Link| prune::unique(conn, BATCH).await;
-        report.unique = some(session, "prune the unique keys", unique).await?;
-        report.lookup = self.lookup.run(session).await?;
+        report.unique = failed.or(some(session, "prune the unique keys", unique).await);
+        report.lookup = failed.or(self.lookup.run(session).await);
         let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
         for (kind, idle) in lanes {
             let lanes = async |conn: &mut Link| prune::lanes(conn, kind, idle, BATCH).await;
-            report.lanes += session.transaction("prune the lanes", lanes).await?;
+            report.lanes += failed.or(session.transaction("prune the lanes", lanes).await);
         }
-        report.workers = session
-            .transaction("prune the workers", async |conn| {
-                prune::workers(conn, WORKER_ENDED, BATCH).await
-            })
-            .await?;
+        let workers = async |conn: &mut Link| prune::workers(conn, WORKER_ENDED, BATCH).await;
+        report.workers = failed.or(session.transaction("prune the workers", workers).await);
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lookup", report.lookup);
@@ -105,6 +104,9 @@ impl Duty for Prune {
         let full = |rows: usize| rows >= ROUNDS * BATCH as usize;
         let rows = [report.archive, report.ledger, report.dedupe, report.unique, report.lookup];
         report.left = rows.into_iter().any(full);
+        if let Some(error) = failed.0 {
+            return Err(error);
+        }
         self.again = report.left.then(|| Instant::now() + BREATH);
         Ok(report)
     }
@@ -114,17 +116,31 @@ impl Duty for Prune {
     }
 }
 
+/// The first failure of a run: one table's holds up no other.
+#[derive(Default)]
+struct Failed(Option<Error>);
+
+impl Failed {
+    fn or(&mut self, pruned: Result<usize>) -> usize {
+        pruned.unwrap_or_else(|error| {
+            self.0.get_or_insert(error);
+            0
+        })
+    }
+}
+
 /// Removes rows until there are no more, or as many as one run may.
 async fn some(
     session: &mut Session,
     operation: &'static str,
-    prune: impl AsyncFn(&mut Link) -> Result<usize>,
+    prune: impl AsyncFn(&mut Link) -> Result<Pruned>,
 ) -> Result<usize> {
     let mut pruned = 0;
     for _ in 0..ROUNDS {
         let batch = session.transaction(operation, &prune).await?;
-        pruned += batch;
-        if batch < BATCH as usize {
+        pruned += batch.removed;
+        // Where somebody keeps all that was found locked, the next look would find the same.
+        if batch.found < BATCH as usize || batch.removed == 0 {
             break;
         }
     }

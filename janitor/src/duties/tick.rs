@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_core::connection::Link;
 use queue_core::schedule::{self, ScheduleName};
-use queue_core::{Result, store, telemetry};
+use queue_core::{Error, Result, store, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -62,8 +62,8 @@ impl Duty for Tick {
             let tick = async |conn: &mut Link| schedule::tick(conn, &next.name).await;
             match sweep.session.transaction("tick", tick).await {
                 Ok(enqueued) => report.enqueued += enqueued,
-                Err(error) if error.is_transient() || sweep.session.is_lost() => return Err(error),
-                // Its own trouble is not the others'.
+                Err(error) if !is_its_own(&error) && error.is_transient() => return Err(error),
+                Err(error) if sweep.session.is_lost() => return Err(error),
                 Err(error) => {
                     report.refused += 1;
                     tracing::warn!(
@@ -80,4 +80,9 @@ impl Duty for Tick {
     fn wants_run_at(&self) -> Option<Instant> {
         self.next
     }
+}
+
+/// Whether the error is the trouble of the schedule's topic, which is not the others'.
+fn is_its_own(error: &Error) -> bool {
+    matches!(error, Error::TopicFull { .. } | Error::TopicPaused { .. })
 }

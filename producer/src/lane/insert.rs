@@ -91,6 +91,8 @@ async fn store_once(
     tries: &mut Tries<'_>,
     course: &mut Course,
 ) -> Result<()> {
+    // What the topic refuses is found before anything is sent.
+    statements(conn, topic, &batch.messages).await?;
     tries.hand_over();
     transaction(conn, OPERATION, async |conn| {
         course.stage = Stage::Working;

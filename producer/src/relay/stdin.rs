@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use producer::Producer;
 use queue_core::TopicName;
@@ -13,7 +14,8 @@ use crate::send::{Bar, Input, Intake, Pace, Sending, Summary};
 /// The most messages of one transaction: some 5 ms.
 const BATCH: u32 = 500;
 
-/// Sends every line to the topic, and waits until all is stored: failure if some of it is not.
+/// Sends every line to the topic, and waits until all is stored: failure if some of it is not, or
+/// messages of the spill journal were `set_aside`.
 ///
 /// # Errors
 /// An input that cannot be read further.
@@ -22,6 +24,7 @@ pub(super) async fn send(
     topic: TopicName,
     shutdown: Shutdown,
     health: &Health,
+    set_aside: &AtomicUsize,
 ) -> anyhow::Result<ExitCode> {
     let input = Input::ndjson_on_stdin();
     let place = Box::new(input.place());
@@ -33,14 +36,16 @@ pub(super) async fn send(
     sending.all(&intake, Pace::new(None), BATCH, health).await?;
     sending.drained(health).await;
     let Sending { producer, topic, summary, .. } = sending;
-    let in_journal = producer.in_journal();
+    let (in_journal, set_aside) = (producer.in_journal(), set_aside.load(Ordering::Relaxed));
     tracing::info!(
         topic.name = %topic,
         input.sent = summary.sent,
         input.failed = summary.failed,
         spill.messages = in_journal,
+        spill.set_aside = set_aside,
         "Standard input has ended."
     );
-    let is_whole = !summary.left && summary.failed == 0 && in_journal == 0;
+    let is_stored = in_journal == 0 && set_aside == 0;
+    let is_whole = !summary.left && summary.failed == 0 && is_stored;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,16 +1,16 @@
 //! Messages of the journal that cannot be sent from it: in a file for a person, as lines that
 //! `producer send --ndjson` reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use queue_core::{MsgId, NewMessage, OnConflict, Priority, Unique};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::journal::{Group, open_file, sync_dir};
 use super::record::text;
@@ -115,24 +115,25 @@ pub(super) fn reason(why: &SendError) -> &'static str {
 }
 
 /// Writes the messages of the group into their file. They are on the disk when this returns, each
-/// once, also if it is called again after a crash.
-pub(super) fn keep(dir: &Path, group: &Group, why: &SendError) -> io::Result<()> {
+/// once, if `may_repeat` says whether an earlier try, of this process or one before it, may have
+/// written some of them.
+pub(super) fn keep(dir: &Path, group: &Group, why: &SendError, may_repeat: bool) -> io::Result<()> {
     let Some(record) = group.records.first() else { return Ok(()) };
     let path = file_of(dir, record.topic.as_str(), why);
     let mut file = open_file(&path)?;
-    let mut kept = String::new();
-    file.read_to_string(&mut kept)?;
-    // A line that a crash has cut short is written again.
-    let whole = kept.rfind('\n').map_or(0, |end| end + 1);
-    kept.truncate(whole);
+    let tail = if may_repeat {
+        Tail::of(&file, group.messages())?
+    } else {
+        Tail { end: file.metadata()?.len(), ids: VecDeque::new() }
+    };
     let mut lines = Vec::new();
     for message in group.records.iter().flat_map(|record| &record.messages) {
-        if !kept.contains(&message.msg_id.to_string()) {
+        if !tail.ids.contains(&Some(message.msg_id)) {
             serde_json::to_writer(&mut lines, &Line::of(message))?;
             lines.push(b'\n');
         }
     }
-    append(&mut file, whole as u64, &lines)?;
+    append(&mut file, tail.end, &lines)?;
     sync_dir(dir)?;
     tracing::error!(
         topic.name = %record.topic,
@@ -142,6 +143,42 @@ pub(super) fn keep(dir: &Path, group: &Group, why: &SendError) -> io::Result<()>
         "Messages of the spill journal cannot be sent from it and were put into a file: decide on them, and send what is to be sent with `producer send --ndjson`."
     );
     Ok(())
+}
+
+/// The end of a file.
+struct Tail {
+    /// Where its last whole line ends.
+    end: u64,
+    /// The ids of its last lines; `None` of what a person has put there.
+    ids: VecDeque<Option<MsgId>>,
+}
+
+/// Of a line, what tells it from others. A body may say anything, so the line is parsed.
+#[derive(Deserialize)]
+struct Identity {
+    msg_id: MsgId,
+}
+
+impl Tail {
+    /// Reads the file, and keeps the ids of so many lines.
+    fn of(file: &File, lines: usize) -> io::Result<Self> {
+        let mut tail = Self { end: 0, ids: VecDeque::new() };
+        let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+        loop {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line)?;
+            // A line that a crash has cut short is written again.
+            if line.last() != Some(&b'\n') {
+                return Ok(tail);
+            }
+            tail.end += read as u64;
+            if tail.ids.len() == lines {
+                tail.ids.pop_front();
+            }
+            let identity = serde_json::from_slice::<Identity>(&line);
+            tail.ids.push_back(identity.ok().map(|line| line.msg_id));
+        }
+    }
 }
 
 fn append(file: &mut File, at: u64, lines: &[u8]) -> io::Result<()> {

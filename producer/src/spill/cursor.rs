@@ -44,40 +44,48 @@ pub(super) struct Intent {
 pub(super) struct CursorFile {
     file: File,
     generation: u64,
-    is_new: bool,
 }
 
 impl CursorFile {
-    /// Takes a file that may be new. The error of kind `InvalidData` says in words why it is no
-    /// cursor.
-    pub(super) fn open(file: File) -> io::Result<(Self, Cursor)> {
+    /// Takes a file, which may be new if `may_begin`. The error of kind `InvalidData` says in words
+    /// why it is no cursor; that of kind `NotFound`, that nothing was ever written to it.
+    pub(super) fn open(file: File, may_begin: bool) -> io::Result<(Self, Cursor)> {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut &file, &mut bytes)?;
         if bytes.iter().all(|byte| *byte == 0) {
+            if !may_begin {
+                return Err(io::Error::from(io::ErrorKind::NotFound));
+            }
             // Both slots take their room now.
             file.write_all_at(&[0; 2 * SLOT], 0)?;
-            let mut new = Self { file, generation: 0, is_new: true };
+            let mut new = Self { file, generation: 0 };
             new.write(Cursor::default())?;
             return Ok((new, Cursor::default()));
         }
         let slots = bytes.chunks(SLOT).map(read).collect::<Result<Vec<_>, _>>()?;
         match slots.into_iter().flatten().max_by_key(|(generation, _)| *generation) {
-            Some((generation, cursor)) => Ok((Self { file, generation, is_new: false }, cursor)),
+            Some((generation, cursor)) => Ok((Self { file, generation }, cursor)),
             None => Err(invalid("neither of its slots is whole".to_owned())),
         }
     }
 
-    /// Whether nothing had ever been written to it when it was opened.
-    pub(super) fn is_new(&self) -> bool {
-        self.is_new
-    }
-
     /// Writes it down; it is on the disk when this returns.
     pub(super) fn write(&mut self, cursor: Cursor) -> io::Result<()> {
-        self.generation += 1;
-        let slot = self.generation % 2 * SLOT as u64;
-        self.file.write_all_at(&bytes(self.generation, cursor), slot)?;
-        self.file.sync_data()
+        let generation = self.generation + 1;
+        let slot = generation % 2 * SLOT as u64;
+        self.file.write_all_at(&bytes(generation, cursor), slot)?;
+        self.file.sync_data()?;
+        // Only now: after a failure the next try must not go over the slot that is whole.
+        self.generation = generation;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl CursorFile {
+    /// Writes to another file from now on; the one before it.
+    pub(super) fn replaced(&mut self, file: File) -> File {
+        std::mem::replace(&mut self.file, file)
     }
 }
 
@@ -136,7 +144,7 @@ mod tests {
     #[test]
     fn what_was_written_last_is_read_and_what_was_cut_short_is_not() {
         let file = tempfile::tempfile().expect("a file");
-        let open = || CursorFile::open(file.try_clone().expect("a file"));
+        let open = || CursorFile::open(file.try_clone().expect("a file"), true);
         let rewind = || io::Seek::seek(&mut &file, io::SeekFrom::Start(0)).expect("rewound");
         let (mut cursors, first) = open().expect("new");
         assert_eq!(first, Cursor::default());
@@ -162,10 +170,30 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_fails_leaves_what_was_written_last() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cursor");
+        std::fs::write(&path, "").expect("made");
+        let open = |write| std::fs::OpenOptions::new().read(true).write(write).open(&path);
+        let opened = CursorFile::open(open(true).expect("opened"), true);
+        let (mut cursors, _) = opened.expect("new");
+        cursors.write(cursor(1, 2)).expect("written");
+        // Nothing can be written to it for a while.
+        let whole = std::mem::replace(&mut cursors.file, open(false).expect("opened"));
+        cursors.write(cursor(2, 2)).expect_err("not to be written");
+        cursors.file = whole;
+        let slot = (cursors.generation + 1) % 2 * SLOT as u64;
+        // The next write is cut short by a crash.
+        cursors.file.write_all_at(&[0; SLOT], slot).expect("written");
+        let read = CursorFile::open(open(true).expect("opened"), true).expect("one is whole").1;
+        assert_eq!(read, cursor(1, 2));
+    }
+
+    #[test]
     fn another_version_is_not_read() {
         let file = tempfile::tempfile().expect("a file");
         file.write_all_at(b"QSPCUR\x02\x00", 0).expect("written");
-        let error = CursorFile::open(file).expect_err("another version");
+        let error = CursorFile::open(file, true).expect_err("another version");
         assert!(error.to_string().contains("version 2"), "{error}");
     }
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use queue_core::connection::ServerUrl;
 use queue_core::store::lane::Fenced;
-use queue_core::{Error, telemetry, wake};
+use queue_core::{Enqueued, Error, telemetry, wake};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Group, Intent, Spill, aside};
 use crate::batch::Batch;
 use crate::error::{SendError, is_about_message};
-use crate::lane::{Attempt, Lane, Position};
+use crate::lane::{Attempt, Lane, Position, lane_gone};
 use crate::options::{ProducerOptions, Progress};
 use crate::resend::Tries;
 
@@ -36,7 +36,8 @@ pub(crate) struct Drain {
 
 /// What became of a batch.
 enum Done {
-    Stored,
+    /// As far as is known, so many of its messages were there already.
+    Stored { duplicates: usize },
     /// It is in doubt, and nobody can say.
     Unknown,
     /// It would be refused again.
@@ -90,7 +91,9 @@ impl Drain {
         let asked = [group.intent.map(|intent| intent.position), first.doubt];
         for position in asked.into_iter().flatten() {
             match self.ask(&group, position).await? {
-                Fenced::Stored => return self.settle(group, Done::Stored).await,
+                Fenced::Stored => {
+                    return self.settle(group, Done::Stored { duplicates: 0 }).await;
+                }
                 Fenced::Gone => return self.settle(group, Done::Unknown).await,
                 Fenced::NotStored => {}
             }
@@ -118,7 +121,7 @@ impl Drain {
 
     /// Sends a batch until it is stored, or cannot be.
     async fn send(&mut self, group: &Group) -> ControlFlow<(), Done> {
-        let Some(first) = group.records.first() else { return Continue(Done::Stored) };
+        let Some(first) = group.records.first() else { return Continue(stored(&[])) };
         let messages = group.records.iter().flat_map(|record| record.messages.iter().cloned());
         let batch = Batch {
             topic: first.topic.clone(),
@@ -127,22 +130,36 @@ impl Drain {
         };
         let options = Arc::clone(&self.options);
         let mut tries = Tries::new(&batch, &options);
-        let mut intended = None;
+        let (mut intended, mut created, mut reopened) = (None, false, false);
         loop {
             let error = match self.attempt(group, &batch, &mut tries, &mut intended).await {
-                Attempt::Stored(_) => return Continue(Done::Stored),
-                Attempt::LaneGone => continue,
-                Attempt::InDoubt(before, _, error) => {
+                Attempt::Stored(enqueued) => return Continue(stored(&enqueued)),
+                Attempt::LaneGone if !reopened => {
+                    reopened = true;
+                    continue;
+                }
+                Attempt::LaneGone => lane_gone(),
+                Attempt::InDoubt(before, enqueued, error) => {
                     self.lane.leave();
                     match self.ask(group, before).await? {
-                        Fenced::Stored => return Continue(Done::Stored),
+                        Fenced::Stored => return Continue(stored(&enqueued)),
                         Fenced::Gone => return Continue(Done::Unknown),
                         Fenced::NotStored => error,
                     }
                 }
-                Attempt::Failed(Error::UnknownTopic { topic }) if options.auto_create_topics => {
-                    match self.lane.create_topic(&topic).await {
-                        Ok(()) => continue,
+                Attempt::Failed(error @ Error::UnknownTopic { .. })
+                    if self.options.auto_create_topics =>
+                {
+                    match self.lane.create_topic(&batch.topic).await {
+                        Ok(()) if !created => {
+                            created = true;
+                            continue;
+                        }
+                        // Somebody deletes it as often as it is created.
+                        Ok(()) => {
+                            self.wait(Some(group), &error).await?;
+                            continue;
+                        }
                         Err(error) => error,
                     }
                 }
@@ -184,8 +201,9 @@ impl Drain {
             return Continue(());
         };
         let (messages, group) = (group.messages(), Arc::new(group));
+        let duplicates = if let Done::Stored { duplicates } = done { duplicates } else { 0 };
         let unsent = match done {
-            Done::Stored => None,
+            Done::Stored { .. } => None,
             Done::Refused(error) => Some(SendError::Refused(error)),
             Done::Unknown => {
                 let reason = "its lane is gone, with a restored backup, a failover, or time";
@@ -206,7 +224,8 @@ impl Drain {
         self.waits = 0;
         match unsent {
             None => {
-                telemetry::enqueued(topic.as_str(), messages);
+                telemetry::enqueued(topic.as_str(), messages.saturating_sub(duplicates));
+                telemetry::duplicates(topic.as_str(), duplicates);
                 telemetry::drained(topic.as_str(), messages);
                 wake::wake(&self.url, &topic);
                 self.tell(Progress::Drained { topic: &topic, messages });
@@ -244,4 +263,8 @@ impl Drain {
             listener.tell(progress);
         }
     }
+}
+
+fn stored(enqueued: &[Enqueued]) -> Done {
+    Done::Stored { duplicates: enqueued.iter().filter(|one| !one.is_stored()).count() }
 }

@@ -65,6 +65,8 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) records: Vec<Record>,
+    /// The number of the first of them.
+    pub(super) first: u64,
     /// The lane that a process before this one was sending it through.
     pub(super) intent: Option<Intent>,
     /// Where each of its records ends.
@@ -80,6 +82,11 @@ impl Group {
 
     pub(crate) fn messages(&self) -> usize {
         self.records.iter().map(|record| record.messages.len()).sum()
+    }
+
+    /// The number behind its last record.
+    pub(super) fn end(&self) -> u64 {
+        self.ends.last().map_or(self.first, |end| end.number)
     }
 }
 
@@ -211,13 +218,14 @@ impl Journal {
     /// The next batch: records of one topic. Those of an intent come as they were; one that is in
     /// doubt comes alone. The error says in words what cannot be read.
     pub(super) fn peek(&self) -> Result<Group, String> {
-        let intent = self.cursor.intent.filter(|_| self.cursor.settled == self.place.number);
-        let most = intent
-            .map_or(usize::MAX, |intent| usize::try_from(intent.records).unwrap_or(usize::MAX));
-        let mut group = Group { records: Vec::new(), intent, ends: Vec::new() };
+        let end_of = |intent: &Intent| self.cursor.settled.saturating_add(intent.records);
+        let intent = self.cursor.intent.filter(|intent| self.place.number < end_of(intent));
+        let end = intent.as_ref().map_or(self.next, end_of).min(self.next);
         let mut place = self.place;
+        let mut group =
+            Group { records: Vec::new(), first: place.number, intent, ends: Vec::new() };
         let (mut messages, mut bytes) = (0, 0);
-        while group.records.len() < most && place.number < self.next {
+        while place.number < end {
             let (record, len) = self.read(place)?;
             (messages, bytes) = (messages + record.messages.len(), bytes + len);
             let fits = messages <= BATCH_MESSAGES && bytes <= BATCH_BYTES || intent.is_some();
@@ -278,14 +286,24 @@ impl Journal {
         Ok(())
     }
 
-    /// The group is stored, or was put aside. While more is left, that is written down with the
-    /// next intent: until then the lane says it.
+    /// The group is stored. While more is left, that is written down with the next intent: until
+    /// then the lane says it. After an error it is not settled.
     pub(super) fn settle(&mut self, group: &Group) -> io::Result<()> {
+        self.go_behind(group, false)
+    }
+
+    /// The group was put aside, which no lane says: it is written down at once. After an error it
+    /// is not settled.
+    pub(super) fn settle_aside(&mut self, group: &Group) -> io::Result<()> {
+        self.go_behind(group, true)
+    }
+
+    fn go_behind(&mut self, group: &Group, at_once: bool) -> io::Result<()> {
         let Some(end) = group.ends.last() else { return Ok(()) };
         let before = self.place;
         // A segment may have begun there since it was looked at.
         self.place = self.seated(*end);
-        if self.place.number == self.next
+        if (at_once || self.place.number == self.next)
             && let Err(error) = self.intend(None)
         {
             self.place = before;

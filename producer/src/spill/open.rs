@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::cursor::CursorFile;
+use super::cursor::{Cursor, CursorFile, Intent};
 use super::format::{self, End, FRAME, HEADER, NoSegment, Scan};
 use super::journal::{Journal, Place, Segment, open_file, sync_dir};
 use super::record;
@@ -26,19 +26,17 @@ impl Journal {
             }
             TryLockError::Error(error) => writable(error),
         })?;
-        let cursors = open_file(&dir.join("cursor")).and_then(CursorFile::open);
+        let segments = segments_of(dir).map_err(unreadable)?;
+        let cursors = open_file(&dir.join("cursor"));
+        // A cursor is on the disk before the first segment is made.
+        let cursors = cursors.and_then(|file| CursorFile::open(file, segments.is_empty()));
         let (cursors, cursor) = cursors.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => format!(
                 "its file cursor is not usable, {error}; use the version that wrote it, or another directory"
             ),
+            io::ErrorKind::NotFound => "its file cursor is gone, so which of its messages are sent already is not known; put that file back, or move the segments to another place".to_owned(),
             _ => writable(error),
         })?;
-        let segments = segments_of(dir).map_err(unreadable)?;
-        // The cursor is on the disk before the first segment is made.
-        if cursors.is_new() && !segments.is_empty() {
-            drop(fs::remove_file(dir.join("cursor")));
-            return Err("its file cursor is gone, so which of its messages are sent already is not known; put that file back, or move the segments to another place".to_owned());
-        }
         let mut journal = Self {
             dir: dir.to_owned(),
             _lock: lock,
@@ -54,9 +52,25 @@ impl Journal {
         for (first, is_last) in segments {
             journal.take(first, is_last)?;
         }
+        journal.shorten_intent().map_err(writable)?;
         journal.remove_sent();
         sync_dir(dir).map_err(writable)?;
         Ok(journal)
+    }
+
+    /// Leaves in the intent only the records that are still there: the numbers of the others are
+    /// given anew, to messages that were not in that batch.
+    fn shorten_intent(&mut self) -> io::Result<()> {
+        let Some(intent) = self.cursor.intent else { return Ok(()) };
+        let records = intent.records.min(self.next - self.cursor.settled);
+        if records == intent.records {
+            return Ok(());
+        }
+        let intent = (records > 0).then_some(Intent { records, ..intent });
+        let cursor = Cursor { intent, ..self.cursor };
+        self.cursors.write(cursor)?;
+        self.cursor = cursor;
+        Ok(())
     }
 
     /// Takes in a segment of the directory, behind those before it.

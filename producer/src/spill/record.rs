@@ -210,7 +210,16 @@ mod tests {
         let record = full();
         let payload = record.to_payload().expect("written");
         assert_eq!(messages_in(&payload), Ok(2));
-        assert_eq!(Record::from_payload(&payload), Ok(record));
+        let read = Record::from_payload(&payload).expect("read");
+        assert_eq!((&read.topic, read.doubt), (&record.topic, record.doubt));
+        assert_eq!(read.messages.len(), record.messages.len());
+        for (read, written) in read.messages.iter().zip(&record.messages) {
+            assert_eq!((read.msg_id, &read.body), (written.msg_id, &written.body));
+            assert_eq!((&read.key, &read.biz_id), (&written.key, &written.biz_id));
+            assert_eq!((read.priority, &read.headers), (written.priority, &written.headers));
+            assert_eq!((read.deliver, read.expires), (written.deliver, written.expires));
+            assert_eq!(read.unique, written.unique);
+        }
     }
 
     #[test]

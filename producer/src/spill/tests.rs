@@ -9,12 +9,23 @@ use queue_core::store::lane::{LaneId, LaneKind};
 use queue_core::{NewMessage, TopicName};
 use uuid::Uuid;
 
+use super::aside::keep;
 use super::cursor::Intent;
+use super::format::HEADER;
 use super::journal::{Journal, NotAppended, Pending};
 use super::record::Record;
+use crate::error::SendError;
 use crate::lane::Position;
 
 const LIMIT: u64 = 1 << 30;
+
+/// The first segment.
+const FIRST: &str = "00000000000000000000.spill";
+
+/// A cursor's file that cannot be written.
+fn read_only(dir: &Path) -> fs::File {
+    fs::File::open(dir.join("cursor")).expect("opened")
+}
 
 fn record(topic: &str, body: &str) -> Record {
     let topic = TopicName::new(topic).expect("a name");
@@ -96,6 +107,77 @@ fn an_intent_is_found_by_the_next_process_with_the_same_records() {
     journal.intend(Some(intent(2))).expect("written");
     drop(journal);
     assert_eq!(drain(&mut open(folder.path())), ["4", "5"]);
+}
+
+#[test]
+fn an_intent_does_not_reach_beyond_the_records_that_a_crash_has_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut journal = open(folder.path());
+    append(&mut journal, &["1"]).expect("room");
+    let kept = journal.standing().bytes;
+    append(&mut journal, &["2", "3"]).expect("room");
+    journal.intend(Some(intent(3))).expect("written");
+    drop(journal);
+    let file = OpenOptions::new().write(true).open(folder.path().join(FIRST)).expect("opened");
+    file.set_len(kept).expect("cut");
+    for _ in 0..2 {
+        let mut journal = open(folder.path());
+        append(&mut journal, &["new"]).expect("room");
+        let group = journal.peek().expect("read");
+        assert_eq!((group.records.len(), group.intent), (1, Some(intent(1))));
+    }
+    file.set_len(HEADER).expect("cut");
+    let mut journal = open(folder.path());
+    append(&mut journal, &["new"]).expect("room");
+    assert_eq!(journal.peek().expect("read").intent, None);
+}
+
+#[test]
+fn what_is_put_aside_is_settled_only_when_that_is_written_down() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut journal = open(folder.path());
+    append(&mut journal, &["1", "2"]).expect("room");
+    let mut group = journal.peek().expect("read");
+    group.truncate(1);
+    assert_eq!((group.first, group.end()), (0, 1));
+    let before = journal.standing();
+    let cursor = journal.cursors.replaced(read_only(folder.path()));
+    journal.settle_aside(&group).expect_err("it cannot be written");
+    assert_eq!(journal.standing(), before);
+    journal.cursors.replaced(cursor);
+    journal.settle_aside(&group).expect("written");
+    drop(journal);
+    assert_eq!(drain(&mut open(folder.path())), ["2"]);
+}
+
+#[test]
+fn messages_that_were_put_aside_are_in_their_file_once_whatever_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    let mut journal = open(dir);
+    append(&mut journal, &["1", "2", "3"]).expect("room");
+    let mut group = journal.peek().expect("read");
+    let ids: Vec<_> = group.records.iter().map(|record| record.messages[0].msg_id).collect();
+    let path = dir.join("refused-mail.ndjson");
+    // Words of a person, and a body that names a message.
+    let before = format!("what is this?\n{{\"body\":\"{}\"}}\n", ids[2]);
+    fs::write(&path, &before).expect("written");
+    let why = SendError::Closed;
+    group.truncate(1);
+    keep(dir, &group, &why, true).expect("written");
+    let whole = fs::read(&path).expect("read");
+    // A crash has cut the next line short, and then there are more.
+    fs::write(&path, [&whole[..], b"{\"body\":"].concat()).expect("written");
+    let group = journal.peek().expect("read");
+    keep(dir, &group, &why, true).expect("written");
+    keep(dir, &group, &why, true).expect("written");
+    let text = fs::read_to_string(&path).expect("read");
+    let lines = text.strip_prefix(&before).expect("left alone").lines();
+    let found: Vec<_> = lines
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of NDJSON"))
+        .map(|line| line["msg_id"].as_str().expect("an id").to_owned())
+        .collect();
+    assert_eq!(found, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! while it syncs shares the next sync.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
 use queue_core::{Error, Result, telemetry};
 use tokio::sync::{oneshot, watch};
@@ -56,7 +56,7 @@ impl Command {
 /// Starts the thread, and waits until the journal is open.
 pub(super) async fn start(
     options: &SpillOptions,
-    set_aside: SetAside,
+    set_aside: Arc<SetAside>,
 ) -> Result<(mpsc::Sender<Command>, watch::Receiver<Standing>)> {
     let (dir, limit) = (options.dir.clone(), options.limit_bytes.get());
     let (commands, incoming) = mpsc::channel();
@@ -68,7 +68,7 @@ pub(super) async fn start(
             Ok(journal) => journal,
             Err(reason) => return drop(ready.send(Err(unusable(&dir, reason)))),
         };
-        let mut keeper = Keeper { journal, standing, set_aside };
+        let mut keeper = Keeper { journal, standing, set_aside, may_repeat: true };
         keeper.tell();
         if ready.send(Ok(())).is_ok() {
             keeper.work(&incoming);
@@ -92,7 +92,10 @@ pub(super) fn ended() -> Error {
 struct Keeper {
     journal: Journal,
     standing: watch::Sender<Standing>,
-    set_aside: SetAside,
+    set_aside: Arc<SetAside>,
+    /// Whether the next group that is put aside may be in its file already: after a start, and
+    /// after a failure.
+    may_repeat: bool,
 }
 
 /// Those who wait for a sync: their records, the number of the first, and whom to tell.
@@ -166,13 +169,12 @@ impl Keeper {
 
     fn settle(&mut self, group: &Group, unsent: Option<SendError>) -> std::io::Result<()> {
         let Some(why) = unsent else { return self.journal.settle(group) };
-        aside::keep(&self.journal.dir, group, &why)?;
-        let first = self.journal.place.number;
-        self.journal.settle(group)?;
-        // The file is not to get them twice.
-        self.journal.intend(None)?;
-        let mut set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
-        set_aside.insert(first + group.records.len() as u64, (first, why));
+        let may_repeat = std::mem::replace(&mut self.may_repeat, true);
+        aside::keep(&self.journal.dir, group, &why, may_repeat)?;
+        self.journal.settle_aside(group)?;
+        self.may_repeat = false;
+        // Before anybody is told that they are settled.
+        self.set_aside.add(group.first..group.end(), why);
         Ok(())
     }
 

@@ -116,6 +116,7 @@ async fn admit(
     messages: &[NewMessage],
 ) -> Result<Vec<Option<Enqueued>>> {
     let mut refused = vec![None; messages.len()];
+    let mut nowhere = Vec::new();
     if let Some(window) = topic.settings.dedupe_window {
         let given = messages.iter().filter(|message| message.has_given_id());
         let given: Vec<MsgId> = given.map(|message| message.msg_id).collect();
@@ -133,8 +134,17 @@ async fn admit(
         let has_key = |unique: &Unique| unique.key() == holder.key;
         let at = messages.iter().position(|message| message.unique.as_ref().is_some_and(has_key));
         let Some(at) = at else { continue };
-        refused[at] = meet(conn, topic, &messages[at], &holder).await?;
+        let message = &messages[at];
+        refused[at] = meet(conn, topic, message, &holder).await?;
+        let is_nowhere = refused[at] == Some(Enqueued::Duplicate(holder.msg_id))
+            && holder.msg_id != message.msg_id;
+        if is_nowhere && is_deduped(topic, message) {
+            nowhere.push(message.msg_id);
+        }
     }
+    // The id of a message that its key refused is as new as before. One that replaced another keeps
+    // it: what it brought is stored.
+    dedupe::take_back(conn, topic.id, &nowhere).await?;
     Ok(refused)
 }
 
@@ -150,6 +160,10 @@ async fn meet(
     message: &NewMessage,
     holder: &Holder,
 ) -> Result<Option<Enqueued>> {
+    // The same message once more: its first end would free the key of the second.
+    if holder.msg_id == message.msg_id {
+        return Ok(Some(Enqueued::Duplicate(holder.msg_id)));
+    }
     let max_wait = match message.unique.as_ref().map(Unique::hold) {
         Some(Hold::UntilDone(Repeat::Replace)) => None,
         Some(Hold::UntilDone(Repeat::Debounce { max_wait })) => max_wait,

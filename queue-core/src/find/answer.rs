@@ -75,7 +75,8 @@ pub enum Searched {
     Lookup {
         /// How many of its entries were read.
         entries: usize,
-        /// There are no more.
+        /// There are no more entries. Messages that were enqueued before the topic became
+        /// searchable may have none.
         whole: bool,
     },
     /// The scheduled, the dead and the archived messages, by their message ids: exactly.

@@ -73,7 +73,8 @@ impl Unique {
 
     /// As [`until_done`](Self::until_done), and another message's body, headers, keys, expiry and
     /// moment of delivery take the place of this one's, as long as it has not been claimed and its
-    /// delay has not run out. After that the other message is stored and takes over the key.
+    /// delay has not run out. After that the other message is stored and takes over the key. One
+    /// without a delay makes a delayed one due now; one with a delay makes none wait that is ready.
     pub fn replacing(key: impl Into<Vec<u8>>) -> Self {
         Self { key: key.into(), hold: Hold::UntilDone(Repeat::Replace) }
     }
@@ -119,8 +120,8 @@ impl Unique {
         &self.key
     }
 
-    /// The options that [`from_options`](Self::from_options) makes it of: for how long, what becomes
-    /// of others, and the longest wait.
+    /// The options that [`from_options`](Self::from_options) makes it of: for how long, what
+    /// becomes of others, and the longest wait.
     #[must_use]
     pub fn options(&self) -> (Option<Duration>, OnConflict, Option<Duration>) {
         match self.hold {

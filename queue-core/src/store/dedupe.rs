@@ -81,6 +81,26 @@ async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> R
     Ok(rows.into_iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)).collect())
 }
 
+/// PRIMARY, one key at a time: takes back ids that this transaction has entered, of messages that
+/// are not stored.
+///
+/// # Errors
+/// A database failure.
+pub async fn take_back(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<()> {
+    for some in ids.chunks(LIST_LIMIT) {
+        let ids: Vec<_> = some.iter().map(|id| format!("\"{}\"", id.0.simple())).collect();
+        let statement = Statement::new(
+            "DELETE d FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' \
+             COLUMNS (id CHAR(32) PATH '$')) k STRAIGHT_JOIN queue_dedupe d FORCE INDEX (PRIMARY) \
+             ON d.topic_id = ? AND d.msg_id = UNHEX(k.id)",
+        )
+        .bytes(format!("[{}]", ids.join(",")).into_bytes())
+        .number(topic.0);
+        execute(conn, "enqueue: take the ids back", statement).await?;
+    }
+    Ok(())
+}
+
 /// PRIMARY: forgets up to `limit` ids of a topic that is being deleted.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
+use diesel::sql_types::{BigInt, Integer, Text, Unsigned};
 
 use super::lane::LaneKind;
 use super::row_set::RowSet;
@@ -36,29 +36,81 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     execute(conn, "prune the ledger", statement).await
 }
 
-/// KEY (`keep_until`): forgets up to `limit` message ids whose dedupe window is over.
+/// KEY (`keep_until`), plain, then PRIMARY: forgets up to `limit` message ids whose dedupe window
+/// is over, but for those that somebody else has locked.
 ///
 /// # Errors
 /// A database failure.
-pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<usize> {
-    let statement = Statement::new(
-        "DELETE FROM queue_dedupe WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
-    )
-    .number(limit);
-    execute(conn, "prune the message ids", statement).await
+pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
+    over(conn, "prune the message ids", "queue_dedupe", "msg_id", limit).await
 }
 
-/// KEY (`keep_until`): frees up to `limit` unique keys whose time is over. Those that are held
-/// until their message is done have none.
+/// KEY (`keep_until`), plain, then PRIMARY: frees up to `limit` unique keys whose time is over, but
+/// for those that somebody else has locked. Those that are held until their message is done have no
+/// time.
 ///
 /// # Errors
 /// A database failure.
-pub async fn unique(conn: &mut impl Connection, limit: u32) -> Result<usize> {
-    let statement = Statement::new(
-        "DELETE FROM queue_unique WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
-    )
-    .number(limit);
-    execute(conn, "prune the unique keys", statement).await
+pub async fn unique(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
+    over(conn, "prune the unique keys", "queue_unique", "unique_key", limit).await
+}
+
+/// What one step of pruning did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Rows whose time is over, locked or not: as many as the limit mean that there may be more.
+    pub found: usize,
+    /// Those of them that were removed.
+    pub removed: usize,
+}
+
+/// Whoever enqueues locks such rows until his transaction ends, first the row and then its place in
+/// the other index. So they are looked for without locks, and locked and removed by their keys.
+async fn over(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    table: &'static str,
+    column: &'static str,
+    limit: u32,
+) -> Result<Pruned> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        topic_id: u32,
+        #[diesel(sql_type = Text)]
+        hex: String,
+    }
+    let find = Statement::new(format!(
+        "SELECT topic_id, HEX({column}) AS hex FROM {table} FORCE INDEX ({table}_keep_until) \
+         WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?"
+    ));
+    // MySQL 9.7 refuses to lock beside a JSON_TABLE, unless that is a table of its own by then: the
+    // LIMIT, beyond what there is, keeps it one (*run*).
+    let keys = format!(
+        "(SELECT j.topic, j.hex FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS \
+         (topic INT UNSIGNED PATH '$[0]', hex VARCHAR(510) PATH '$[1]')) j LIMIT 1000000) k \
+         STRAIGHT_JOIN {table} t \
+         FORCE INDEX (PRIMARY) ON t.topic_id = k.topic AND t.{column} = UNHEX(k.hex) \
+         WHERE t.keep_until < UTC_TIMESTAMP(6)"
+    );
+    let json = |rows: &[Row]| {
+        let pairs = rows.iter().map(|row| format!("[{},\"{}\"]", row.topic_id, row.hex));
+        format!("[{}]", pairs.collect::<Vec<_>>().join(",")).into_bytes()
+    };
+    let rows: Vec<Row> = load(conn, operation, find.number(limit)).await?;
+    let found = rows.len();
+    if rows.is_empty() {
+        return Ok(Pruned::default());
+    }
+    let lock = Statement::new(format!(
+        "SELECT t.topic_id, HEX(t.{column}) AS hex FROM {keys} FOR UPDATE SKIP LOCKED"
+    ));
+    let locked: Vec<Row> = load(conn, operation, lock.bytes(json(&rows))).await?;
+    if locked.is_empty() {
+        return Ok(Pruned { found, removed: 0 });
+    }
+    let delete = Statement::new(format!("DELETE t FROM {keys}")).bytes(json(&locked));
+    Ok(Pruned { found, removed: execute(conn, operation, delete).await? })
 }
 
 /// PRIMARY: removes up to `limit` lanes of this kind that no producer has used for `idle`. A

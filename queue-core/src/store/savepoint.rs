@@ -14,7 +14,9 @@ const OPERATION: &str = "enqueue: set the savepoint";
 pub(crate) async fn set(conn: &mut impl Connection) -> Result<()> {
     for statement in ["SAVEPOINT queue_enqueue", "ROLLBACK TO SAVEPOINT queue_enqueue"] {
         conn.batch(statement).await.map_err(|error| match error.to_string() {
-            text if text.contains("SAVEPOINT") => Error::NeedsTransaction,
+            text if text.contains("SAVEPOINT queue_enqueue does not exist") => {
+                Error::NeedsTransaction
+            }
             _ => Error::database(OPERATION, &error),
         })?;
     }

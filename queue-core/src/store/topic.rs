@@ -57,7 +57,7 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     rows.into_iter().map(TopicRow::into_topic).collect()
 }
 
-/// No index: the topics that have a limit, which is asked every second; a row for each topic.
+/// No index: the topics that have a limit, asked four times a second; a row for each topic.
 ///
 /// # Errors
 /// A database failure.

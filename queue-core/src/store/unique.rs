@@ -1,13 +1,16 @@
 //! Unique keys: who holds which, and until when.
 //!
-//! Lock order: whoever enqueues locks the key first and then at most one row of a message, passing
-//! over it if it is locked; whoever ends messages has locked their rows and then waits for their
-//! keys. So neither waits for one that waits for it.
+//! Lock order: whoever enqueues waits for a key first, and then locks at most one row of a message,
+//! passing over it if it is locked. A worker that ends messages, and the rescue, wait for no key:
+//! they pass over those that are locked, and come back. A transactional handler's last step waits
+//! for its keys with its rows locked, and so does a redrive. Whoever enqueues several keys one
+//! after another in one transaction can still deadlock with any of these who wait, and with others
+//! like himself: the server ends one of them.
 
 mod release;
 mod replace;
 
-pub use self::release::{blocked, drop_of_scheduled, release, take_again};
+pub use self::release::{drop_of_scheduled, holding, lock, release, take_again};
 pub use self::replace::{replace, take_over};
 
 use std::time::Duration;
@@ -54,6 +57,9 @@ pub enum Place {
     Ready(Priority, RowId),
     /// Among the scheduled.
     Scheduled(RowId),
+    /// It was redriven, and nothing replaces it any more. It stands there as row 0, which no table
+    /// has.
+    Redriven,
 }
 
 /// PRIMARY: takes the keys, each of which must be named once; who holds those that could not be
@@ -131,6 +137,7 @@ async fn holders(
     let rows: Vec<Row> = load(conn, "enqueue: take the unique keys", statement).await?;
     let holder = |row: Row| Holder {
         place: match (row.priority, row.ready_id, row.scheduled_id) {
+            (_, Some(0), _) => Some(Place::Redriven),
             (Some(priority), Some(id), _) => {
                 Some(Place::Ready(Priority::from_stored(priority), RowId(id)))
             }

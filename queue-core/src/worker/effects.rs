@@ -183,6 +183,12 @@ impl<G: Ground> Effects<G> {
                 again(part, error, endings).await
             }
             Attempt::Again(error) => again(part, error, endings).await,
+            Attempt::Blocked(error) => {
+                telemetry::conflict_retried("run in a transaction", error.fault());
+                tracing::debug!(worker.id = %self.worker, %error, "A transaction is blocked.");
+                // Nobody's failure: what is blocked is given back, uncharged.
+                singly(part, RunOutcome::Interrupted, endings)
+            }
             Attempt::Failed(outcome) => singly(part, outcome, endings),
         }
     }

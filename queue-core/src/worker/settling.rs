@@ -220,21 +220,34 @@ impl Group {
         let acks = matches!(self.settlement, Settlement::Ack | Settlement::Repeated);
         let deletes = acks && self.on_done == OnDone::Delete;
         let simple = deletes || self.settlement == Settlement::Release;
+        let with_keys = self.is_unique && self.ends();
+        // A key may be locked for as long as any sender's transaction is open: only what runs in a
+        // transaction of its own waits for one.
+        let care = if with_keys && care == Care::Quick { Care::LockFirst } else { care };
         if simple && care != Care::LockFirst {
             self.remember(conn, &self.claimed, care).await?;
-            self.free_keys(conn, &self.claimed).await?;
+            if with_keys {
+                unique::release(conn, &self.claimed).await?;
+            }
             let n = self.settle_simply(conn, &self.claimed).await?;
             equal("settle", self.claimed.rows.len(), n)?;
             return Ok(self.claimed.rows.iter().collect());
         }
-        let own = match care {
-            Care::Quick | Care::Once => settle::wait_for_own(conn, &self.claimed).await?,
-            Care::LockFirst => settle::lock_own(conn, &self.claimed).await?,
+        let (own, keyed) = match care {
+            Care::LockFirst if with_keys => self.lock_with_keys(conn).await?,
+            Care::LockFirst => (settle::lock_own(conn, &self.claimed).await?, RowSet::new([])),
+            Care::Quick | Care::Once => {
+                let own = settle::wait_for_own(conn, &self.claimed).await?;
+                let keyed = if with_keys { own.clone() } else { RowSet::new([]) };
+                (own, keyed)
+            }
         };
-        let claimed = self.claimed.with_rows(self.without_blocked(conn, own, care).await?);
+        let claimed = self.claimed.with_rows(own);
         if !claimed.rows.is_empty() {
             self.remember(conn, &claimed, care).await?;
-            self.free_keys(conn, &claimed).await?;
+            if !keyed.is_empty() {
+                unique::release(conn, &claimed.with_rows(keyed)).await?;
+            }
             if simple {
                 let n = self.settle_simply(conn, &claimed).await?;
                 equal("settle", claimed.rows.len(), n)?;
@@ -275,26 +288,22 @@ impl Group {
         }
     }
 
-    /// Frees the unique keys of rows that are about to end.
-    async fn free_keys(&self, conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<()> {
-        if self.is_unique && self.ends() {
-            unique::release(conn, claimed).await?;
+    /// Locks those of the rows that are still the claim's own, with the keys they hold, waiting for
+    /// nobody: the rows, and those of them that hold a key.
+    async fn lock_with_keys(&self, conn: &mut impl Connection) -> Result<(RowSet, RowSet)> {
+        let keyed = unique::lock(conn, &self.claimed).await?;
+        if keyed.len() == self.claimed.rows.len() {
+            return Ok((keyed.clone(), keyed));
         }
-        Ok(())
-    }
-
-    /// The rows but for those whose unique key a stranger has locked, where that is not waited for.
-    async fn without_blocked(
-        &self,
-        conn: &mut impl Connection,
-        own: RowSet,
-        care: Care,
-    ) -> Result<RowSet> {
-        if !self.is_unique || !self.ends() || care != Care::LockFirst || own.is_empty() {
-            return Ok(own);
+        // Rows whose key another message has taken over hold none, and nothing blocks them.
+        let own: BTreeSet<RowId> = settle::lock_own(conn, &self.claimed).await?.iter().collect();
+        let locked: BTreeSet<RowId> = keyed.iter().collect();
+        let rest = self.claimed.with_rows(own.difference(&locked).copied().collect());
+        if rest.rows.is_empty() {
+            return Ok((keyed.clone(), keyed));
         }
-        let blocked = unique::blocked(conn, &self.claimed.with_rows(own.clone())).await?;
-        Ok(own.iter().filter(|row| !blocked.contains(row)).collect())
+        let blocked: BTreeSet<RowId> = unique::holding(conn, &rest).await?.iter().collect();
+        Ok((own.difference(&blocked).copied().collect(), keyed))
     }
 
     /// Tells rows that are locked from rows that are not the claim's own any more.

@@ -9,7 +9,7 @@ use queue_core::message::Settlement;
 use queue_core::store::{dedupe, prune};
 use queue_core::topic::TopicSettings;
 use queue_core::{
-    AsyncMysqlConnection, Enqueued, Error, MsgId, NewMessage, Result, Topic, enqueue_to,
+    AsyncMysqlConnection, Enqueued, Error, MsgId, NewMessage, Result, Topic, Unique, enqueue_to,
 };
 
 use crate::scene::{Scene, all, bodies, claim_n, number, settle, until};
@@ -70,11 +70,11 @@ async fn an_id_whose_window_is_over_is_new_pruned_or_not() {
             .sql("UPDATE queue_dedupe SET keep_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
             .await;
         if prune_first {
-            assert_eq!(prune::dedupe(&mut scene.conn, 10).await.unwrap(), 1);
+            assert_eq!(prune::dedupe(&mut scene.conn, 10).await.unwrap().removed, 1);
         }
     }
     send(&mut scene.conn, &topic, &[given(id)]).await.unwrap();
-    assert_eq!(prune::dedupe(&mut scene.conn, 10).await.unwrap(), 0);
+    assert_eq!(prune::dedupe(&mut scene.conn, 10).await.unwrap().found, 0);
     assert_eq!(scene.number(MESSAGES).await, 3);
     let in_an_hour = "SELECT COUNT(*) FROM queue_dedupe WHERE keep_until BETWEEN \
          UTC_TIMESTAMP(6) + INTERVAL 3500 SECOND AND UTC_TIMESTAMP(6) + INTERVAL 1 HOUR";
@@ -162,6 +162,37 @@ async fn a_rolled_back_or_failed_enqueue_leaves_its_id_free() {
     scene.sql("ALTER TABLE queue_message DROP CONSTRAINT no_more").await;
     let sent = send(&mut scene.conn, &topic, &[given(id)]).await.unwrap();
     assert_eq!(sent, [Enqueued::Stored(id)]);
+}
+
+/// It is nowhere, so that nothing is twice if it is sent again.
+#[tokio::test]
+async fn the_id_of_a_message_that_its_key_refused_is_as_new_as_before() {
+    let mut scene = scene().await;
+    let (topic, id) = (scene.topic.clone(), MsgId::new());
+    let keyed = |id| given(id).with_unique(Unique::until_done("k"));
+    let holder = MsgId::new();
+    send(&mut scene.conn, &topic, &[keyed(holder)]).await.unwrap();
+    let batch = [given(MsgId::new()), keyed(id)];
+    let sent = send(&mut scene.conn, &topic, &batch).await.unwrap();
+    assert_eq!(sent, [Enqueued::Stored(batch[0].msg_id), Enqueued::Duplicate(holder)]);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 2);
+    // The holder's own id stays known, and so does that of one that replaced another.
+    let again = send(&mut scene.conn, &topic, &[keyed(holder)]).await.unwrap();
+    assert_eq!(again, [Enqueued::Duplicate(holder)]);
+    let worker = scene.worker().await;
+    settle(&worker, all(&claim_n(&worker, topic.id, 2).await, &Settlement::Ack)).await;
+    let sent = send(&mut scene.conn, &topic, &[keyed(id)]).await.unwrap();
+    assert_eq!(sent, [Enqueued::Stored(id)]);
+    let first = given(MsgId::new()).with_unique(Unique::replacing("r"));
+    let second = given(MsgId::new()).with_unique(Unique::replacing("r"));
+    for (message, expected) in [
+        (&first, Enqueued::Stored(first.msg_id)),
+        (&second, Enqueued::Replaced(first.msg_id)),
+        (&second, Enqueued::Duplicate(second.msg_id)),
+    ] {
+        let sent = send(&mut scene.conn, &topic, std::slice::from_ref(message)).await.unwrap();
+        assert_eq!(sent, [expected]);
+    }
 }
 
 #[tokio::test]

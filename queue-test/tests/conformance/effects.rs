@@ -12,7 +12,9 @@ use queue_core::connection::ServerUrl;
 use queue_core::handler::{Context, HandlerError, RunOutcome};
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker};
-use queue_core::{AsyncMysqlConnection, Delivery, NewMessage, TopicName, enqueue, enqueue_all};
+use queue_core::{
+    AsyncMysqlConnection, Delivery, NewMessage, TopicName, Unique, enqueue, enqueue_all, enqueue_to,
+};
 use queue_test::proxy::FaultProxy;
 use tokio_util::sync::CancellationToken;
 
@@ -308,6 +310,29 @@ async fn a_lock_wait_in_the_handler_runs_it_again_with_nothing_kept() {
     assert_eq!(runs.count(), 2);
     assert_eq!(effects_of(&mut scene).await, 1);
     assert_eq!(scene.number("SELECT n FROM account").await, 1);
+}
+
+/// A sender's open transaction has locked the unique key of one message.
+#[tokio::test]
+async fn a_key_that_a_stranger_has_locked_is_no_failure_of_the_handler() {
+    let (mut scene, worker) = stage(&TopicSettings::default()).await;
+    let topic = scene.topic.clone();
+    let keyed = || NewMessage::new("m").with_unique(Unique::until_done("k"));
+    scene.sql("BEGIN").await;
+    enqueue_to(&mut scene.conn, &topic, &[keyed(), NewMessage::new("other")]).await.unwrap();
+    scene.sql("COMMIT").await;
+    let got = claim_n(&worker, topic.id, 2).await;
+    let mut stranger = scene.db.connect().await;
+    stranger.batch_execute("BEGIN").await.unwrap();
+    enqueue_to(&mut stranger, &topic, &[keyed()]).await.unwrap();
+    let stand = Stand::at(scene.db.url(), &scene, &worker);
+    let handler = does(|contexts, tx| effect(contexts, tx).boxed());
+    let endings = stand.run(&contexts(&scene, &got), &handler).await;
+    assert_eq!(words(&endings), ["interrupted", "ok"]);
+    assert_eq!(effects_of(&mut scene).await, 1);
+    stranger.batch_execute("ROLLBACK").await.unwrap();
+    let endings = stand.run(&contexts(&scene, &got[..1]), &handler).await;
+    assert_eq!(words(&endings), ["ok"]);
 }
 
 #[tokio::test]

@@ -324,6 +324,10 @@ async fn once(conn: &mut AsyncMysqlConnection, topic: &Topic) {
         let send = async |conn: &mut _| enqueue_to(conn, &topic, &messages).await;
         transaction(conn, "send", send).await.unwrap();
     }
+    let refused = NewMessage::new("m").with_msg_id(MsgId::new());
+    let refused = refused.with_unique(Unique::until_done("a"));
+    let send = async |conn: &mut _| enqueue_to(conn, &topic, std::slice::from_ref(&refused)).await;
+    assert!(!transaction(conn, "send", send).await.unwrap()[0].is_stored());
 }
 
 /// Looks at dead letters, and puts some back: one, a range, and a list.

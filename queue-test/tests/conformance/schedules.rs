@@ -1,15 +1,17 @@
 //! Recurring messages: each tick is enqueued once, over however many processes.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
 use queue_core::connection::transaction;
 use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use queue_core::store::backlog;
 use queue_core::store::schedule::{self as stored, Standing};
 use queue_core::store::topic::set_state;
-use queue_core::topic::TopicState;
-use queue_core::{AsyncMysqlConnection, Error, TopicName};
+use queue_core::topic::{Backlog, TopicSettings, TopicState};
+use queue_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 
 use crate::scene::Scene;
 
@@ -152,6 +154,21 @@ async fn a_paused_topic_holds_its_schedules_back() {
     assert_eq!(tick(&mut scene.conn, &nightly.name).await, 1);
     let standing = standing(&mut scene.conn).await;
     assert!(standing.next_at.unwrap() - standing.last_at.unwrap() == TimeDelta::minutes(1));
+}
+
+/// What was promised when the schedule was set is not refused.
+#[tokio::test]
+async fn a_full_topic_takes_the_ticks_of_its_schedules() {
+    let max_depth = NonZeroU64::new(1000);
+    let mut scene = Scene::with(&TopicSettings { max_depth, ..TopicSettings::default() }).await;
+    let nightly = schedule("* * * * *", "UTC", Missed::Once);
+    scene.set_at(&nightly, "2026-01-01 02:00:00").await;
+    let (topic, full) = (scene.topic.clone(), Backlog { depth: 1000, bytes: None, full: true });
+    let write = async |conn: &mut _| backlog::publish(conn, &topic, full).await;
+    assert!(transaction(&mut scene.conn, "write", write).await.unwrap());
+    let refused = enqueue(&mut scene.conn, &topic.name, &NewMessage::new("m")).await;
+    assert!(matches!(refused, Err(Error::TopicFull { .. })), "{refused:?}");
+    assert_eq!(tick(&mut scene.conn, &nightly.name).await, 1);
 }
 
 #[tokio::test]

@@ -5,10 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
-use queue_core::message::Settlement;
+use queue_core::connection::{Session, SessionKind};
+use queue_core::dead;
+use queue_core::message::{DeadCause, Settlement};
+use queue_core::store::dead::DeadFilter;
 use queue_core::topic::TopicSettings;
 use uuid::Uuid;
 
+use crate::moves::promote;
 use crate::scene::{Scene, all, bodies, claim_n, settle};
 use crate::sql_contract::{client, refusal};
 
@@ -155,6 +159,51 @@ async fn a_message_is_replaced_while_it_waits_and_followed_by_another_when_it_do
     assert_eq!(called(&mut conn, &unique("last", replace)).await, (second.0, 1, 1));
     settle(&worker, all(&got, &Settlement::Ack)).await;
     assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["last"]);
+}
+
+#[tokio::test]
+async fn what_a_key_refuses_leaves_its_id_free_and_the_same_message_replaces_nothing() {
+    let mut scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let [first, second] = [Uuid::now_v7(), Uuid::now_v7()];
+    let send = |id: Uuid, choice: &str| {
+        format!(
+            "CALL queue_enqueue_unique('t', 'm', 'k', NULL, '{choice}', NULL, NULL, NULL, NULL, \
+             NULL, NULL, NULL, '{id}')"
+        )
+    };
+    called(&mut conn, &send(first, "replace")).await;
+    assert_eq!(called(&mut conn, &send(second, "keep")).await, (first.to_string(), 1, 0));
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 1);
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    scene.sql("DELETE FROM queue_dedupe").await;
+    assert_eq!(called(&mut conn, &send(first, "replace")).await, (first.to_string(), 1, 0));
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_dedupe").await, 1);
+    settle(&worker, all(&got, &Settlement::Ack)).await;
+    assert_eq!(called(&mut conn, &send(second, "keep")).await, (second.to_string(), 0, 0));
+}
+
+#[tokio::test]
+async fn a_replacement_without_a_moment_makes_the_first_due_now_and_a_redriven_one_is_left_alone() {
+    let mut scene = scene().await;
+    let mut conn = client(scene.db.url()).await;
+    let later = unique("later", "'k', NULL, 'replace', NULL, UTC_TIMESTAMP(6) + INTERVAL 1 DAY");
+    let first = called(&mut conn, &later).await.0;
+    let now = unique("now", "'k', NULL, 'replace', NULL, NULL");
+    assert_eq!(called(&mut conn, &now).await, (first.clone(), 1, 1));
+    assert_eq!(promote(&mut scene.conn, 10).await, 1);
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    assert_eq!(bodies(&got), ["now"]);
+    let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
+    settle(&worker, all(&got, &dead)).await;
+    let mut session = Session::open(scene.db.url(), SessionKind::Plain, HOUR).await.unwrap();
+    dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), drop).await.unwrap();
+    let second = called(&mut conn, &now).await;
+    assert_eq!((second.0 != first, second.1), (true, 0));
+    assert_eq!(called(&mut conn, &now).await, (second.0, 1, 1));
+    assert_eq!(scene.hot().await.0, 2);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Unique keys: which message holds one, until when, and what becomes of the others.
 
 mod ends;
+mod locked;
 mod replaced;
 
 use std::time::Duration;
@@ -79,12 +80,12 @@ async fn a_key_that_is_held_for_a_time_outlives_its_message_and_ends_with_its_ti
     settle(&worker, all(&got, &Settlement::Ack)).await;
     assert_eq!(scene.send(&message()).await, Enqueued::Duplicate(first.msg_id()));
     for prune_first in [false, true] {
-        assert_eq!(prune::unique(&mut scene.conn, 10).await.unwrap(), 0);
+        assert_eq!(prune::unique(&mut scene.conn, 10).await.unwrap().found, 0);
         scene
             .sql("UPDATE queue_unique SET keep_until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
             .await;
         if prune_first {
-            assert_eq!(prune::unique(&mut scene.conn, 10).await.unwrap(), 1);
+            assert_eq!(prune::unique(&mut scene.conn, 10).await.unwrap().removed, 1);
         }
         let new = message();
         assert_eq!(scene.send(&new).await, Enqueued::Stored(new.msg_id), "{prune_first}");

@@ -200,7 +200,9 @@ fn sentence(searched: &Searched) -> String {
     let all = |whole: bool| if whole { "all" } else { "the next" };
     match searched {
         Searched::Lookup { entries, whole: true } => {
-            format!("Searched by the lookup: {entries} entries, all there are.")
+            format!(
+                "Searched by the lookup: {entries} entries, all there are; what was enqueued before the topic was searchable may have none."
+            )
         }
         Searched::Lookup { entries, whole: false } => {
             format!("Searched by the lookup: {entries} entries, and there are more.")

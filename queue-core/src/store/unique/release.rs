@@ -1,7 +1,7 @@
 //! Keys of messages that end, or begin anew.
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Unsigned};
 
 use super::{Wanted, take};
 use crate::connection::Connection;
@@ -21,7 +21,8 @@ fn held(message: &str) -> String {
 }
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: frees the keys of rows that end
-/// in this transaction. A key that another message has taken over stays.
+/// in this transaction. A key that another message has taken over stays. Keys that somebody else
+/// has locked are waited for, unless they have been [locked](lock) before.
 ///
 /// # Errors
 /// A database failure.
@@ -37,45 +38,42 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     Ok(freed)
 }
 
-/// PRIMARY of the messages, forced, joined to PRIMARY of the keys; then PRIMARY of the keys, one by
-/// one: which of the rows hold a key that somebody else has locked. The other keys are locked.
+/// PRIMARY of the messages, forced, joined to PRIMARY of the keys: locks rows of the claim together
+/// with the keys they hold; which ones. Rows of which somebody else has locked either are passed
+/// over, and nobody is waited for.
 ///
 /// # Errors
 /// A database failure.
-pub async fn blocked(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Vec<RowId>> {
+pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
+    join(conn, claimed, " FOR UPDATE SKIP LOCKED").await
+}
+
+/// PRIMARY of the messages, forced, joined to PRIMARY of the keys, plain: which of the rows hold a
+/// key, be it locked or not.
+///
+/// # Errors
+/// A database failure.
+pub async fn holding(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
+    join(conn, claimed, "").await
+}
+
+async fn join(conn: &mut impl Connection, claimed: &ClaimedRows, locking: &str) -> Result<RowSet> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
         id: u64,
-        #[diesel(sql_type = Binary)]
-        unique_key: Vec<u8>,
     }
-    #[derive(QueryableByName)]
-    struct Locked {
-        #[diesel(sql_type = Integer)]
-        _locked: i32,
-    }
-    const OPERATION: &str = "settle: lock the unique keys";
     let prefix = Statement::new(format!(
-        "SELECT m.id, m.unique_key FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
+        "SELECT m.id FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
         held("m")
     ));
-    let mut blocked = Vec::new();
+    let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in claimed.statements_of("m.", &prefix) {
-        let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
-        for row in rows {
-            let lock = Statement::new(
-                "SELECT 1 AS _locked FROM queue_unique FORCE INDEX (PRIMARY) \
-                 WHERE topic_id = ? AND unique_key = ? FOR UPDATE SKIP LOCKED",
-            );
-            let lock = lock.number(claimed.topic.0).bytes(row.unique_key);
-            let locked: Vec<Locked> = load(conn, OPERATION, lock).await?;
-            if locked.is_empty() {
-                blocked.push(RowId(row.id));
-            }
-        }
+        let rows: Vec<Row> =
+            load(conn, "settle: lock the unique keys", statement.sql(locking)).await?;
+        found.extend(rows.into_iter().map(|row| RowId(row.id)));
     }
-    Ok(blocked)
+    Ok(RowSet::new(found))
 }
 
 /// UNIQUE (id), forced, joined to PRIMARY of the keys: removes scheduled messages and frees their
@@ -95,7 +93,9 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
 }
 
 /// PRIMARY, forced: takes the keys of locked dead letters that are about to be redriven again.
-/// Those whose key another message holds go on without one.
+/// Those whose key another message holds go on without one. Where they are stored is not
+/// remembered, nor how they were enqueued: a message that replaces, or is debounced, is stored
+/// beside them and takes the key over, so that the newest word is never lost.
 ///
 /// # Errors
 /// A database failure.
@@ -131,6 +131,18 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
     let held = if wanted.is_empty() { Vec::new() } else { take(conn, topic, &wanted).await? };
     let is_held = |row: &&Row| held.iter().any(|holder| holder.key == row.unique_key);
     without.extend(rows.iter().filter(is_held).map(|row| RowId(row.id)));
+    let taken: Vec<&[u8]> = wanted
+        .iter()
+        .map(|one| one.key)
+        .filter(|key| !held.iter().any(|holder| holder.key == *key))
+        .collect();
+    for key in taken {
+        let statement = Statement::new(
+            "UPDATE queue_unique SET priority = 0, ready_id = 0 \
+             WHERE topic_id = ? AND unique_key = ?",
+        );
+        execute(conn, OPERATION, statement.number(topic.0).bytes(key.to_vec())).await?;
+    }
     let without = RowSet::new(without);
     if without.is_empty() {
         return Ok(());

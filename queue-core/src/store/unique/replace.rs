@@ -30,10 +30,10 @@ pub async fn replace(
     max_wait: Option<Duration>,
 ) -> Result<bool> {
     let Some(place) = holder.place else { return Ok(false) };
+    let Some((table, key)) = place.key(topic) else { return Ok(false) };
     if !locked(conn, topic, holder, place).await? {
         return Ok(false);
     }
-    let (table, key) = place.key(topic);
     let expiry = message.expires.map_or("NULL", Moment::sql);
     let mut statement = Statement::new(format!(
         "UPDATE {table} SET ordering_key = ?, biz_id = ?, headers = ?, body = ?, \
@@ -45,7 +45,9 @@ pub async fn replace(
     .maybe_bytes(message.headers.to_stored()?)
     .bytes(message.body.clone())
     .numbers(message.expires.map(Moment::micros));
-    if let (Place::Scheduled(_), Some(deliver)) = (place, message.deliver) {
+    if let Place::Scheduled(_) = place {
+        // One without a moment is due now: it may expire before the moment of the first.
+        let deliver = message.deliver.unwrap_or(Moment::After(Duration::ZERO));
         let due = deliver.due_sql();
         let due = match max_wait {
             None => format!(", due_at = {due}"),
@@ -76,7 +78,7 @@ async fn locked(
         #[diesel(sql_type = Unsigned<BigInt>)]
         _id: u64,
     }
-    let (table, key) = place.key(topic);
+    let Some((table, key)) = place.key(topic) else { return Ok(false) };
     let statement = Statement::new(format!("SELECT id AS _id FROM {table}"))
         .followed_by(key)
         .sql(place.unclaimed())
@@ -87,27 +89,28 @@ async fn locked(
 }
 
 impl Place {
-    /// The table with its index, and the condition for one row.
-    fn key(self, topic: TopicId) -> (&'static str, Statement<'static>) {
+    /// The table with its index, and the condition for one row; `None`: it is not known which.
+    fn key(self, topic: TopicId) -> Option<(&'static str, Statement<'static>)> {
         match self {
-            Self::Ready(priority, row) => (
+            Self::Ready(priority, row) => Some((
                 "queue_message FORCE INDEX (PRIMARY)",
                 Statement::new(" WHERE topic_id = ? AND priority = ? AND id = ?")
                     .number(topic.0)
                     .number(priority.stored())
                     .number(row.0),
-            ),
-            Self::Scheduled(row) => (
+            )),
+            Self::Scheduled(row) => Some((
                 "queue_scheduled FORCE INDEX (queue_scheduled_id)",
                 Statement::new(" WHERE id = ? AND topic_id = ?").number(row.0).number(topic.0),
-            ),
+            )),
+            Self::Redriven => None,
         }
     }
 
     fn unclaimed(self) -> &'static str {
         match self {
             Self::Ready(..) => " AND worker_id = 0",
-            Self::Scheduled(_) => "",
+            Self::Scheduled(_) | Self::Redriven => "",
         }
     }
 }

@@ -27,6 +27,9 @@ pub(super) enum Attempt {
     Without(Vec<(usize, RunOutcome)>),
     /// All is rolled back, and it was nobody's fault.
     Again(Error),
+    /// All is rolled back: a stranger had locked what the settle needed, for longer than the server
+    /// lets anybody wait.
+    Blocked(Error),
     /// The connection or its server failed, and all is rolled back.
     Lost(Error),
     /// All is rolled back: the handler failed.
@@ -95,7 +98,10 @@ impl<G: Ground> Effects<G> {
                 if error.fault() != Fault::Gone {
                     drop(roll_back(self.deadline, &mut held).await);
                 }
-                refused(error)
+                match error.fault() {
+                    Fault::LockWait => Attempt::Blocked(error),
+                    _ => refused(error),
+                }
             }
             Settle::InDoubt(error) => {
                 drop(held);

@@ -37,14 +37,20 @@ impl Work {
         settled: Vec<Settled>,
         in_doubt: bool,
     ) -> Result<Vec<SettleOutcome>> {
+        self.settle_part(Part { settled, care: Care::Quick, in_doubt }).await
+    }
+
+    async fn settle_part(&mut self, part: Part) -> Result<Vec<SettleOutcome>> {
+        let settled = &part.settled;
         let keys: Vec<Key> = settled.iter().map(key).collect();
+        let Part { settled, care, in_doubt } = part;
         let (streamed, settled): (Vec<_>, Vec<_>) =
             settled.into_iter().partition(|one| one.position.is_some());
         let mut outcomes = self.settle_ranges(&streamed, in_doubt).await?;
         if settled.is_empty() {
             return Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect());
         }
-        let mut parts = VecDeque::from([Part { settled, care: Care::Quick, in_doubt }]);
+        let mut parts = VecDeque::from([Part { settled, care, in_doubt }]);
         let (mut backoff, mut failing_since) = (BACKOFF, None);
         while let Some(mut part) = parts.pop_front() {
             let error = match self.try_settle(&part).await {
@@ -99,11 +105,13 @@ impl Work {
         }
     }
 
-    /// Tries again what was set aside.
+    /// Tries again what was set aside, waiting for no lock: whoever has one may keep it for long,
+    /// and the worker's other work comes first.
     pub(super) async fn settle_deferred(&mut self) -> Result<()> {
         let deferred = std::mem::take(&mut self.deferred);
         if !deferred.is_empty() {
-            self.settle(deferred, false).await?;
+            let part = Part { settled: deferred, care: Care::LockFirst, in_doubt: false };
+            self.settle_part(part).await?;
         }
         Ok(())
     }

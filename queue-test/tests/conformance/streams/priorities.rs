@@ -3,7 +3,7 @@
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::topic;
 use queue_core::topic::TopicSettings;
-use queue_core::{Error, NewMessage, Priority, TopicName, enqueue, enqueue_to};
+use queue_core::{Error, NewMessage, Priority, TopicName, Unique, enqueue, enqueue_to};
 
 use super::Stream;
 use crate::scene::{all, claim_n, failure};

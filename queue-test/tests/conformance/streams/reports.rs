@@ -46,10 +46,6 @@ impl Stream {
         open.iter().filter(|transaction| transaction.waits).count()
     }
 
-    async fn sql(&mut self, sql: &str) {
-        self.conn.batch(sql).await.unwrap();
-    }
-
     async fn until_over(&mut self) {
         until("no range is left", async || self.number(RANGES).await == 0).await;
         assert_eq!(self.number(PASSED).await, 0);

@@ -1,6 +1,5 @@
 //! Every end of a message frees the key it holds, in the same transaction.
 
-use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::Session;
 use queue_core::connection::SessionKind;
 use queue_core::message::{DeadCause, RowId, Settlement};
@@ -9,11 +8,11 @@ use queue_core::store::dead::DeadFilter;
 use queue_core::store::{self, settle, unique};
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{Delivery, NewMessage, Unique, cancel, dead};
+use queue_core::{Delivery, Enqueued, NewMessage, Unique, cancel, dead};
 
 use super::{HOUR, KEYS, WAITING, until_done};
 use crate::rescue::claims_of;
-use crate::scene::{Scene, all, claim_n, number, retry, settle, until};
+use crate::scene::{Scene, all, claim_n, number, retry, settle};
 
 /// A message with the key `k`, claimed, and one with `other` that stays.
 async fn claimed(scene: &mut Scene) -> (Worker, Vec<Delivery>) {
@@ -181,26 +180,30 @@ async fn a_redriven_message_takes_its_key_again_if_it_is_free() {
     assert_eq!(scene.number(KEYS).await, 0);
 }
 
-/// A stranger's open transaction holds one key: the others of the batch are settled all the same,
-/// and that one when the stranger has ended.
+/// What it waited behind is gone, and so is the place where it stood.
 #[tokio::test]
-async fn a_key_that_a_stranger_has_locked_holds_up_only_its_own_message() {
+async fn after_a_redrive_the_newest_word_is_stored_beside_the_redriven_one() {
     let mut scene = Scene::new().await;
-    for key in ["a", "b", "c"] {
-        scene.send(&until_done(key)).await;
-    }
     let worker = scene.worker().await;
-    let got = claim_n(&worker, scene.topic.id, 3).await;
-    let mut stranger = scene.db.connect().await;
-    stranger.batch_execute("BEGIN").await.unwrap();
-    queue_core::enqueue_to(&mut stranger, &scene.topic, &[until_done("b")]).await.unwrap();
-    let outcomes = worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
-    let settled = SettleOutcome::Settled;
-    assert_eq!(outcomes, [settled, SettleOutcome::Deferred, settled]);
-    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_unique WHERE unique_key = 'b'").await, 1);
-    stranger.batch_execute("COMMIT").await.unwrap();
-    until("the last is settled", async || scene.number(KEYS).await == 0).await;
-    assert_eq!(scene.hot().await.0, 0);
+    let unique = [Unique::replacing("k"), Unique::debounced("d", None)];
+    let message =
+        |unique: &Unique| NewMessage::new("m").with_delay(HOUR).with_unique(unique.clone());
+    for unique in &unique {
+        scene.send(&message(unique)).await;
+    }
+    scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
+    assert_eq!(crate::moves::promote(&mut scene.conn, 10).await, 2);
+    settle(&worker, all(&claim_n(&worker, scene.topic.id, 2).await, &dead_letter())).await;
+    let mut session = Session::open(scene.db.url(), SessionKind::Plain, HOUR).await.unwrap();
+    dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), drop).await.unwrap();
+    for unique in &unique {
+        let next = message(unique);
+        assert_eq!(scene.send(&next).await, Enqueued::Stored(next.msg_id));
+        assert_eq!(scene.send(&message(unique)).await, Enqueued::Replaced(next.msg_id));
+    }
+    assert_eq!(scene.number(WAITING).await, 4);
+    settle(&worker, all(&claim_n(&worker, scene.topic.id, 2).await, &Settlement::Ack)).await;
+    assert_eq!(scene.number(KEYS).await, 2, "they are the others' now");
 }
 
 /// What the statements take and leave, on the claim's own rows.
@@ -214,11 +217,14 @@ async fn a_release_touches_the_rows_of_its_own_claim_and_message_only() {
         priority: got[0].priority,
         rows: [got[0].row, RowId(got[0].row.0 + 1)].into_iter().collect(),
     };
-    assert_eq!(unique::blocked(&mut scene.conn, &rows).await.unwrap(), []);
+    assert_eq!(unique::lock(&mut scene.conn, &rows).await.unwrap().len(), 1);
+    assert_eq!(unique::holding(&mut scene.conn, &rows).await.unwrap().len(), 1);
     // Taken over by another message.
     scene
         .sql("UPDATE queue_unique SET msg_id = UNHEX(REPEAT('07', 16)) WHERE unique_key = 'k'")
         .await;
+    assert_eq!(unique::lock(&mut scene.conn, &rows).await.unwrap().len(), 0);
+    assert_eq!(unique::holding(&mut scene.conn, &rows).await.unwrap().len(), 0);
     assert_eq!(unique::release(&mut scene.conn, &rows).await.unwrap(), 0);
     assert_eq!(number(&mut scene.conn, KEYS).await, 2);
     let own = NewMessage::new("m").with_unique(Unique::for_duration("k2", HOUR));

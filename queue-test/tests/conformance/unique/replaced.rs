@@ -6,6 +6,7 @@ use queue_core::message::Settlement;
 use queue_core::{Enqueued, NewMessage, Unique};
 
 use super::{HOUR, KEYS, WAITING};
+use crate::find::searchable;
 use crate::scene::{Scene, all, bodies, claim_n, retry, settle};
 
 fn replacing(body: &str) -> NewMessage {
@@ -62,16 +63,58 @@ async fn a_message_that_has_been_claimed_is_left_alone_and_the_next_takes_its_ke
 async fn a_delayed_message_is_replaced_until_its_time_comes() {
     let mut scene = Scene::new().await;
     let first = scene.send(&replacing("a").with_delay(HOUR)).await.msg_id();
-    // Without a moment of its own the new one comes when the old one would have.
-    assert_eq!(scene.send(&replacing("b")).await, Enqueued::Replaced(first));
     let minutes = "SELECT TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(6), due_at) FROM queue_scheduled";
-    assert_eq!(scene.number(minutes).await, 59);
+    assert_eq!(scene.send(&replacing("b").with_delay(HOUR / 2)).await, Enqueued::Replaced(first));
+    assert_eq!(scene.number(minutes).await, 29);
     assert_eq!(scene.send(&replacing("c").with_delay(HOUR * 2)).await, Enqueued::Replaced(first));
     assert_eq!(scene.number(minutes).await, 119);
     scene.sql("UPDATE queue_scheduled SET due_at = UTC_TIMESTAMP(6)").await;
     assert_eq!(crate::moves::promote(&mut scene.conn, 10).await, 1);
     assert!(scene.send(&replacing("d").with_delay(HOUR)).await.is_stored());
     assert_eq!(scene.number(WAITING).await, 2);
+}
+
+/// With the moment of the first and the expiry of the second, both would be lost.
+#[tokio::test]
+async fn a_message_that_is_not_delayed_makes_the_one_it_replaces_due_now() {
+    let mut scene = Scene::new().await;
+    let first = scene.send(&replacing("later").with_delay(HOUR * 24)).await.msg_id();
+    let new = replacing("now").with_expiry(HOUR);
+    assert_eq!(scene.send(&new).await, Enqueued::Replaced(first));
+    assert_eq!(crate::moves::promote(&mut scene.conn, 10).await, 1);
+    let worker = scene.worker().await;
+    assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 1).await), ["now"]);
+}
+
+/// Else the end of the first would free the key while the second waits.
+#[tokio::test]
+async fn the_same_message_once_more_is_a_duplicate_also_when_it_has_been_claimed() {
+    let mut scene = Scene::new().await;
+    let message = replacing("m");
+    scene.send(&message).await;
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    assert_eq!(scene.send(&message).await, Enqueued::Duplicate(message.msg_id));
+    assert_eq!((scene.number(WAITING).await, scene.number(KEYS).await), (1, 1));
+    settle(&worker, all(&got, &Settlement::Ack)).await;
+    assert_eq!(scene.send(&message).await, Enqueued::Stored(message.msg_id));
+}
+
+/// Where it is stored is remembered after the lookup has been written.
+#[tokio::test]
+async fn in_a_searchable_topic_too_a_message_is_replaced_in_its_row() {
+    let mut scene = Scene::with(&searchable()).await;
+    for (key, delay) in [("now", Duration::ZERO), ("later", HOUR)] {
+        let message = |body: &str| {
+            let message = NewMessage::new(body).with_biz_id(body);
+            let message = message.with_unique(Unique::replacing(key));
+            if delay.is_zero() { message } else { message.with_delay(delay) }
+        };
+        let first = scene.send(&message("old")).await.msg_id();
+        assert_eq!(scene.send(&message("new")).await, Enqueued::Replaced(first), "{key}");
+    }
+    let found = "SELECT COUNT(*) FROM queue_lookup WHERE biz_id = 'new'";
+    assert_eq!((scene.number(found).await, scene.number(WAITING).await), (2, 2));
 }
 
 #[tokio::test]

@@ -64,7 +64,6 @@ impl Delete {
             0
         };
         forget_lookup(&mut session, &topic).await?;
-        forget_ids_and_keys(&mut session, &topic).await?;
         let delete = async |conn: &mut Link| {
             if topic.group().is_some() {
                 leave(conn, &topic).await?;
@@ -74,6 +73,7 @@ impl Delete {
             store::topic::delete(conn, topic.id).await
         };
         session.transaction("delete the topic", delete).await?;
+        forget_ids_and_keys(&mut session, &topic).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
