@@ -16,7 +16,7 @@ use crate::invocation::Invocation;
 /// Create the groups of streams, see how far they have come, and have them go elsewhere.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Group {
-    Create(create::Create),
+    Create(Box<create::Create>),
     List(list::List),
     Show(show::Show),
     Blocked(blocked::Blocked),

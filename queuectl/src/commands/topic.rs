@@ -2,8 +2,6 @@ mod delete;
 pub(crate) mod settings;
 mod state;
 
-use std::num::NonZeroU64;
-
 use clap::{Subcommand, ValueEnum};
 use queue_core::connection::{Link, Session};
 use queue_core::stream::group::create_stream;
@@ -190,10 +188,6 @@ fn keep_done(on_done: OnDone) -> String {
     }
 }
 
-fn large_size(bytes: NonZeroU64) -> String {
-    units::large_size(bytes.get())
-}
-
 /// What was measured last, for a topic that has a limit.
 fn backlog(topic: &queue_core::Topic) -> String {
     let settings = &topic.settings;
@@ -234,7 +228,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
             settings.dead_letter_topic.as_ref().map_or("none".to_owned(), TopicName::to_string),
         ),
         ("max depth", settings.max_depth.map_or_else(|| "off".to_owned(), |n| n.to_string())),
-        ("max bytes", settings.max_bytes.map_or_else(|| "off".to_owned(), large_size)),
+        ("max bytes", settings.max_bytes.map_or_else(|| "off".to_owned(), units::size)),
         ("when full", settings.when_full.word().to_owned()),
         ("backlog", backlog(&topic)),
     ];
