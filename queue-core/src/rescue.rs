@@ -106,7 +106,7 @@ pub async fn take_range_back(
     why: Why,
 ) -> Result<TakenBack> {
     let mut taken = TakenBack::default();
-    let Some(range) = range::lock(conn, seen).await? else {
+    let Some(range) = range::try_lock(conn, seen).await? else {
         taken.left = range::left_of(conn, seen).await?;
         return Ok(taken);
     };

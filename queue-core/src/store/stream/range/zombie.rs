@@ -111,14 +111,31 @@ pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> 
 ///
 /// # Errors
 /// A database failure.
+pub async fn try_lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
+    locked(conn, "rescue: lock the range", range, "FOR UPDATE SKIP LOCKED").await
+}
+
+/// PRIMARY: the range, locked, if it is still its worker's own. Waits for transactions of its
+/// worker's handlers that ack a message of it: what they have acked is certain then.
+///
+/// # Errors
+/// A database failure.
 pub async fn lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
+    locked(conn, "settle: lock the range", range, "FOR UPDATE").await
+}
+
+async fn locked(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    range: &Range,
+    how: &str,
+) -> Result<Option<Range>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_range r \
-         WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? \
-         FOR UPDATE SKIP LOCKED"
+         WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? {how}"
     ));
     let statement = super::owned_by(statement, range.id, range.fence);
-    let rows: Vec<RangeRow> = load(conn, "rescue: lock the range", statement).await?;
+    let rows: Vec<RangeRow> = load(conn, operation, statement).await?;
     Ok(rows.into_iter().next().map(Range::from))
 }
 
