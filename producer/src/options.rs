@@ -167,8 +167,7 @@ pub enum Progress<'a> {
         /// How many they are.
         messages: usize,
     },
-    /// Messages of the spill journal that cannot be sent from it were put into a file of its
-    /// directory.
+    /// Messages of the spill journal that cannot be sent from it go into a file of its directory.
     SetAside {
         /// Where they were to go.
         topic: &'a TopicName,

@@ -214,6 +214,11 @@ impl Drain {
                 })
             }
         };
+        // Before the journal is seen to be empty: whoever waits for that counts what was told.
+        self.tell(match &unsent {
+            None => Progress::Drained { topic: &topic, messages },
+            Some(_) => Progress::SetAside { topic: &topic, messages },
+        });
         while let Err(error) = self.spill.settle(Arc::clone(&group), unsent.clone()).await {
             if let Break(()) = self.wait(Some(&group), &error).await {
                 // The lane, or the file that has it, says it to the next process.
@@ -228,11 +233,9 @@ impl Drain {
                 telemetry::duplicates(topic.as_str(), duplicates);
                 telemetry::drained(topic.as_str(), messages);
                 wake::wake(&self.url, &topic);
-                self.tell(Progress::Drained { topic: &topic, messages });
             }
             Some(why) => {
                 telemetry::set_aside(topic.as_str(), aside::reason(&why), messages);
-                self.tell(Progress::SetAside { topic: &topic, messages });
             }
         }
         Continue(())
