@@ -50,7 +50,7 @@ pub async fn read(
     let statement = Statement::new(
         "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS UNSIGNED), \
          CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED), enqueued_at, expires_at, UTC_TIMESTAMP(6), \
-         ordering_key, biz_id, headers, body FROM queue_log FORCE INDEX (PRIMARY) \
+         ordering_key, biz_id, NULL, headers, body FROM queue_log FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
          ORDER BY topic_id, partition_no, offset_no",
     )
