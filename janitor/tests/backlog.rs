@@ -16,12 +16,9 @@ use queue_core::store::inspect::{self, MessageTable};
 use queue_core::topic::{OnDone, TopicSettings, WhenFull};
 use queue_core::worker::{Settled, Worker, WorkerOptions};
 use queue_core::{Error, NewMessage, Topic, store};
-use queue_test::TestDatabase;
+use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-/// Longer than it may take, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 const LIMIT: u64 = 20_000;
 
@@ -87,14 +84,6 @@ async fn count_of(conn: &mut queue_core::AsyncMysqlConnection, sql: &str) -> u64
 fn limited(when_full: WhenFull) -> TopicSettings {
     let max_depth = NonZeroU64::new(LIMIT);
     TopicSettings { max_depth, when_full, ..TopicSettings::default() }
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < PATIENCE, "not {what} after {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Sends batches of 100 until one fails or `wanted` are stored; how many are, and the error.

@@ -8,7 +8,6 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use diesel_async::SimpleAsyncConnection;
 use janitor::{Driver, DriverOptions, Standby};
@@ -16,11 +15,8 @@ use queue_core::connection::ServerUrl;
 use queue_core::store::{self, worker::WorkerRow};
 use queue_core::worker::{Worker, WorkerOptions};
 use queue_core::{NewMessage, Topic, enqueue_to};
-use queue_test::TestDatabase;
+use queue_test::{TestDatabase, until};
 use tokio_util::sync::CancellationToken;
-
-/// Longer than anything here may take, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is killed at the latest when the test ends.
 struct Process(Child);
@@ -73,15 +69,6 @@ async fn claimed_and_ready(database: &TestDatabase, topic: &Topic) -> (usize, us
     let all = store::inspect::peek(&mut conn, topic.id, 1000).await.expect("peeked");
     let claimed = all.iter().filter(|message| message.conn_id.is_some()).count();
     (claimed, all.len() - claimed)
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < PATIENCE, "not {what} after {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    start.elapsed()
 }
 
 /// A janitor as a process of its own, that has performed a duty.

@@ -14,10 +14,10 @@ use queue_core::connection::ServerUrl;
 use queue_core::store::{self, inspect::Peeked};
 use queue_core::topic::{TopicSettings, TopicState};
 use queue_core::{Headers, Priority};
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
+use queue_test::{TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
-use setup::{stored, until};
+use setup::stored;
 
 /// The command, ready to run on this server.
 fn command(url: &ServerUrl, arguments: &[&str]) -> Command {

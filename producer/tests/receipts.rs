@@ -14,9 +14,9 @@ use producer::{Batching, Producer, ProducerOptions, Receipt, ResendPolicy, SendE
 use queue_core::store::lane;
 use queue_core::topic::TopicSettings;
 use queue_core::{Error, Moment, MsgId, NewMessage, TopicName};
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use setup::{lanes, messages, stored, stored_ids, until};
+use queue_test::{TestDatabase, until};
+use setup::{lanes, messages, stored, stored_ids};
 use tokio::task::unconstrained;
 
 /// The statement of a batch.

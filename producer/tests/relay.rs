@@ -10,10 +10,10 @@ use std::thread;
 
 use queue_core::store;
 use queue_core::topic::{Backlog, TopicSettings, TopicState, WhenFull};
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
+use queue_test::{TestDatabase, until};
 use setup::relay::{Relay, command, post};
-use setup::{depth, stored, until};
+use setup::{depth, stored};
 
 #[tokio::test]
 async fn a_message_that_is_there_already_is_answered_200_with_its_id() {

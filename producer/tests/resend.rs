@@ -11,9 +11,9 @@ use std::time::Duration;
 use producer::{Producer, ProducerOptions, ResendPolicy, SendError, Sent};
 use queue_core::store::lane;
 use queue_core::{MsgId, NewMessage, TopicName};
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use setup::{Told, depth, errors, lanes, messages, stored, stored_ids, until};
+use queue_test::{TestDatabase, until};
+use setup::{Told, depth, errors, lanes, messages, stored, stored_ids};
 use tokio::sync::mpsc;
 
 /// What a lane says to send a batch, as it begins on the wire.

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use producer::{Producer, ProducerOptions, SpillOptions};
 use queue_core::connection::ServerUrl;
 use queue_core::{MsgId, NewMessage, TopicName, doctor, migration};
-use queue_test::TestDatabase;
-use setup::{Told, stored_ids, until};
+use queue_test::{TestDatabase, until};
+use setup::{Told, stored_ids};
 
 /// How many messages are sent, by so many senders, one after the other each.
 const MESSAGES: usize = 5000;

@@ -8,8 +8,8 @@ use producer::{Producer, ProducerOptions, SendError};
 use queue_core::store::{self, lane::LaneId};
 use queue_core::topic::{TopicSettings, TopicState};
 use queue_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
-use queue_test::TestDatabase;
-use setup::{Told, lane_count, messages, stored, stored_ids, until};
+use queue_test::{TestDatabase, until};
+use setup::{Told, lane_count, messages, stored, stored_ids};
 
 #[tokio::test]
 async fn a_send_returns_when_the_row_is_there_with_all_that_was_given() {

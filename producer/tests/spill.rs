@@ -426,7 +426,7 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
         })
         .collect();
     let reach = async |n: usize| {
-        setup::until("some are stored", async || scene.stored().await.len() >= n).await;
+        queue_test::until("some are stored", async || scene.stored().await.len() >= n).await;
     };
     reach(100).await;
     scene.proxy.drop_reply_after(IN_LANE);
@@ -434,7 +434,7 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
     scene.proxy.sprung().await;
     scene.proxy.refuse();
     let filled = async || producer.in_journal() >= 200;
-    setup::until("the journal has some", filled).await;
+    queue_test::until("the journal has some", filled).await;
     scene.proxy.pass();
     let sent = join_all(senders).await;
     producer.drained().await.expect("open");

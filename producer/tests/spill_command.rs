@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use queue_core::connection::ServerUrl;
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
+use queue_test::{TestDatabase, until};
 use setup::relay::{Relay, post};
-use setup::{stored, until};
+use setup::stored;
 
 /// `producer send mail` with a journal in this directory, ready to run.
 fn send(url: &ServerUrl, dir: &Path, arguments: &[&str]) -> Command {

@@ -9,6 +9,7 @@
 //!   [`assert_enqueued`](TestQueue::assert_enqueued), [`drain`](TestQueue::drain) the topic through
 //!   your handler, and [`advance`](TestQueue::advance) the clock to the next retry.
 //! * [`TestDatabase`] is only the database: for tests that start whole programs.
+//! * [`until`] waits for what another process or task brings about.
 //! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server and loses replies,
 //!   cuts connections and swallows packets when it is told to.
 //!
@@ -62,10 +63,12 @@ mod aside;
 mod clock;
 mod database;
 mod drain;
+mod patience;
 pub mod proxy;
 mod queue;
 mod server;
 
 pub use self::database::TestDatabase;
 pub use self::drain::Drained;
+pub use self::patience::{PATIENCE, until};
 pub use self::queue::{Expected, TestQueue};

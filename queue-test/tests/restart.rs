@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
@@ -22,7 +22,7 @@ use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{
     AsyncMysqlConnection, Delivery, Error, Fault, NewMessage, Topic, enqueue, migration,
 };
-use queue_test::TestDatabase;
+use queue_test::{TestDatabase, until};
 use uuid::Uuid;
 
 /// A server that goes with this value, or with the test's process if that is killed.
@@ -113,14 +113,6 @@ async fn number(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
     let query = format!("SELECT CAST(({query}) AS SIGNED) AS n");
     let rows: Vec<Row> = diesel::sql_query(query).load(conn).await.unwrap();
     rows[0].n
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !condition().await {
-        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 async fn start_worker(url: &ServerUrl) -> Worker {

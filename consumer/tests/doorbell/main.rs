@@ -19,11 +19,11 @@ use queue_core::handler::Context;
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, LaneKind};
 use queue_core::{Error, NewMessage, Topic, doorbell, enqueue_all};
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
+use queue_test::{PATIENCE, TestDatabase};
 use tokio::sync::mpsc;
 
-use crate::running::{PATIENCE, Running, With, send};
+use crate::running::{Running, With, send};
 use crate::server::Server;
 
 /// Longer than any test: what is claimed while it rings was not found by polling.

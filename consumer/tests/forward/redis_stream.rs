@@ -3,11 +3,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use queue_core::{Headers, MsgId, NewMessage, enqueue};
+use queue_test::{PATIENCE, until};
 use redis::streams::StreamRangeReply;
 use redis::{Client, Connection, FromRedisValue, cmd};
 use rustix::process::Signal;
 
-use crate::sending::{PATIENCE, Scene, at_least_once, until};
+use crate::sending::{Scene, at_least_once};
 
 /// A Redis server of the test's own.
 struct Redis {

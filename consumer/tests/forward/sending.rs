@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 
 use queue_core::topic::TopicSettings;
 use queue_core::{MsgId, NewMessage, Topic, enqueue_to, store};
-use queue_test::TestDatabase;
+use queue_test::{PATIENCE, TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::task::JoinHandle;
-
-/// Longer than anything here may take, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A database with the topic `work`.
 pub(crate) struct Scene {
@@ -141,12 +138,4 @@ pub(crate) fn at_least_once(sent: &[MsgId], arrived: &[MsgId]) -> usize {
     let lost: Vec<_> = times.iter().filter(|(_, n)| **n == 0).collect();
     assert!(lost.is_empty(), "{} of {} never arrived", lost.len(), sent.len());
     arrived.len() - sent.len()
-}
-
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < PATIENCE, "not {what} after {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

@@ -11,12 +11,13 @@ use diesel_async::RunQueryDsl;
 use hmac::{Hmac, KeyInit, Mac};
 use queue_core::MsgId;
 use queue_core::topic::{RetryPolicy, TopicSettings};
+use queue_test::until;
 use rustix::process::Signal;
 use serde_json::Value;
 use sha2::Sha256;
 use tokio::net::TcpListener;
 
-use crate::sending::{Scene, at_least_once, ids, parsed, until};
+use crate::sending::{Scene, at_least_once, ids, parsed};
 
 /// What came in one request.
 #[derive(Debug, Clone)]

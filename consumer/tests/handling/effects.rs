@@ -10,10 +10,10 @@ use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use queue_core::handler::{BatchTxHandler, Context, Decide, HandlerError, RawTxHandler, TxHandler};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, store};
-use queue_test::TestDatabase;
+use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::running::{PATIENCE, Running, drained, quick, send, until};
+use crate::running::{Running, drained, quick, send};
 
 /// The one number that a query asks for.
 async fn number(database: &TestDatabase, query: &str) -> i64 {

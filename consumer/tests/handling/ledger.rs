@@ -112,7 +112,7 @@ async fn what_cannot_be_looked_up_is_given_back_uncharged() {
         consumer.raw_handler(name, TopicOptions::default(), handler)
     });
     send(&database, &topic, &messages(1)).await;
-    crate::running::until("given back", async || {
+    queue_test::until("given back", async || {
         let messages = store::inspect::peek(&mut conn, topic.id, 10).await.expect("peeked");
         messages[0].delivery_no > 1 && messages[0].failures == 0
     })

@@ -4,10 +4,10 @@ use std::time::Duration;
 use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, Receiver, TopicOptions};
 use queue_core::handler::HandlerError;
 use queue_core::{NewMessage, TopicName, store, wake};
-use queue_test::TestDatabase;
+use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::running::{PATIENCE, Running, With, drained, quick, send, until};
+use crate::running::{Running, With, drained, quick, send};
 
 /// Seed 002: the ack is the business's own call; a delivery dropped without it is released.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,19 +1,16 @@
 //! A consumer within the test, and what tests wait for.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
 use queue_core::connection::ServerUrl;
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, enqueue_to, store};
-use queue_test::TestDatabase;
+use queue_test::{TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-/// Longer than anything here may take, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A consumer that runs until the test ends it.
 pub(crate) struct Running {
@@ -43,14 +40,6 @@ impl Running {
     pub(crate) async fn stop(self) {
         self.shutdown.drain.cancel();
         self.task.await.expect("no panic").expect("stopped in order");
-    }
-}
-
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < PATIENCE, "not {what} after {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -7,7 +7,7 @@ pub(crate) mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::QueryDsl;
 use producer::{ProducerOptions, Progress, ProgressListener};
@@ -73,15 +73,6 @@ pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
 /// How many lanes there are.
 pub(crate) async fn lane_count(database: &TestDatabase) -> usize {
     lanes(database).await.len()
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !condition().await {
-        assert!(start.elapsed() < EVENT_DEADLINE, "still waiting until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// What a producer told about its progress.

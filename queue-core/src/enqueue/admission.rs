@@ -6,7 +6,7 @@ use super::{statement_limit, statements};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Hold, MsgId, NewMessage, Repeat, Unique};
-use crate::store::unique::{Holder, Wanted};
+use crate::store::unique::{Holder, WantedKey};
 use crate::store::{dedupe, lookup, unique};
 use crate::topic::Topic;
 
@@ -129,7 +129,7 @@ async fn admit(
         }
     }
     let open = messages.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
-    let wanted: Vec<Wanted<'_>> = open.filter_map(|(message, _)| wanted(message)).collect();
+    let wanted: Vec<WantedKey<'_>> = open.filter_map(|(message, _)| wanted(message)).collect();
     for holder in unique::take(conn, topic.id, &wanted).await? {
         let has_key = |unique: &Unique| unique.key() == holder.key;
         let at = messages.iter().position(|message| message.unique.as_ref().is_some_and(has_key));
@@ -148,9 +148,9 @@ async fn admit(
     Ok(refused)
 }
 
-fn wanted(message: &NewMessage) -> Option<Wanted<'_>> {
+fn wanted(message: &NewMessage) -> Option<WantedKey<'_>> {
     let unique = message.unique.as_ref()?;
-    Some(Wanted { key: unique.key(), msg_id: message.msg_id, time: unique.time() })
+    Some(WantedKey { key: unique.key(), msg_id: message.msg_id, time: unique.time() })
 }
 
 /// What becomes of a message whose key another one holds; `None`: it is stored, and has the key.

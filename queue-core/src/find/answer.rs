@@ -6,7 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
-use crate::store::find::{Bodies, TablePlace, Wanted};
+use crate::store::find::{Bodies, TablePlace};
 use crate::store::inspect::MessageTable;
 use crate::store::moment::micros;
 
@@ -27,20 +27,6 @@ pub struct Filter {
     pub state: Option<StateWord>,
     /// Its last error, or the reason it was discarded for, has this text in it, byte by byte.
     pub error: Option<String>,
-}
-
-impl Filter {
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted {
-            ids: self.msg_id.into_iter().collect(),
-            biz_id: self.biz_id.clone(),
-            key: self.key.clone(),
-            since: self.since,
-            before: self.before,
-            state: self.state,
-            error: self.error.clone(),
-        }
-    }
 }
 
 /// What is looked for, and how much of it.

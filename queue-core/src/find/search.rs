@@ -6,7 +6,7 @@ use super::{Answer, Filter, Found, Place, Query, Searched, State, StateWord};
 use crate::connection::{Link, Session};
 use crate::error::Result;
 use crate::message::MsgId;
-use crate::store::find::{Stretch, TablePlace, Wanted, by_ids, by_rows, stretch};
+use crate::store::find::{Stretch, TablePlace, by_ids, by_rows, stretch};
 use crate::store::inspect::MessageTable;
 use crate::store::lookup::{By, Entry, entries};
 use crate::store::moment::micros;
@@ -145,9 +145,9 @@ impl Search<'_> {
         ids: &[MsgId],
         found: &mut HashMap<MsgId, Vec<Found>>,
     ) -> Result<Option<Searched>> {
-        let wanted = Wanted { ids: ids.to_vec(), ..Wanted::default() };
-        let place = start(MessageTable::Ready, &Filter::default());
-        let (places, scanned) = self.scan(&wanted, place, ids.len()).await?;
+        let any = Filter::default();
+        let place = start(MessageTable::Ready, &any);
+        let (places, scanned) = self.scan(ids, &any, place, ids.len()).await?;
         for one in self.read(MessageTable::Ready, &places).await? {
             found.entry(one.msg_id).or_default().push(one);
         }
@@ -158,7 +158,7 @@ impl Search<'_> {
 
     /// Searches tables row by row, from these places on.
     async fn tables(&mut self, places: Vec<TablePlace>) -> Result<()> {
-        let wanted = self.query.filter.wanted();
+        let filter = &self.query.filter;
         let mut rest = Vec::new();
         for place in places {
             let room = self.query.limit.saturating_sub(self.answer.found.len());
@@ -166,7 +166,7 @@ impl Search<'_> {
                 rest.push(place);
                 continue;
             }
-            let (hits, scanned) = self.scan(&wanted, place, room).await?;
+            let (hits, scanned) = self.scan(filter.msg_id.as_slice(), filter, place, room).await?;
             let found = self.read(place.table, &hits).await?;
             self.answer.found.extend(found);
             let whole = scanned.rest.is_none();
@@ -181,14 +181,16 @@ impl Search<'_> {
     /// The first `limit` rows that are wanted, among the next rows of a table.
     async fn scan(
         &mut self,
-        wanted: &Wanted,
+        ids: &[MsgId],
+        filter: &Filter,
         mut from: TablePlace,
         limit: usize,
     ) -> Result<(Vec<TablePlace>, Scanned)> {
         let topic = self.topic.id;
         let (mut hits, mut rows) = (Vec::new(), 0);
         while rows < ROWS {
-            let look = async |conn: &mut Link| stretch(conn, topic, wanted, from, STRETCH).await;
+            let look =
+                async |conn: &mut Link| stretch(conn, topic, ids, filter, from, STRETCH).await;
             let Stretch { wanted, seen, last } = self.session.call("search a table", look).await?;
             rows += seen;
             let room = limit - hits.len();
@@ -217,14 +219,10 @@ impl Search<'_> {
         Ok(places.iter().filter_map(|place| rows.remove(&place.row)).collect())
     }
 
-    /// Takes those that are in the wanted state, with the wanted error.
+    /// Takes those that are wanted: ids alone have said nothing of the rest of the filter.
     fn take(&mut self, found: Vec<Found>) {
-        let Filter { state, error, .. } = &self.query.filter;
-        self.answer.found.extend(found.into_iter().filter(|one| {
-            let said = one.trace.as_ref().and_then(|trace| trace.error.as_deref());
-            state.is_none_or(|state| state == one.state.word())
-                && error.as_deref().is_none_or(|text| said.is_some_and(|said| said.contains(text)))
-        }));
+        let filter = &self.query.filter;
+        self.answer.found.extend(found.into_iter().filter(|one| meets(one, filter)));
     }
 }
 
@@ -253,6 +251,21 @@ fn is_wanted(filter: &Filter, entry: &Entry) -> bool {
         && filter.key.as_ref().is_none_or(|key| entry.key.as_ref() == Some(key))
         && filter.since.is_none_or(|since| at >= since)
         && filter.before.is_none_or(|before| at < before)
+}
+
+fn meets(found: &Found, filter: &Filter) -> bool {
+    let is = |has: &Option<String>, wanted: &Option<Vec<u8>>| {
+        let wanted = wanted.as_deref().map(String::from_utf8_lossy);
+        wanted.is_none_or(|wanted| has.as_deref() == Some(&*wanted))
+    };
+    let said = found.trace.as_ref().and_then(|trace| trace.error.as_deref());
+    let says = |text: &str| said.is_some_and(|said| said.contains(text));
+    is(&found.biz_id, &filter.biz_id)
+        && is(&found.key, &filter.key)
+        && filter.since.is_none_or(|since| found.enqueued_at >= since)
+        && filter.before.is_none_or(|before| found.enqueued_at < before)
+        && filter.state.is_none_or(|state| state == found.state.word())
+        && filter.error.as_deref().is_none_or(says)
 }
 
 fn is_in_hot_table(state: StateWord) -> bool {

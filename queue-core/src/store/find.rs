@@ -1,7 +1,7 @@
 //! Messages wherever they are, as people look for them: by their ids in one statement over every
 //! table, or by reading a bounded number of a table's rows in the order of its key.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, TinyInt, Unsigned};
@@ -13,7 +13,7 @@ use super::row_set::{RowSet, placeholders};
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::find::{Found, State, StateWord, Trace};
+use crate::find::{Filter, Found, State, StateWord, Trace};
 use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
 use crate::topic::TopicId;
 
@@ -181,25 +181,6 @@ pub async fn by_rows(
     Ok(rows.into_iter().filter_map(|row| row.into_found().map(|(_, found)| found)).collect())
 }
 
-/// What rows must have to be wanted; all of it.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// One of these ids; none: whatever id.
-    pub ids: Vec<MsgId>,
-    /// This business id.
-    pub biz_id: Option<Vec<u8>>,
-    /// This ordering key.
-    pub key: Option<Vec<u8>>,
-    /// Enqueued at this server time or later.
-    pub since: Option<DateTime<Utc>>,
-    /// Enqueued before this server time.
-    pub before: Option<DateTime<Utc>>,
-    /// In this state.
-    pub state: Option<StateWord>,
-    /// Its last error, or the reason it was discarded for, has this text in it, byte by byte.
-    pub error: Option<String>,
-}
-
 /// A place in the order of a table: its first column beside the topic, as a number (a priority, or
 /// microseconds since 1970), and the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,14 +205,16 @@ pub struct Stretch {
 }
 
 /// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: the next
-/// rows of the topic in the table, at most `limit`, and which of them are wanted.
+/// rows of the topic in the table, at most `limit`, and which of them are wanted: they have one of
+/// the ids, if there are any, and whatever else the filter asks for.
 ///
 /// # Errors
 /// A database failure.
 pub async fn stretch(
     conn: &mut impl Connection,
     topic: TopicId,
-    wanted: &Wanted,
+    ids: &[MsgId],
+    filter: &Filter,
     from: TablePlace,
     limit: u32,
 ) -> Result<Stretch> {
@@ -258,7 +241,7 @@ pub async fn stretch(
         _ => (MOMENT, format!("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {first})")),
     };
     let statement = Statement::new(format!("SELECT id, CAST({number} AS SIGNED) AS at, (TRUE"))
-        .followed_by(wanted.condition(table, error));
+        .followed_by(condition(ids, filter, table, error));
     let statement = statement
         .sql(&format!(
             ") AS wanted FROM {name} FORCE INDEX ({index}) WHERE topic_id = ? \
@@ -279,44 +262,46 @@ pub async fn stretch(
     })
 }
 
-impl Wanted {
-    /// ` AND …`, with its values.
-    fn condition(&self, table: MessageTable, error: &str) -> Statement<'static> {
-        let mut sql = Statement::new("");
-        if !self.ids.is_empty() {
-            let n = self.ids.len().next_power_of_two();
-            sql = sql.sql(&format!(" AND msg_id IN ({})", placeholders(n)));
-            for id in padded(&self.ids, n) {
-                sql = sql.bytes(id.as_bytes().to_vec());
-            }
-        }
-        for (column, value) in [("biz_id", &self.biz_id), ("ordering_key", &self.key)] {
-            if let Some(value) = value {
-                let is_it = format!(" AND COALESCE({column} = ?, FALSE)");
-                sql = sql.sql(&is_it).bytes(value.clone());
-            }
-        }
-        if self.since.is_some() || self.before.is_some() {
-            sql = sql
-                .sql(&format!(" AND enqueued_at >= {MOMENT} AND enqueued_at < {MOMENT}"))
-                .number(self.since.map_or(0, micros))
-                .number(self.before.map_or(LATEST, micros));
-        }
-        if let Some(text) = &self.error {
-            let has_it = format!(" AND COALESCE(LOCATE(?, {error}) > 0, FALSE)");
-            sql = sql.sql(&has_it).bytes(text.clone().into_bytes());
-        }
-        match (table, self.state) {
-            (MessageTable::Ready, Some(StateWord::Ready)) => sql.sql(" AND worker_id = 0"),
-            (MessageTable::Ready, Some(_)) => sql.sql(" AND worker_id <> 0"),
-            (MessageTable::Archive, Some(state)) => {
-                sql.sql(" AND outcome = ?").bytes(state.word().as_bytes())
-            }
-            _ => sql,
+/// ` AND …`, with its values.
+fn condition(
+    ids: &[MsgId],
+    filter: &Filter,
+    table: MessageTable,
+    error: &str,
+) -> Statement<'static> {
+    let mut sql = Statement::new("");
+    if !ids.is_empty() {
+        let n = ids.len().next_power_of_two();
+        sql = sql.sql(&format!(" AND msg_id IN ({})", placeholders(n)));
+        for id in padded(ids, n) {
+            sql = sql.bytes(id.as_bytes().to_vec());
         }
     }
+    for (column, value) in [("biz_id", &filter.biz_id), ("ordering_key", &filter.key)] {
+        if let Some(value) = value {
+            let is_it = format!(" AND COALESCE({column} = ?, FALSE)");
+            sql = sql.sql(&is_it).bytes(value.clone());
+        }
+    }
+    if filter.since.is_some() || filter.before.is_some() {
+        sql = sql
+            .sql(&format!(" AND enqueued_at >= {MOMENT} AND enqueued_at < {MOMENT}"))
+            .number(filter.since.map_or(0, micros))
+            .number(filter.before.map_or(LATEST, micros));
+    }
+    if let Some(text) = &filter.error {
+        let has_it = format!(" AND COALESCE(LOCATE(?, {error}) > 0, FALSE)");
+        sql = sql.sql(&has_it).bytes(text.clone().into_bytes());
+    }
+    match (table, filter.state) {
+        (MessageTable::Ready, Some(StateWord::Ready)) => sql.sql(" AND worker_id = 0"),
+        (MessageTable::Ready, Some(_)) => sql.sql(" AND worker_id <> 0"),
+        (MessageTable::Archive, Some(state)) => {
+            sql.sql(" AND outcome = ?").bytes(state.word().as_bytes())
+        }
+        _ => sql,
+    }
 }
-
 impl FoundRow {
     /// `None` for a row that no program of ours can have written.
     fn into_found(self) -> Option<(TopicId, Found)> {

@@ -30,7 +30,7 @@ const LIST_LIMIT: usize = 512;
 
 /// A key that a message asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted<'m> {
+pub struct WantedKey<'m> {
     /// The key.
     pub key: &'m [u8],
     /// The message.
@@ -71,7 +71,7 @@ pub enum Place {
 pub async fn take(
     conn: &mut impl Connection,
     topic: TopicId,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedKey<'_>],
 ) -> Result<Vec<Holder>> {
     let mut sorted = wanted.to_vec();
     // In one order, so that two batches never wait for each other crosswise.
@@ -109,7 +109,7 @@ pub async fn take(
 async fn holders(
     conn: &mut impl Connection,
     topic: TopicId,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedKey<'_>],
 ) -> Result<Vec<Holder>> {
     #[derive(QueryableByName)]
     struct Row {

@@ -8,9 +8,10 @@ use queue_core::store::claim::{Fence, Marks};
 use queue_core::topic::TopicState;
 use queue_core::worker::ClaimStrategy;
 use queue_core::{NewMessage, Priority, enqueue, enqueue_all, store};
+use queue_test::until;
 
 use crate::rescue::claims_of;
-use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, settle, until};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, settle};
 
 #[tokio::test]
 async fn an_empty_topic_gives_nothing_and_leaves_no_claim() {

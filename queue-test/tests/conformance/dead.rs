@@ -13,8 +13,9 @@ use queue_core::store::topic::set_state;
 use queue_core::topic::TopicState;
 use queue_core::{Delivery, Error};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 
-use crate::scene::{Scene, all, bodies, claim_n, settle, until};
+use crate::scene::{Scene, all, bodies, claim_n, settle};
 
 /// More than one look at the dead letters sees.
 const MANY: usize = 1_300;

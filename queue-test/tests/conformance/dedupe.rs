@@ -11,8 +11,9 @@ use queue_core::topic::TopicSettings;
 use queue_core::{
     AsyncMysqlConnection, Enqueued, Error, MsgId, NewMessage, Result, Topic, Unique, enqueue_to,
 };
+use queue_test::until;
 
-use crate::scene::{Scene, all, bodies, claim_n, number, settle, until};
+use crate::scene::{Scene, all, bodies, claim_n, number, settle};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

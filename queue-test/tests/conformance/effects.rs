@@ -16,9 +16,10 @@ use queue_core::{
     AsyncMysqlConnection, Delivery, NewMessage, TopicName, Unique, enqueue, enqueue_all, enqueue_to,
 };
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 use tokio_util::sync::CancellationToken;
 
-use crate::scene::{Scene, claim_n, until};
+use crate::scene::{Scene, claim_n};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

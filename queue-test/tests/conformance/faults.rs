@@ -7,8 +7,9 @@ use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect};
 use queue_core::{AsyncMysqlConnection, Error, Fault, TopicName, store};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 
-use crate::scene::{Scene, failure, number, until};
+use crate::scene::{Scene, failure, number};
 
 async fn fault(conn: &mut AsyncMysqlConnection, sql: &str) -> Fault {
     let error = failure(conn, sql).await;

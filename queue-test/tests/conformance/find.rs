@@ -326,3 +326,37 @@ async fn ids_are_found_exactly_without_a_lookup_but_for_those_that_are_ready() {
     let answer = scene.find(&of(sent[2].msg_id), 10, None).await;
     assert_eq!((answer.found[0].state.word(), answer.searched.len()), (StateWord::Ready, 2));
 }
+
+#[tokio::test]
+async fn what_has_the_id_and_not_the_rest_is_not_found() {
+    let mut scene = Scene::new().await;
+    let worker = scene.worker().await;
+    let sent = NewMessage::new("body").with_biz_id("4711").with_key("k");
+    enqueue(&mut scene.conn, &scene.topic.name, &sent).await.unwrap();
+    let id = of(sent.msg_id);
+    for state in [StateWord::Ready, StateWord::Dead] {
+        if state == StateWord::Dead {
+            let got = scene.one_claimed(&worker).await;
+            scene.end(&worker, &got, dead("no")).await;
+        }
+        let enqueued = scene.find(&id, 10, None).await.found[0].enqueued_at;
+        let rest = [
+            Filter { biz_id: Some("4711".into()), ..id.clone() },
+            Filter { key: Some("k".into()), ..id.clone() },
+            Filter { since: Some(enqueued), ..id.clone() },
+            Filter { before: Some(enqueued + Duration::from_micros(1)), ..id.clone() },
+        ];
+        for filter in &rest {
+            assert_eq!(scene.find(filter, 10, None).await.found.len(), 1, "{state:?} {filter:?}");
+        }
+        let other = [
+            Filter { biz_id: Some("4712".into()), ..id.clone() },
+            Filter { key: Some("l".into()), ..id.clone() },
+            Filter { since: Some(enqueued + Duration::from_micros(1)), ..id.clone() },
+            Filter { before: Some(enqueued), ..id.clone() },
+        ];
+        for filter in &other {
+            assert_eq!(scene.find(filter, 10, None).await.found, [], "{state:?} {filter:?}");
+        }
+    }
+}

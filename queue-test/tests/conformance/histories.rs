@@ -11,10 +11,11 @@ use queue_core::topic::OnDone;
 use queue_core::worker::{SettleOutcome, Settled, Worker};
 use queue_core::{AsyncMysqlConnection, Error};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 use uuid::Uuid;
 
 use crate::rescue::{claims_of, strand_claim};
-use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, until};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry};
 
 /// A worker behind a proxy, with a lease short enough to be waited for.
 async fn behind_proxy(scene: &Scene) -> (FaultProxy, Worker) {

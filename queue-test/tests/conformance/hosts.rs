@@ -9,9 +9,10 @@ use queue_core::topic::OnDone;
 use queue_core::worker::{Phase, SettleOutcome, Settled, Worker};
 use queue_core::{Delivery, Error, Fault, MsgId};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 use std::time::Duration;
 
-use crate::scene::{Scene, claim_n, until};
+use crate::scene::{Scene, claim_n};
 
 /// Where nobody listens.
 const DEAD: &str = "127.0.0.1:1";

@@ -12,8 +12,9 @@ use queue_core::store::process_list;
 use queue_core::topic::OnDone;
 use queue_core::worker::Settled;
 use queue_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue, enqueue_all};
+use queue_test::until;
 
-use crate::scene::{Scene, all, bodies, claim_n, number, retry, settle, until};
+use crate::scene::{Scene, all, bodies, claim_n, number, retry, settle};
 
 #[tokio::test]
 async fn the_depth_counts_each_state_and_the_age_is_that_of_the_oldest_row() {

@@ -9,9 +9,10 @@ use queue_core::store::inspect::{depth, peek};
 use queue_core::store::lane::{self, Fenced, LaneId, LaneKind};
 use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, Result, Topic, store};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 use uuid::Uuid;
 
-use crate::scene::{Scene, number, until};
+use crate::scene::{Scene, number};
 
 /// Enqueues `n` messages in the lane, as its batch number `seq`.
 async fn send(

@@ -11,9 +11,10 @@ use queue_core::store::{claim, floor, worker};
 use queue_core::topic::TopicState;
 use queue_core::worker::{ClaimStrategy, Worker};
 use queue_core::{NewMessage, Priority, enqueue, store};
+use queue_test::until;
 
 use crate::rescue::{claims_of, crash, take};
-use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle, until};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle};
 
 /// A worker whose mark lies beyond the ten rows of the topic, all of them claimed by another.
 async fn beyond(strategy: ClaimStrategy) -> (Scene, Worker, Worker) {

@@ -6,8 +6,9 @@ use queue_core::connection::{Session, SessionKind, connect, transaction};
 use queue_core::store::doctor::connection_ids;
 use queue_core::{Error, Fault, NewMessage, enqueue};
 use queue_test::proxy::{FaultProxy, Side};
+use queue_test::until;
 
-use crate::scene::{Scene, threads, until};
+use crate::scene::{Scene, threads};
 
 /// Short: it is waited for.
 const DEADLINE: Duration = Duration::from_secs(1);

@@ -13,10 +13,11 @@ use queue_core::store::{claim, prune, rescue, worker};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{SettleOutcome, Worker};
 use queue_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue};
+use queue_test::until;
 
 use crate::scene::{
     STRATEGIES, Scene, all, bodies, claim_n, claim_one_suspect, number, numbers, retry, settle,
-    text, until,
+    text,
 };
 
 /// Before the first claim of all.

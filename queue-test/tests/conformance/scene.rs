@@ -10,7 +10,7 @@ use queue_core::message::Settlement;
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
-use queue_test::TestDatabase;
+use queue_test::{TestDatabase, until};
 
 /// Both ways to claim; what must hold for one must hold for the other.
 pub(crate) const STRATEGIES: [ClaimStrategy; 2] =
@@ -264,13 +264,4 @@ pub(crate) async fn claim_one_suspect(worker: &Worker, topic: TopicId) -> Delive
     .await;
     assert_eq!(deliveries.len(), 1);
     deliveries.remove(0)
-}
-
-/// Waits until `condition` holds, and fails the test if it never does.
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !condition().await {
-        assert!(start.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

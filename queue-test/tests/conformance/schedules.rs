@@ -12,6 +12,7 @@ use queue_core::store::schedule::{self as stored, Standing};
 use queue_core::store::topic::set_state;
 use queue_core::topic::{Backlog, TopicSettings, TopicState};
 use queue_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
+use queue_test::until;
 
 use crate::scene::Scene;
 
@@ -83,7 +84,7 @@ async fn a_process_that_dies_in_its_tick_leaves_it_to_another() {
     assert_eq!(tick(&mut scene.conn, &nightly.name).await, 0, "another is at it");
     drop(dying);
     let mut enqueued = 0;
-    crate::scene::until("the dead one's lock is gone", async || {
+    until("the dead one's lock is gone", async || {
         enqueued += tick(&mut scene.conn, &nightly.name).await;
         enqueued > 0
     })

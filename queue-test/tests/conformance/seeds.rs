@@ -14,12 +14,12 @@ use queue_core::store::claim::{self, Claim, Fence, Marks};
 use queue_core::store::{floor, moves, process_list, rescue, settle, worker};
 use queue_core::worker::SettleOutcome;
 use queue_core::{AsyncMysqlConnection, Moment, NewMessage, Priority, enqueue, enqueue_all};
-use queue_test::TestQueue;
+use queue_test::{TestQueue, until};
 
 use crate::rescue::{claims_of, take};
 use crate::scene::{
     STRATEGIES, Scene, all, bodies, claim_n, failure, number, numbers, retry, settle as settle_all,
-    transactions_of, until,
+    transactions_of,
 };
 
 /// S1: nothing wrote the claim's time, so no zombie was ever released. Here every time is written

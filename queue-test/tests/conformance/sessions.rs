@@ -10,8 +10,9 @@ use queue_core::store::doctor::connection_ids;
 use queue_core::topic::TopicId;
 use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 
-use crate::scene::{Scene, failure, number, text, threads, until};
+use crate::scene::{Scene, failure, number, text, threads};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

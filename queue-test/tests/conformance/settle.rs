@@ -8,8 +8,9 @@ use queue_core::message::{DeadCause, DeliveryNo, Settlement};
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{SettleOutcome, Settled};
 use queue_core::{NewMessage, Priority, enqueue, enqueue_all, store};
+use queue_test::until;
 
-use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle, until};
+use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle};
 
 fn dead() -> Settlement {
     Settlement::DeadLetter { cause: DeadCause::Handler, error: "never".to_owned() }

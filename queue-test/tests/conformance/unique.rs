@@ -14,8 +14,9 @@ use queue_core::store::{prune, unique};
 use queue_core::{
     AsyncMysqlConnection, Enqueued, Error, NewMessage, Result, Topic, Unique, enqueue_to,
 };
+use queue_test::until;
 
-use crate::scene::{Scene, all, claim_n, number, settle, until};
+use crate::scene::{Scene, all, claim_n, number, settle};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -11,11 +11,11 @@ use queue_core::store::rescue::zombie_claims;
 use queue_core::store::worker::{self, Role, WorkerRow, lock_name};
 use queue_core::worker::{Phase, SettleOutcome, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Error, Fault};
-use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
+use queue_test::{TestDatabase, until};
 
 use crate::rescue::{claims_of, take};
-use crate::scene::{Scene, all, bodies, claim_n, failure, numbers, settle, text, threads, until};
+use crate::scene::{Scene, all, bodies, claim_n, failure, numbers, settle, text, threads};
 
 async fn row(conn: &mut AsyncMysqlConnection, worker: &Worker) -> WorkerRow {
     worker::find(conn, worker.id()).await.unwrap().unwrap()

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
 use queue_core::connection::Session;
@@ -8,11 +8,11 @@ use queue_core::find::{
     self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord,
 };
 use queue_core::store::find::Bodies;
-use queue_core::store::topic::server_time;
 use queue_core::{MsgId, Topic, TopicName};
 use serde::Serialize;
 
 use super::topic::find;
+use crate::age::between;
 use crate::body::Body;
 use crate::invocation::Invocation;
 use crate::output::Row;
@@ -116,30 +116,18 @@ impl Find {
         show(invocation, &topic, answer)
     }
 
-    /// Ages are counted back from the server's clock.
     async fn filter(self, session: &mut Session) -> anyhow::Result<Filter> {
-        let mut filter = Filter {
+        let (since, before) = between(session, self.within, self.older_than).await?;
+        Ok(Filter {
             msg_id: self.id,
             biz_id: self.biz_id.map(String::into_bytes),
             key: self.key.map(String::into_bytes),
+            since,
+            before,
             state: self.state,
             error: self.error,
-            ..Filter::default()
-        };
-        if self.within.is_some() || self.older_than.is_some() {
-            let read = async |conn: &mut _| server_time(conn).await;
-            let now = session.call("read the server's clock", read).await?.and_utc();
-            filter.since = self.within.map(|time| ago(now, time));
-            filter.before = self.older_than.map(|time| ago(now, time));
-        }
-        Ok(filter)
+        })
     }
-}
-
-/// So long before `now`; what is longer than the calendar goes back to its beginning.
-pub(super) fn ago(now: DateTime<Utc>, time: Duration) -> DateTime<Utc> {
-    let time = TimeDelta::from_std(time).ok();
-    time.and_then(|time| now.checked_sub_signed(time)).unwrap_or(DateTime::UNIX_EPOCH)
 }
 
 fn show(invocation: &Invocation, topic: &Topic, answer: Answer) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Unsigned};
 
-use super::{Wanted, take};
+use super::{WantedKey, take};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{MsgId, RowId};
@@ -119,11 +119,11 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
     let mut rows: Vec<Row> = load(conn, OPERATION, statement).await?;
     rows.sort_unstable_by(|a, b| (&a.unique_key, a.id).cmp(&(&b.unique_key, b.id)));
     // The first of each key; a second one could only find it held.
-    let (mut wanted, mut without): (Vec<Wanted<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
+    let (mut wanted, mut without): (Vec<WantedKey<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
     for row in &rows {
         match (wanted.last(), MsgId::from_bytes(&row.msg_id)) {
             (last, Some(msg_id)) if last.is_none_or(|last| last.key != row.unique_key) => {
-                wanted.push(Wanted { key: &row.unique_key, msg_id, time: None });
+                wanted.push(WantedKey { key: &row.unique_key, msg_id, time: None });
             }
             _ => without.push(RowId(row.id)),
         }

@@ -10,9 +10,10 @@ use queue_core::message::{DeadCause, Settlement};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::Ending;
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 
 use super::{Runs, Stand, contexts, does, effect, effects_of, stage, words};
-use crate::scene::{Scene, claim_n, until};
+use crate::scene::{Scene, claim_n};
 
 const ENDS: [&str; 5] =
     ["COMMIT", "ROLLBACK", "CREATE TABLE other (id INT)", "COMMIT; BEGIN", "SET autocommit = 1"];

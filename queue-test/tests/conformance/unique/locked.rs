@@ -8,10 +8,11 @@ use queue_core::store::{dedupe, prune};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::SettleOutcome;
 use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Unique, enqueue_to};
+use queue_test::until;
 
 use super::{HOUR, KEYS, until_done};
 use crate::rescue::claims_of;
-use crate::scene::{Scene, all, claim_n, settle, until};
+use crate::scene::{Scene, all, claim_n, settle};
 
 /// A session whose open transaction has asked for the key.
 async fn stranger(scene: &Scene, key: &str) -> AsyncMysqlConnection {

@@ -6,9 +6,8 @@ use queue_core::MsgId;
 use queue_core::connection::Session;
 use queue_core::message::DeadCause;
 use queue_core::store::dead::DeadFilter;
-use queue_core::store::topic::server_time;
 
-use crate::commands::find::ago;
+use crate::age::between;
 use crate::units::parse_time;
 
 /// Which dead letters: those that meet everything that is given.
@@ -47,20 +46,8 @@ pub(super) fn some_or_all() -> ArgGroup {
 }
 
 impl FilterArgs {
-    /// Ages are counted back from the server's clock.
     pub(super) async fn filter(self, session: &mut Session) -> anyhow::Result<DeadFilter> {
-        let mut filter = DeadFilter {
-            cause: self.cause,
-            error: self.error,
-            msg_id: self.id,
-            ..DeadFilter::default()
-        };
-        if self.within.is_some() || self.older_than.is_some() {
-            let read = async |conn: &mut _| server_time(conn).await;
-            let now = session.call("read the server's clock", read).await?.and_utc();
-            filter.since = self.within.map(|time| ago(now, time));
-            filter.before = self.older_than.map(|time| ago(now, time));
-        }
-        Ok(filter)
+        let (since, before) = between(session, self.within, self.older_than).await?;
+        Ok(DeadFilter { cause: self.cause, error: self.error, msg_id: self.id, since, before })
     }
 }
