@@ -12,9 +12,10 @@ use queue_core::stream::group::{Place, create_group, create_stream, reset_group}
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
 use queue_test::TestDatabase;
+use queue_test::{PATIENCE, until};
 
 use crate::options;
-use crate::running::{PATIENCE, Running, With, send, until};
+use crate::running::{Running, With, send};
 use crate::server::Server;
 
 /// What a handler takes: a few ranges outlast the tries that follow a ring.

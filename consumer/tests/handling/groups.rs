@@ -9,8 +9,9 @@ use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
 use queue_test::TestDatabase;
+use queue_test::until;
 
-use crate::running::{Running, With, one_at_a_time, send, until};
+use crate::running::{Running, With, one_at_a_time, send};
 
 /// A stream of `partitions`, and groups of it whose retries come back at once.
 async fn stage(

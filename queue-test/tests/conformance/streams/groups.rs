@@ -8,9 +8,10 @@ use queue_core::store::stream::{cursor, range};
 use queue_core::stream::Offset;
 use queue_core::stream::group::{Place, replay, reset_group};
 use queue_core::worker::SettleOutcome;
+use queue_test::until;
 
 use super::{Stream, claim_n, offsets};
-use crate::scene::{all, bodies, numbers, retry, until};
+use crate::scene::{all, bodies, numbers, retry};
 
 const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
 

@@ -10,9 +10,10 @@ use queue_core::stream::{Offset, RangeId};
 use queue_core::worker::{Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 
 use super::{Stream, claim_n, offsets};
-use crate::scene::{all, retry, transactions_of, until};
+use crate::scene::{all, retry, transactions_of};
 
 const RANGES: &str = "SELECT COUNT(*) FROM queue_range";
 const PASSED: &str = "SELECT COUNT(*) FROM queue_passed";

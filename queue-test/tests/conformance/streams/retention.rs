@@ -11,9 +11,10 @@ use queue_core::stream::retention::{Excess, Removed, excess, remove_excess};
 use queue_core::topic::{Retention, TopicSettings};
 use queue_core::worker::{Worker, WorkerOptions};
 use queue_test::proxy::FaultProxy;
+use queue_test::until;
 
 use super::{Stream, claim_n, offsets};
-use crate::scene::{all, retry, until};
+use crate::scene::{all, retry};
 
 impl Stream {
     async fn retain(&mut self, retention: Retention) {

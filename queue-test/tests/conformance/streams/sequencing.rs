@@ -9,9 +9,9 @@ use queue_core::connection::transaction;
 use queue_core::store::stream::{inbox, log, partition};
 use queue_core::stream::{Contention, Offset, PartitionNo, sequence};
 use queue_core::{NewMessage, TopicName, enqueue};
+use queue_test::until;
 
 use super::Stream;
-use crate::scene::until;
 
 #[tokio::test]
 async fn offsets_are_dense_and_follow_the_order_of_commits_not_of_inserts() {
