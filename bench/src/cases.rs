@@ -158,6 +158,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "stream-producers",
+        about: "How fast producers fill a stream's log, beside the raw limit of writing",
+        members: streams::producers,
+        from: Extent::Quick,
+    },
+    Case {
         name: "groups",
         about: "How fast groups of four members read a stream, beside the raw limit of writing",
         members: streams::groups,

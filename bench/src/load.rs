@@ -22,7 +22,7 @@ use crate::arena::Arena;
 use crate::figure::Sample;
 
 pub(crate) use self::peer::Peer;
-pub(crate) use self::stream::{Reading, Sequencing};
+pub(crate) use self::stream::{Appending, Reading, Sequencing};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]
@@ -46,6 +46,8 @@ pub(crate) enum Load {
     Delays(Delays),
     /// The sequencer of a stream, by itself.
     Sequence(Sequencing),
+    /// Producers of a stream.
+    Append(Appending),
     /// Groups that read a stream.
     Read(Reading),
     /// The memory of a consumer that drains a backlog.
@@ -318,6 +320,7 @@ impl Load {
             Self::Find(find) => find::run(arena, *find).await,
             Self::Delays(delays) => delays::run(arena, *delays).await,
             Self::Sequence(load) => stream::sequencing(arena, *load).await,
+            Self::Append(load) => stream::appending(arena, *load).await,
             Self::Read(load) => stream::reading(arena, *load).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Peer(peer) => peer::run(arena, peer).await,

@@ -5,12 +5,14 @@
 //! range, with the same workers, fences and rescue as a queue's; what fails goes to the group's own
 //! topic, which is a queue like any other.
 
+mod append;
 mod claim;
 pub mod group;
 mod position;
 pub mod retention;
 mod sequence;
 
+pub use self::append::{Appended, append};
 pub use self::claim::{ClaimedRange, claim_range};
 pub use self::position::{Group, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

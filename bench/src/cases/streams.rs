@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{BASE, BODY};
 use crate::case::{Member, Scale};
-use crate::load::{Commit, Drain, Insert, Load, Reading, Sequencing, Table};
+use crate::load::{Appending, Commit, Drain, Insert, Load, Reading, Sequencing, Table};
 
 const RAW: &str = "raw INSERT of 1000, bare table";
 
@@ -29,6 +29,21 @@ pub(super) fn sequencer(scale: &Scale) -> Vec<Member> {
         Member::new("sequencer, batch 1000", load(1000, 1)).against(RAW).bar(0.30),
         Member::new("sequencer, batch 1000, 16 partitions", load(1000, 16)).against(RAW),
         Member::new("sequencer, batch 100", load(100, 1)).against(RAW),
+    ]
+}
+
+pub(super) fn producers(scale: &Scale) -> Vec<Member> {
+    let load = |lanes, batch, partitions| {
+        let time = Duration::from_secs(scale.seconds);
+        Load::Append(Appending { lanes, batch, partitions, body: BODY, time })
+    };
+    vec![
+        raw(scale),
+        Member::new("send_all of 1000, 4 lanes", load(4, 1000, 1)).against(RAW).bar(0.6),
+        Member::new("the same, 16 partitions", load(4, 1000, 16)).against(RAW),
+        Member::new("send_all of 1000, 1 lane", load(1, 1000, 1)).against(RAW),
+        Member::new("send_all of 100, 4 lanes", load(4, 100, 1)).against(RAW),
+        Member::new("send_all of 90, 4 lanes: by the inbox", load(4, 90, 1)).against(RAW),
     ]
 }
 

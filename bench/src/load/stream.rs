@@ -1,9 +1,12 @@
-//! Streams: the sequencer by itself, and groups that read a log.
+//! Streams: the sequencer by itself, producers, and groups that read a log.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
+use producer::{Producer, ProducerOptions};
 use queue_core::connection::{SessionKind, connect, transaction};
 use queue_core::store;
 use queue_core::stream::group::{Place, create_group, create_stream};
@@ -34,6 +37,22 @@ pub(crate) struct Sequencing {
     pub(crate) body: usize,
 }
 
+/// Producers of a stream, until everything they sent has its offset.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Appending {
+    /// Lanes of the producer, each with a batch under way.
+    pub(crate) lanes: usize,
+    /// Messages of one send.
+    pub(crate) batch: usize,
+    /// Partitions of the stream.
+    pub(crate) partitions: u32,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// For how long they send.
+    #[serde(serialize_with = "super::seconds")]
+    pub(crate) time: Duration,
+}
+
 /// Groups that read a log from its beginning.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Reading {
@@ -55,6 +74,35 @@ pub(super) async fn sequencing(arena: &Arena, load: Sequencing) -> anyhow::Resul
     let time = start.elapsed();
     ensure!(moved == load.backlog, "{moved} of {} messages got an offset", load.backlog);
     Ok(Sample::of([rate(moved, time)]))
+}
+
+pub(super) async fn appending(arena: &Arena, load: Appending) -> anyhow::Result<Sample> {
+    let mut conn = connect(arena.url(), SessionKind::Plain).await?;
+    let stream = fill(&mut conn, 0, load.body, load.partitions).await?;
+    let lanes = u32::try_from(load.lanes).ok().and_then(NonZeroU32::new);
+    let lanes = lanes.context("A load needs a lane")?;
+    let options = ProducerOptions { lanes, ..ProducerOptions::default() };
+    let producer = Producer::connect(arena.url().clone(), options).await?;
+    let send = async || {
+        let batch = (0..load.batch).map(|_| NewMessage::new(bytes(load.body))).collect();
+        producer.send_all(&stream.name, batch).await.map(|_| load.batch as u64)
+    };
+    // Each lane opens with its first batch, which is no part of what is measured.
+    try_join_all((0..load.lanes).map(|_| send())).await?;
+    sequence_all(&mut conn, &stream, 1000).await?;
+    let start = Instant::now();
+    let loops = (0..load.lanes).map(|_| async {
+        let mut messages = 0;
+        while start.elapsed() < load.time {
+            messages += send().await?;
+        }
+        anyhow::Ok(messages)
+    });
+    let messages: u64 = try_join_all(loops).await?.into_iter().sum();
+    sequence_all(&mut conn, &stream, 1000).await?;
+    let sample = Sample::of([rate(messages, start.elapsed())]);
+    producer.close().await;
+    Ok(sample)
 }
 
 pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Sample> {

@@ -6,7 +6,8 @@ use queue_core::connection::{Link, again_on_conflict, transaction};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lookup::{self, Placed};
 use queue_core::{
-    Enqueued, NewMessage, Part, Result, Topic, enqueue_in_transaction, is_plain, statements,
+    Enqueued, Error, NewMessage, Part, Result, Topic, enqueue_in_transaction, is_plain, statements,
+    stream, telemetry,
 };
 
 use super::Position;
@@ -14,6 +15,10 @@ use crate::batch::Batch;
 use crate::resend::Tries;
 
 const OPERATION: &str = "send the batch";
+
+/// Batches of a stream from this size on go past its inbox. While one does, no other message of the
+/// stream gets its offset, until it is committed: too long for a few messages.
+const DIRECT: usize = 100;
 
 /// How far a batch came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub(super) struct Course {
 
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
 /// large for one or its topic is searchable, in a transaction whose last INSERT of messages
-/// advances the lane.
+/// advances the lane. A large batch of a stream goes past its inbox, if that way is free.
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
@@ -59,6 +64,13 @@ pub(super) async fn store_batch(
         None => return Ok(()),
     };
     tries.hand_over();
+    if goes_direct(topic, last) {
+        match append(conn, topic, first, last, position, course).await {
+            // A message of the inbox was purged meanwhile.
+            Err(Error::Counts { .. }) => {}
+            done => return done,
+        }
+    }
     let searchable = topic.settings.searchable.is_some() && !last.is_empty();
     if first.is_empty() && !searchable {
         course.stage = Stage::Committing;
@@ -79,6 +91,39 @@ pub(super) async fn store_batch(
         Ok(())
     })
     .await
+}
+
+/// Whether the messages may go into the log of a stream at once.
+fn goes_direct(topic: &Topic, messages: &[NewMessage]) -> bool {
+    // The lookup names rows of the inbox.
+    let named = topic.settings.searchable.is_some();
+    topic.is_stream() && !named && messages.len() >= DIRECT
+}
+
+/// Stores a batch in the log, unless somebody else is at work on it, and advances the lane.
+async fn append(
+    conn: &mut Link,
+    topic: &Topic,
+    first: &[Part<'_>],
+    last: &[NewMessage],
+    Position { id, seq }: Position,
+    course: &mut Course,
+) -> Result<()> {
+    let appended = transaction(conn, OPERATION, async |conn| {
+        course.stage = Stage::Working;
+        for part in first {
+            part.insert(conn, topic).await?;
+        }
+        insert_in_lane(conn, topic.id, &[], id, seq + 1).await?;
+        let appended = stream::append(conn, topic.id, last).await?;
+        if !appended.in_log {
+            Part::Ready(last).insert(conn, topic).await?;
+        }
+        course.stage = Stage::Committing;
+        Ok(appended)
+    });
+    telemetry::sequenced(appended.await?.sequenced);
+    Ok(())
 }
 
 /// The same for a batch in which are messages that may be duplicates. Which of them are is known

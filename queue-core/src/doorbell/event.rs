@@ -63,7 +63,8 @@ pub(super) fn understand<'t>(
     }
     let writes = WRITES.contains(&kind) || COMPRESSED_WRITES.contains(&kind);
     match table.table_name_raw() {
-        b"queue_message" if writes => Heard::Messages(rung(event, table)),
+        // The log's, too: batches are appended to it, and a member has the sequencer's to share.
+        b"queue_message" | b"queue_log" if writes => Heard::Messages(rung(event, table)),
         b"queue_floor" => Heard::Floors(rung(event, table)),
         b"queue_topic" => Heard::TopicsChanged,
         name if name.starts_with(b"queue_") => Heard::Sign,

@@ -59,17 +59,7 @@ fn statement(
             .number(topic.0)
             .number(message.priority.stored())
             .bytes(message.msg_id.as_bytes());
-        if shape != Shape::Bare {
-            statement = statement
-                .maybe_bytes(message.key.as_deref())
-                .maybe_bytes(message.biz_id.as_deref())
-                .maybe_bytes(message.headers.to_stored()?)
-                .numbers(message.expires.map(Moment::micros));
-        }
-        if shape == Shape::Unique {
-            statement = statement.maybe_bytes(message.key_until_done());
-        }
-        statement = statement.bytes(message.body.as_slice());
+        statement = shape.bind(statement, message)?;
     }
     if let Some((lane, seq)) = lane {
         let name = lane.name.as_bytes();
@@ -87,7 +77,7 @@ fn statement(
 /// Which columns the INSERT of some messages has. Most have neither keys nor headers nor an expiry,
 /// and each value costs both sides. Each has those of the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub(super) enum Shape {
     Bare,
     Keyed,
     Expiring,
@@ -95,7 +85,7 @@ enum Shape {
 }
 
 impl Shape {
-    fn of(messages: &[NewMessage]) -> Self {
+    pub(super) fn of(messages: &[NewMessage]) -> Self {
         let is_bare = |message: &NewMessage| {
             message.key.is_none() && message.biz_id.is_none() && message.headers.0.is_empty()
         };
@@ -111,19 +101,53 @@ impl Shape {
     }
 
     /// Whether so many messages of this shape always have the same text.
-    fn is_one_text(self, messages: &[NewMessage]) -> bool {
+    pub(super) fn is_one_text(self, messages: &[NewMessage]) -> bool {
         let text = |message: &NewMessage| message.expires.map(Moment::sql);
         matches!(self, Self::Bare | Self::Keyed)
             || messages.windows(2).all(|two| text(&two[0]) == text(&two[1]))
     }
 
-    fn columns(self) -> &'static str {
+    pub(super) fn columns(self) -> &'static str {
         match self {
             Self::Bare => "",
             Self::Keyed => "ordering_key, biz_id, headers, ",
             Self::Expiring => "ordering_key, biz_id, headers, expires_at, ",
             Self::Unique => "ordering_key, biz_id, headers, expires_at, unique_key, ",
         }
+    }
+
+    /// The rest of a row of VALUES: these columns and the body.
+    pub(super) fn row(self, text: &mut String, message: &NewMessage) {
+        if self != Self::Bare {
+            text.push_str("?, ?, ?, ");
+        }
+        if matches!(self, Self::Expiring | Self::Unique) {
+            text.push_str(message.expires.map_or("NULL", Moment::sql));
+            text.push_str(", ");
+        }
+        if self == Self::Unique {
+            text.push_str("?, ");
+        }
+        text.push_str("?)");
+    }
+
+    /// The values of such a row.
+    pub(super) fn bind<'m>(
+        self,
+        mut statement: Statement<'m>,
+        message: &'m NewMessage,
+    ) -> Result<Statement<'m>> {
+        if self != Self::Bare {
+            statement = statement
+                .maybe_bytes(message.key.as_deref())
+                .maybe_bytes(message.biz_id.as_deref())
+                .maybe_bytes(message.headers.to_stored()?)
+                .numbers(message.expires.map(Moment::micros));
+        }
+        if self == Self::Unique {
+            statement = statement.maybe_bytes(message.key_until_done());
+        }
+        Ok(statement.bytes(message.body.as_slice()))
     }
 
     /// A lane has none of them.
@@ -151,17 +175,8 @@ fn text(messages: &[NewMessage], shape: Shape, in_lane: bool) -> String {
         text.push_str("(?, ?, ");
         text.push_str(numbers[1]);
         text.push_str("?, UTC_TIMESTAMP(6), ");
-        if shape != Shape::Bare {
-            text.push_str("?, ?, ?, ");
-        }
-        if matches!(shape, Shape::Expiring | Shape::Unique) {
-            text.push_str(message.expires.map_or("NULL", Moment::sql));
-            text.push_str(", ");
-        }
-        if shape == Shape::Unique {
-            text.push_str("?, ");
-        }
-        text.push_str("?), ");
+        shape.row(&mut text, message);
+        text.push_str(", ");
     }
     if in_lane {
         text.push_str(lane::ROW);

@@ -6,7 +6,7 @@ use crate::message::{Priority, RowId};
 use crate::store::row_set::RowSet;
 use crate::store::stream::inbox::{self, Run, Unsequenced};
 use crate::store::stream::partition::{self, Partition};
-use crate::stream::{Offset, PartitionNo};
+use crate::stream::PartitionNo;
 use crate::topic::TopicId;
 
 /// The most bytes of bodies that one transaction moves: longer ones hold up replication.
@@ -46,10 +46,29 @@ pub async fn sequence(
     limit: u32,
     contention: Contention,
 ) -> Result<Sequenced> {
+    let mut locked = lock(conn, stream, contention).await?;
+    sequence_locked(conn, stream, &mut locked, limit).await
+}
+
+/// The partitions of a stream, locked; none if somebody else is at work on them, who is left to it.
+pub(super) async fn lock(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    contention: Contention,
+) -> Result<Vec<Partition>> {
     if contention == Contention::Leave && !partition::try_lock_first(conn, stream).await? {
-        return Ok(Sequenced::default());
+        return Ok(Vec::new());
     }
-    let locked = partition::lock(conn, stream).await?;
+    partition::lock(conn, stream).await
+}
+
+/// As [`sequence()`], of partitions that are locked, and that then end where the log does.
+pub(super) async fn sequence_locked(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    locked: &mut [Partition],
+    limit: u32,
+) -> Result<Sequenced> {
     let partitions = u32::try_from(locked.len()).unwrap_or(u32::MAX);
     if partitions == 0 {
         return Ok(Sequenced::default());
@@ -59,8 +78,8 @@ pub async fn sequence(
     let taken = fitting(&found);
     let (messages, more) = (taken.len(), full || taken.len() < found.len());
     for (no, runs) in by_partition(stream, taken) {
-        let Some(seen) = locked.iter().find(|partition| partition.no == no) else { continue };
-        append(conn, stream, *seen, &runs).await?;
+        let Some(end) = locked.iter_mut().find(|partition| partition.no == no) else { continue };
+        append(conn, stream, end, &runs).await?;
     }
     for run in by_priority(stream, taken) {
         inbox::remove(conn, &run).await?;
@@ -81,15 +100,15 @@ fn fitting(found: &[Unsequenced]) -> &[Unsequenced] {
 async fn append(
     conn: &mut impl Connection,
     stream: TopicId,
-    seen: Partition,
+    partition: &mut Partition,
     runs: &[Run],
 ) -> Result<()> {
-    let mut base = seen.next.0;
+    let seen = *partition;
     for run in runs {
-        inbox::append(conn, run, seen.no, Offset(base)).await?;
-        base += run.rows.len() as u64;
+        inbox::append(conn, run, seen.no, partition.next).await?;
+        partition.next.0 += run.rows.len() as u64;
     }
-    partition::advance(conn, stream, seen, base - seen.next.0).await
+    partition::advance(conn, stream, seen, partition.next.0 - seen.next.0).await
 }
 
 /// The rows of each partition, by priority and in order.

@@ -7,8 +7,9 @@ use diesel::sql_types::{BigInt, Unsigned};
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, DeliveryNo};
+use crate::message::{ClaimNo, Delivery, DeliveryNo, NewMessage};
 use crate::store::claim::MessageRow;
+use crate::store::enqueue::{Shape, is_kept};
 use crate::store::{Statement, execute, load};
 use crate::stream::{Offset, PartitionNo, Position};
 use crate::topic::TopicId;
@@ -35,6 +36,43 @@ pub struct Reading {
     pub claim_no: ClaimNo,
     /// Which delivery of the stretch this is.
     pub delivery_no: DeliveryNo,
+}
+
+/// PRIMARY: appends messages, each at its place, as one statement. None of them may wait for its
+/// time.
+///
+/// # Errors
+/// Headers that cannot be stored; a database failure.
+pub async fn append(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    messages: &[NewMessage],
+    places: &[Position],
+) -> Result<()> {
+    let shape = Shape::of(messages);
+    let kept = is_kept(messages.len()) && shape.is_one_text(messages);
+    let mut text = format!(
+        "INSERT INTO queue_log (topic_id, partition_no, offset_no, msg_id, enqueued_at, \
+         sequenced_at, {}body) VALUES ",
+        shape.columns()
+    );
+    text.reserve(80 * messages.len());
+    for (nth, message) in messages.iter().enumerate() {
+        text.push_str(if nth == 0 { "" } else { ", " });
+        text.push_str("(?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), ");
+        shape.row(&mut text, message);
+    }
+    let mut statement = Statement::new(text).once(!kept);
+    for (message, place) in messages.iter().zip(places) {
+        statement = statement
+            .number(stream.0)
+            .number(place.partition.0)
+            .number(place.offset.0)
+            .bytes(message.msg_id.as_bytes());
+        statement = shape.bind(statement, message)?;
+    }
+    execute(conn, "append to the log", statement).await?;
+    Ok(())
 }
 
 /// PRIMARY, forced, plain: the messages of a stretch, in order. Offsets that are missing have been

@@ -1,0 +1,97 @@
+//! Large batches of a stream go past its inbox: once, whole and in order, wherever they break.
+
+#![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod setup;
+
+use producer::{Producer, ProducerOptions};
+use queue_core::connection::transaction;
+use queue_core::stream::group::create_stream;
+use queue_core::stream::{Contention, sequence};
+use queue_core::topic::TopicSettings;
+use queue_core::{NewMessage, TopicName, store};
+use queue_test::TestDatabase;
+use queue_test::proxy::FaultProxy;
+use setup::{depth, messages};
+
+/// From so many on a batch goes past the inbox.
+const DIRECT: usize = 100;
+
+/// Every statement of such a batch.
+const STATEMENTS: [&str; 8] = [
+    "SELECT id, name, enqueue_paused",
+    "BEGIN",
+    "INSERT INTO queue_message (topic_id, priority, id",
+    "SELECT partition_no, first_offset, next_offset FROM queue_partition",
+    "SELECT priority, id",
+    "INSERT INTO queue_log",
+    "UPDATE queue_partition",
+    "COMMIT",
+];
+
+/// A stream of one partition.
+async fn stream() -> (TestDatabase, TopicName) {
+    let (database, name) = (TestDatabase::new().await, TopicName::new("s").expect("a name"));
+    let mut conn = database.connect().await;
+    create_stream(&mut conn, &name, 1, &TopicSettings::default()).await.expect("created");
+    (database, name)
+}
+
+/// The offsets and bodies of the log.
+async fn log(database: &TestDatabase) -> Vec<(u64, String)> {
+    use diesel::QueryDsl;
+    use diesel_async::RunQueryDsl;
+    use queue_core::schema::queue_log::dsl;
+    let rows = dsl::queue_log.order(dsl::offset_no).select((dsl::offset_no, dsl::body));
+    let rows: Vec<(u64, Vec<u8>)> = rows.load(&mut database.connect().await).await.expect("read");
+    let text = |body: Vec<u8>| String::from_utf8(body).expect("text");
+    rows.into_iter().map(|(offset, body)| (offset, text(body))).collect()
+}
+
+async fn sequence_all(database: &TestDatabase, name: &TopicName) {
+    let mut conn = database.connect().await;
+    let id = store::topic::existing(&mut conn, name).await.expect("read").id;
+    let turn = async |conn: &mut _| sequence(conn, id, 1000, Contention::Wait).await;
+    transaction(&mut conn, "test", turn).await.expect("sequenced");
+}
+
+fn numbered(bodies: impl Iterator<Item = String>) -> Vec<(u64, String)> {
+    (0..).zip(bodies).collect()
+}
+
+#[tokio::test]
+async fn a_large_batch_is_in_the_log_at_once_behind_what_was_sent_before() {
+    let (database, name) = stream().await;
+    let options = ProducerOptions::default();
+    let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
+    producer.send_all(&name, messages(DIRECT - 1)).await.expect("stored");
+    assert_eq!((log(&database).await.len(), depth(&database, "s").await.unsettled), (0, 99));
+    let later = NewMessage::new("later").with_delay(std::time::Duration::from_secs(3600));
+    let batch = messages(DIRECT).into_iter().chain([later]).collect();
+    producer.send_all(&name, batch).await.expect("stored");
+    let depth = depth(&database, "s").await;
+    assert_eq!((depth.unsettled, depth.scheduled), (0, 1));
+    let bodies = (0..DIRECT - 1).chain(0..DIRECT).map(|n| n.to_string());
+    assert_eq!(log(&database).await, numbered(bodies));
+}
+
+#[tokio::test]
+async fn a_large_batch_is_stored_once_whole_and_in_order_wherever_it_breaks() {
+    for statement in STATEMENTS {
+        for arm in [FaultProxy::drop_reply_after, FaultProxy::cut_before] {
+            let (database, name) = stream().await;
+            let proxy = FaultProxy::start(database.url()).await;
+            let url = proxy.url(database.url());
+            let options = ProducerOptions::default();
+            let producer = Producer::connect(url, options).await.expect("connected");
+            arm(&proxy, statement);
+            producer.send_all(&name, messages(DIRECT)).await.expect("acknowledged");
+            proxy.sprung().await;
+            producer.send_all(&name, messages(DIRECT)).await.expect("acknowledged");
+            // A connection that broke may have been at work on the log for longer than that.
+            sequence_all(&database, &name).await;
+            let bodies = (0..DIRECT).chain(0..DIRECT).map(|n| n.to_string());
+            assert_eq!(log(&database).await, numbered(bodies), "{statement}");
+        }
+    }
+}

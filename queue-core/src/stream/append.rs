@@ -1,0 +1,114 @@
+//! A batch straight into the log, past the inbox: its body is written once instead of twice.
+
+use super::sequence::{lock, sequence_locked};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::NewMessage;
+use crate::store::stream::log;
+use crate::store::stream::partition::{self, Partition};
+use crate::stream::{Contention, Position};
+use crate::topic::TopicId;
+
+/// The most messages of the inbox that are given their offsets first, in the producer's time.
+const SEQUENCED_BEFORE: u32 = 1000;
+
+/// Messages without a key are spread over the partitions in pieces of at least so many: each
+/// partition costs a statement.
+const SPREAD: usize = 100;
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Whether it is in the log. If not, nothing of it is written: the inbox is the quicker way now.
+    pub in_log: bool,
+    /// Messages that got their offsets: those that were in the inbox, and the batch's.
+    pub sequenced: usize,
+}
+
+/// Appends messages to the log of a stream, none of which may wait for its time, unless a sequencer
+/// is at work or the inbox is full. Runs within the caller's transaction, at READ COMMITTED, as the
+/// last thing in it: no other message of the stream gets an offset until it ends.
+///
+/// What has been committed before comes first, also of the same producer: under the partitions'
+/// locks the inbox is sequenced before anything is appended (history H15).
+///
+/// # Errors
+/// [`crate::Error::Counts`] if a message of the inbox was purged meanwhile, a database failure;
+/// roll back.
+pub async fn append(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    messages: &[NewMessage],
+) -> Result<Appended> {
+    let mut locked = lock(conn, stream, Contention::Leave).await?;
+    if locked.is_empty() {
+        return Ok(Appended::default());
+    }
+    let before = sequence_locked(conn, stream, &mut locked, SEQUENCED_BEFORE).await?;
+    if before.more {
+        return Ok(Appended { in_log: false, sequenced: before.messages });
+    }
+    let seen = locked.clone();
+    let places = places(&mut locked, messages);
+    log::append(conn, stream, messages, &places).await?;
+    for (seen, end) in seen.iter().zip(&locked).filter(|(seen, end)| seen != end) {
+        partition::advance(conn, stream, *seen, end.next.0 - seen.next.0).await?;
+    }
+    Ok(Appended { in_log: true, sequenced: before.messages + messages.len() })
+}
+
+/// The place of each message; the partitions end behind them then. A message with a key goes where
+/// the inbox's goes ([`scan`](crate::store::stream::inbox::scan)), the others to the partitions that
+/// have had the fewest.
+fn places(partitions: &mut [Partition], messages: &[NewMessage]) -> Vec<Position> {
+    let without_key = messages.iter().filter(|message| message.key.is_none()).count();
+    let pieces = (without_key / SPREAD).clamp(1, partitions.len());
+    let mut emptiest: Vec<usize> = (0..partitions.len()).collect();
+    emptiest.sort_by_key(|at| partitions[*at].next);
+    let mut nth = 0;
+    let place = |message: &NewMessage| {
+        let at = match &message.key {
+            Some(key) => crc32fast::hash(key) as usize % partitions.len(),
+            None => {
+                nth += 1;
+                emptiest[(nth - 1) * pieces / without_key]
+            }
+        };
+        let partition = &mut partitions[at];
+        let position = Position { partition: partition.no, offset: partition.next };
+        partition.next.0 += 1;
+        position
+    };
+    messages.iter().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{Offset, PartitionNo};
+
+    fn partition(no: u32, next: u64) -> Partition {
+        Partition { no: PartitionNo(no), first: Offset(0), next: Offset(next) }
+    }
+
+    #[test]
+    fn messages_without_a_key_go_in_pieces_to_the_emptiest_partitions() {
+        let mut partitions = [partition(0, 500), partition(1, 7), partition(2, 9)];
+        let messages: Vec<_> = (0..250).map(|n| NewMessage::new(n.to_string())).collect();
+        let places = places(&mut partitions, &messages);
+        let of = |no: u32| places.iter().filter(move |place| place.partition.0 == no);
+        assert_eq!([0, 1, 2].map(|no| of(no).count()), [0, 125, 125]);
+        assert!(of(1).map(|place| place.offset.0).eq(7..132));
+        assert_eq!(partitions.map(|partition| partition.next.0), [500, 132, 134]);
+        assert!(places.is_sorted_by_key(|place| place.partition));
+    }
+
+    #[test]
+    fn a_message_with_a_key_goes_to_the_partition_of_its_key() {
+        let mut partitions = [partition(0, 0), partition(1, 0)];
+        let messages = ["a", "b", "a"].map(|key| NewMessage::new("m").with_key(key));
+        let places = places(&mut partitions, &messages);
+        assert_eq!(places[0].partition, places[2].partition);
+        assert_eq!(places[2].offset, Offset(places[0].offset.0 + 1));
+    }
+}
