@@ -170,6 +170,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "group-standing",
+        about: "How long a reset of a group takes, and the question how far it has come, beside a long log",
+        members: streams::standing,
+        from: Extent::Quick,
+    },
+    Case {
         name: "memory",
         about: "The memory of one consumer",
         members: idle::memory,

@@ -22,7 +22,7 @@ use crate::arena::Arena;
 use crate::figure::Sample;
 
 pub(crate) use self::peer::Peer;
-pub(crate) use self::stream::{Appending, Reading, Sequencing};
+pub(crate) use self::stream::{Appending, Reading, Sequencing, Standing, StandingAsked};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]
@@ -48,6 +48,8 @@ pub(crate) enum Load {
     Sequence(Sequencing),
     /// Producers of a stream.
     Append(Appending),
+    /// Moving a group, and asking how far it has come.
+    Standing(Standing),
     /// Groups that read a stream.
     Read(Reading),
     /// The memory of a consumer that drains a backlog.
@@ -321,6 +323,7 @@ impl Load {
             Self::Delays(delays) => delays::run(arena, *delays).await,
             Self::Sequence(load) => stream::sequencing(arena, *load).await,
             Self::Append(load) => stream::appending(arena, *load).await,
+            Self::Standing(load) => stream::standing(arena, *load).await,
             Self::Read(load) => stream::reading(arena, *load).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
             Self::Peer(peer) => peer::run(arena, peer).await,

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::{BASE, BODY};
-use crate::case::{Member, Scale};
-use crate::load::{Appending, Commit, Drain, Insert, Load, Reading, Sequencing, Table};
+use crate::case::{Extent, Member, Scale};
+use crate::load::{
+    Appending, Commit, Drain, Insert, Load, Reading, Sequencing, Standing, StandingAsked, Table,
+};
 
 const RAW: &str = "raw INSERT of 1000, bare table";
 
@@ -59,5 +61,23 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
         Member::new("one group, batch 100", load(100, 1, true)).against(RAW).bar(0.25),
         Member::new("four groups, batch 1000 (sum)", load(1000, 4, true)).against(thousand),
         Member::new("one group, from the inbox", load(1000, 1, false)).against(RAW),
+    ]
+}
+
+/// Neither may depend on the length of the log.
+pub(super) fn standing(scale: &Scale) -> Vec<Member> {
+    let log = match scale.extent {
+        Extent::Quick => 50_000,
+        Extent::Full => 1_000_000,
+        Extent::Long => 10_000_000,
+    };
+    let load = |partitions, asked| {
+        Load::Standing(Standing { log, partitions, asked, asks: 300, body: BODY })
+    };
+    vec![
+        Member::new("reset, 1 partition", load(1, StandingAsked::Reset)),
+        Member::new("reset, 16 partitions", load(16, StandingAsked::Reset)),
+        Member::new("lag, 1 partition", load(1, StandingAsked::Lag)),
+        Member::new("lag, 16 partitions", load(16, StandingAsked::Lag)),
     ]
 }

@@ -1,5 +1,7 @@
 //! Streams: the sequencer by itself, producers, and groups that read a log.
 
+mod standing;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -10,12 +12,14 @@ use producer::{Producer, ProducerOptions};
 use queue_core::connection::{SessionKind, connect, transaction};
 use queue_core::store;
 use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::stream::{Contention, sequence};
+use queue_core::stream::{Contention, append, sequence};
 use queue_core::topic::{Topic, TopicSettings};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue_to};
 use serde::Serialize;
 use tokio::time::Instant;
 
+pub(super) use self::standing::run as standing;
+pub(crate) use self::standing::{Standing, StandingAsked};
 use super::Drain;
 use crate::actor::{Company, DrainTask, Task};
 use crate::arena::{Arena, bytes};
@@ -152,6 +156,25 @@ async fn fill(
         left -= rows;
     }
     Ok(stream)
+}
+
+/// Fills the log past the inbox.
+async fn append_all(
+    conn: &mut AsyncMysqlConnection,
+    stream: &Topic,
+    messages: u64,
+    body: usize,
+) -> anyhow::Result<()> {
+    let mut left = messages;
+    while left > 0 {
+        let rows = left.min(FILL_ROWS);
+        let batch: Vec<_> = (0..rows).map(|_| NewMessage::new(bytes(body))).collect();
+        let append = async |conn: &mut _| append(conn, stream.id, &batch).await;
+        let appended = transaction(conn, "append", append).await?;
+        ensure!(appended.in_log, "somebody else is at work on the log");
+        left -= rows;
+    }
+    Ok(())
 }
 
 async fn sequence_all(
