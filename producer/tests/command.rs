@@ -344,7 +344,7 @@ async fn a_server_that_stays_away_is_given_up_with_a_sentence_and_a_summary() {
     let mut running = Running::start(&proxy.url(database.url()), &arguments);
     until("it has connected", async || setup::lane_count(&database).await == 1).await;
     // At the look at the topic nothing of the line is in doubt.
-    proxy.cut_before("SELECT id, name, enqueue_paused");
+    proxy.cut_before("SELECT id, name, kind");
     proxy.refuse_new();
     running.write(b"a line\n");
     proxy.sprung().await;

@@ -19,7 +19,7 @@ const DIRECT: usize = 100;
 
 /// Every statement of such a batch.
 const STATEMENTS: [&str; 8] = [
-    "SELECT id, name, enqueue_paused",
+    "SELECT id, name, kind",
     "BEGIN",
     "INSERT INTO queue_message (topic_id, priority, id",
     "SELECT partition_no, first_offset, next_offset FROM queue_partition",

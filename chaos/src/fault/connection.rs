@@ -30,7 +30,7 @@ const OTHER: [&str; 8] = [
     "UPDATE queue_worker",
     "SELECT GET_LOCK",
     "SELECT 0 AS kind",
-    "SELECT id, name, enqueue_paused",
+    "SELECT id, name, kind",
     "UPDATE queue_message SET claim_no = claim_no + 2",
     "INSERT INTO queue_message",
     "BEGIN",
