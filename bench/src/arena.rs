@@ -58,9 +58,21 @@ const SETTINGS: [&str; 6] = [
 
 /// The tables of the seeds, with only their syntax mended and a body that takes bytes, and that of
 /// the raw INSERT.
-const TABLES: [&str; 3] = [
+const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS bench_bare (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      body LONGBLOB NOT NULL) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS bench_001_msg (id BIGINT AUTO_INCREMENT, topic_name VARCHAR(255) NOT NULL, \
+     physics_offset BIGINT UNSIGNED NOT NULL, json_body LONGBLOB, from_ip VARCHAR(255) NOT NULL, properties TEXT, \
+     tags VARCHAR(255), create_time DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+     update_time DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, \
+     deleted TINYINT NOT NULL DEFAULT 0, PRIMARY KEY (id, topic_name, physics_offset), \
+     UNIQUE (topic_name, physics_offset), KEY (create_time)) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS bench_001_log (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, topic_name VARCHAR(255) NOT NULL, \
+     physics_offset BIGINT UNSIGNED NOT NULL, group_name VARCHAR(255) NOT NULL, client_id VARCHAR(255) NOT NULL, \
+     state INT, error_msg TEXT, create_time DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+     update_time DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, \
+     deleted TINYINT NOT NULL DEFAULT 0, KEY (client_id), KEY (group_name), KEY (topic_name), \
+     KEY (physics_offset)) ENGINE = InnoDB",
     "CREATE TABLE IF NOT EXISTS bench_003 (id INT UNSIGNED NOT NULL AUTO_INCREMENT, biz INT DEFAULT NULL, \
      conn_id INT UNSIGNED DEFAULT 0, status ENUM('y','run','n') DEFAULT 'n', data_string BLOB, \
      times INT DEFAULT NULL, update_times INT DEFAULT NULL, PRIMARY KEY (id), \
@@ -107,6 +119,8 @@ impl Arena {
             "queue_dedupe",
             "queue_unique",
             "bench_bare",
+            "bench_001_msg",
+            "bench_001_log",
             "bench_003",
             "bench_004",
         ];
@@ -129,6 +143,12 @@ impl Arena {
         let share = messages / FILLERS;
         let shares = (0..FILLERS).map(|n| share + u64::from(n < messages % FILLERS));
         match by {
+            Claimer::Seed001 => {
+                // Its offsets come from Redis; here a variable of the one connection counts.
+                let sql = "INSERT INTO bench_001_msg (topic_name, from_ip, physics_offset, json_body) VALUES ";
+                let row = "('bench', 'localhost', @offset := COALESCE(@offset, 0) + 1, ?)";
+                self.fill_raw(sql, row, std::iter::once(messages), body).await
+            }
             Claimer::Seed003 => {
                 let sql = "INSERT INTO bench_003 (biz, times, data_string) VALUES ";
                 self.fill_raw(sql, "(1000, UNIX_TIMESTAMP(), ?)", shares, body).await

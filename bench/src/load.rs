@@ -176,6 +176,8 @@ pub(crate) enum Claimer {
     SelectDelete,
     /// Rows read by key in ranges, nothing written.
     RangeRead,
+    /// The tables and statements of seed 001.
+    Seed001,
     /// The table and statements of seed 003.
     Seed003,
     /// The table of seed 004, claimed by its UPDATE, then SELECT.

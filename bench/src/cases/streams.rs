@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{BASE, BODY};
 use crate::case::{Extent, Member, Scale};
 use crate::load::{
-    Appending, Commit, Drain, Insert, Load, Reading, Sequencing, Standing, StandingAsked, Table,
+    Appending, Claimer, Commit, Drain, Insert, Load, Reading, Sequencing, Standing, StandingAsked,
+    Table,
 };
 
 const RAW: &str = "raw INSERT of 1000, bare table";
@@ -55,12 +56,21 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
         Load::Read(Reading { drain, groups, partitions: 4, sequenced })
     };
     let thousand = "one group, batch 1000";
+    let ems = "seed 001 (EMS), one group";
+    // It claims ten at a time unless told otherwise.
+    let limit = Duration::from_secs(20);
+    let naive =
+        Drain { by: Claimer::Seed001, batch: 10, backlog: scale.backlog / 2, limit, ..BASE };
     vec![
         raw(scale),
         Member::new(thousand, load(1000, 1, true)).against(RAW).bar(0.9),
         Member::new("one group, batch 100", load(100, 1, true)).against(RAW).bar(0.25),
         Member::new("four groups, batch 1000 (sum)", load(1000, 4, true)).against(thousand),
         Member::new("one group, from the inbox", load(1000, 1, false)).against(RAW),
+        Member::new(ems, Load::Drain(naive)),
+        Member::new("one group, batch 1000 (÷ seed 001)", load(1000, 1, true))
+            .against(ems)
+            .bar(20.0),
     ]
 }
 

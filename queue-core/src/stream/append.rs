@@ -19,7 +19,7 @@ const SPREAD: usize = 100;
 /// What became of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Whether it is in the log. If not, nothing of it is written: the inbox is the quicker way now.
+    /// Whether it is in the log. If not, nothing of it is written: the inbox is quicker now.
     pub in_log: bool,
     /// Messages that got their offsets: those that were in the inbox, and the batch's.
     pub sequenced: usize,
@@ -58,8 +58,8 @@ pub async fn append(
 }
 
 /// The place of each message; the partitions end behind them then. A message with a key goes where
-/// the inbox's goes ([`scan`](crate::store::stream::inbox::scan)), the others to the partitions that
-/// have had the fewest.
+/// the inbox's goes ([`scan`](crate::store::stream::inbox::scan)), the others to the partitions
+/// that have had the fewest.
 fn places(partitions: &mut [Partition], messages: &[NewMessage]) -> Vec<Position> {
     let without_key = messages.iter().filter(|message| message.key.is_none()).count();
     let pieces = (without_key / SPREAD).clamp(1, partitions.len());

@@ -74,6 +74,7 @@ async fn a_stream_keeps_everything_unless_it_is_told_otherwise() {
     assert_eq!(stream.prune().await, 0, "no group needs it");
 }
 
+/// History H17.
 #[tokio::test]
 async fn old_messages_wait_for_the_slowest_group_unless_retention_is_hard() {
     let mut stream = Stream::new(1).await;

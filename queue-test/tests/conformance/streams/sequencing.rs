@@ -61,8 +61,8 @@ async fn a_key_has_one_partition_and_messages_without_one_spread() {
     }
 }
 
-/// History H14, and the loss of seed 001: with cursors over auto-increment ids 10 to 55 % of these
-/// messages are never read.
+/// History H14, and the losses of seed 001 (S12, S13): with cursors over auto-increment ids 10 to
+/// 55 % of these messages are never read.
 #[tokio::test]
 async fn nothing_is_lost_and_producers_keep_their_order_whatever_commits_late() {
     const PRODUCERS: usize = 16;
