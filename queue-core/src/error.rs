@@ -146,6 +146,14 @@ pub enum Error {
         /// Why it cannot be, and what to do instead.
         reason: &'static str,
     },
+    /// The topic is no broadcast group.
+    #[error(
+        "'{topic}' is no group of a stream whose members get every message: `queuectl group create STREAM@GROUP --broadcast` makes one."
+    )]
+    NoBroadcast {
+        /// The topic.
+        topic: TopicName,
+    },
     /// A member's name that another worker has.
     #[error(
         "The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`queuectl workers` shows it)."

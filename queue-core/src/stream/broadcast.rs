@@ -174,7 +174,7 @@ pub(crate) async fn begin(
 /// or so; how many they are. Runs within the caller's transaction.
 ///
 /// # Errors
-/// [`Error::OfBroadcast`] if no member has a name; [`Error::NoGroup`]; [`Error::Setting`] for an
+/// [`Error::OfBroadcast`] if no member has a name; [`Error::NoBroadcast`]; [`Error::Setting`] for an
 /// offset beyond a partition's end; a database failure.
 pub async fn reset_members(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<usize> {
     let broadcast = broadcast_of(group)?;
@@ -200,7 +200,7 @@ pub async fn reset_members(conn: &mut impl Connection, group: &Topic, to: Place)
 /// the group begins. One that runs now does so at once.
 ///
 /// # Errors
-/// [`Error::UnknownMember`]; [`Error::NoGroup`]; a database failure.
+/// [`Error::UnknownMember`]; [`Error::NoBroadcast`]; a database failure.
 pub async fn forget_member(
     conn: &mut impl Connection,
     group: &Topic,
@@ -214,5 +214,5 @@ pub async fn forget_member(
 }
 
 fn broadcast_of(topic: &Topic) -> Result<Broadcast> {
-    topic.broadcast().ok_or_else(|| Error::NoGroup { topic: topic.name.clone() })
+    topic.broadcast().ok_or_else(|| Error::NoBroadcast { topic: topic.name.clone() })
 }

@@ -75,10 +75,10 @@ impl Member {
     /// begins with its first read.
     ///
     /// # Errors
-    /// [`Error::NoGroup`] if it is no broadcast group.
+    /// [`Error::NoBroadcast`] if it is no broadcast group.
     pub fn new(topic: &Topic, name: Option<MemberName>) -> Result<Self> {
         let Some(group) = topic.broadcast() else {
-            return Err(Error::NoGroup { topic: topic.name.clone() });
+            return Err(Error::NoBroadcast { topic: topic.name.clone() });
         };
         let topic = topic.name.clone();
         Ok(Self(Arc::new(Inner { topic, group, name, state: Mutex::default() })))
