@@ -22,7 +22,7 @@ use crate::arena::Arena;
 use crate::figure::Sample;
 
 pub(crate) use self::peer::Peer;
-pub(crate) use self::stream::{Reading, Sequencing};
+pub(crate) use self::stream::{Readers, Reading, Sequencing};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]

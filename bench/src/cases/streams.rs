@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{BASE, BODY};
 use crate::case::{Member, Scale};
-use crate::load::{Commit, Drain, Insert, Load, Reading, Sequencing, Table};
+use crate::load::{Commit, Drain, Insert, Load, Readers, Reading, Sequencing, Table};
 
 const RAW: &str = "raw INSERT of 1000, bare table";
 
@@ -33,10 +33,13 @@ pub(super) fn sequencer(scale: &Scale) -> Vec<Member> {
 }
 
 pub(super) fn groups(scale: &Scale) -> Vec<Member> {
-    let load = |batch, groups, sequenced| {
-        let drain = Drain { batch, backlog: scale.backlog * 2, ..BASE };
-        Load::Read(Reading { drain, groups, partitions: 4, sequenced })
+    let read = |batch, consumers, readers, sequenced| {
+        let drain = Drain { batch, consumers, backlog: scale.backlog * 2, ..BASE };
+        Load::Read(Reading { drain, readers, partitions: 4, sequenced })
     };
+    let load =
+        |batch, groups, sequenced| read(batch, BASE.consumers, Readers::Groups(groups), sequenced);
+    let broadcast = |members| read(1000, members, Readers::Broadcast, true);
     let thousand = "one group, batch 1000";
     vec![
         raw(scale),
@@ -44,5 +47,7 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
         Member::new("one group, batch 100", load(100, 1, true)).against(RAW).bar(0.25),
         Member::new("four groups, batch 1000 (sum)", load(1000, 4, true)).against(thousand),
         Member::new("one group, from the inbox", load(1000, 1, false)).against(RAW),
+        Member::new("one member of a broadcast group", broadcast(1)).against(RAW),
+        Member::new("four members of a broadcast group (sum)", broadcast(4)).against(RAW),
     ]
 }

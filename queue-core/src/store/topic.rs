@@ -197,8 +197,8 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
-/// The lookup knows nothing of logs: what lies in one would be called gone. And what one member of a
-/// broadcast group has handled the others are to handle too.
+/// The lookup knows nothing of logs: what lies in one would be called gone. And what one member of
+/// a broadcast group has handled the others are to handle too.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
     if matches!(kind, TopicKind::Stream { .. }) && settings.searchable.is_some() {
         return Err(Error::Setting {

@@ -174,8 +174,8 @@ pub(crate) async fn begin(
 /// or so; how many they are. Runs within the caller's transaction.
 ///
 /// # Errors
-/// [`Error::OfBroadcast`] if no member has a name; [`Error::NoBroadcast`]; [`Error::Setting`] for an
-/// offset beyond a partition's end; a database failure.
+/// [`Error::OfBroadcast`] if no member has a name; [`Error::NoBroadcast`]; [`Error::Setting`] for
+/// an offset beyond a partition's end; a database failure.
 pub async fn reset_members(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<usize> {
     let broadcast = broadcast_of(group)?;
     let rows = member::lock_all(conn, broadcast.id).await?;

@@ -101,6 +101,11 @@ impl Member {
         self.0.name.as_ref()
     }
 
+    /// Tells the database nothing for a while.
+    pub(super) fn wait(&self) {
+        self.state().waits_until = Some(Instant::now() + RETRY);
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,11 +268,6 @@ impl State {
                 track.said(over.map_or(&[], |(_, over)| over), told.map_or(0, |told| told.lost));
             }
         }
-    }
-
-    /// The database could not be told.
-    pub(super) fn wait(&mut self) {
-        self.waits_until = Some(Instant::now() + RETRY);
     }
 
     /// Waits no longer.

@@ -204,6 +204,7 @@ impl Work {
                 && let Err(error) = self.report_members(false).await
             {
                 tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
+                self.members.values().for_each(Member::wait);
             }
             while let Ok(command) = commands.try_recv() {
                 waiting.push_back(command);

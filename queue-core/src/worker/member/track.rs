@@ -113,7 +113,7 @@ impl Track {
         }
     }
 
-    /// Some messages that are to be handled again by now, the first ones, without gaps between them.
+    /// Some messages that are to be handled again by now: the first ones, without gaps between.
     pub(super) fn due(&self, now: Instant, limit: u64) -> Option<(Offset, Offset)> {
         let is_due = |open: &Open| matches!(open.state, State::Waits(until) if until <= now);
         let mut due = self.open.iter().filter(|(_, open)| is_due(open)).map(|(at, _)| *at);

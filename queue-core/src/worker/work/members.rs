@@ -199,7 +199,7 @@ impl Work {
                         worker.id = %self.id, topic.name = %member.topic(), %error,
                         "Cannot tell how far the member has come; trying again."
                     );
-                    member.state().wait();
+                    member.wait();
                 }
             }
         }

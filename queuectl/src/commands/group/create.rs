@@ -21,8 +21,8 @@ pub(crate) struct Create {
     /// overtakes one that has to be tried again.
     #[arg(long)]
     ordered: bool,
-    /// Give every member every message: there are no claims, and each member keeps its own position,
-    /// in its memory or under its name.
+    /// Give every member every message: there are no claims, and each member keeps its own
+    /// position, in its memory or under its name.
     #[arg(long)]
     broadcast: bool,
     /// Where to begin: earliest, latest, an offset, or a time [default: earliest; with --broadcast,

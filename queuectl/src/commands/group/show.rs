@@ -10,8 +10,8 @@ use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
 
-/// Show how far a group has come in each partition; of a broadcast group, how far each member with a
-/// name has.
+/// Show how far a group has come in each partition; of a broadcast group, how far each member with
+/// a name has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     /// STREAM@GROUP.
