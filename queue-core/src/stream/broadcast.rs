@@ -120,6 +120,8 @@ pub(crate) enum Taken {
     Own(Vec<Row>),
     /// This worker has it, and lives.
     InUse(WorkerId),
+    /// There is no such group any more.
+    Gone,
 }
 
 /// Makes the named member the worker's own, unless a worker that lives has it. One that nobody has
@@ -142,7 +144,11 @@ pub(crate) async fn take_member(
             return Ok(Taken::InUse(owner));
         }
     }
-    for partition in partition::all(conn, group.stream).await? {
+    let partitions = partition::of_group(conn, group.id).await?;
+    if partitions.is_empty() {
+        return Ok(Taken::Gone);
+    }
+    for partition in partitions {
         if rows.iter().all(|row| row.partition != partition.no) {
             let start = offset(conn, group.stream, &partition, group.start).await?;
             let row = Row::new(partition.no, start);
@@ -154,7 +160,8 @@ pub(crate) async fn take_member(
     Ok(Taken::Own(rows))
 }
 
-/// Where a member without a name begins: its positions are its own affair.
+/// Where a member without a name begins: its positions are its own affair. Nowhere, if there is no
+/// such group any more.
 ///
 /// # Errors
 /// A database failure.
@@ -163,7 +170,7 @@ pub(crate) async fn begin(
     group: Broadcast,
 ) -> Result<Vec<(PartitionNo, Offset)>> {
     let mut places = Vec::new();
-    for partition in partition::all(conn, group.stream).await? {
+    for partition in partition::of_group(conn, group.id).await? {
         let start = offset(conn, group.stream, &partition, group.start).await?;
         places.push((partition.no, start));
     }

@@ -78,7 +78,8 @@ impl Work {
                 }
             };
             member.state().begin(id, places);
-            return Ok(());
+            let unknown = || Error::UnknownTopic { topic: member.topic().clone() };
+            return if member.state().has_begun() { Ok(()) } else { Err(unknown()) };
         };
         let take = async |conn: &mut Link| take_member(conn, group, name, id).await;
         match session.transaction("take the member", take).await? {
@@ -86,6 +87,7 @@ impl Work {
                 member.state().take_over(id, &rows);
                 Ok(())
             }
+            Taken::Gone => Err(Error::UnknownTopic { topic: member.topic().clone() }),
             Taken::InUse(worker) => {
                 let (topic, name) = (member.topic().clone(), name.clone());
                 let error = Error::MemberInUse { topic, member: name, worker };
@@ -115,8 +117,11 @@ impl Work {
                 return Ok(None);
             }
         }
-        let read = async |conn: &mut Link| partition::all(conn, group.stream).await;
-        let partitions = session.call("read the partitions", read).await?;
+        let read = async |conn: &mut Link| partition::of_group(conn, group.id).await;
+        let partitions = session.call("read the group's partitions", read).await?;
+        if partitions.is_empty() {
+            return Err(Error::UnknownTopic { topic: member.topic().clone() });
+        }
         let gone = member.state().see(&partitions);
         if gone > 0 {
             tracing::warn!(

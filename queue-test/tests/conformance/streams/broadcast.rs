@@ -338,6 +338,20 @@ async fn a_paused_group_reads_nothing_and_a_deleted_one_leaves_no_members() {
     .await;
     let forgotten = forget_member(&mut stream.conn, &group, &name("b")).await.unwrap_err();
     assert!(forgotten.to_string().contains("has no member 'b'"), "{forgotten}");
+    closed.claim_paused = false;
+    store::topic::set_state(&mut stream.conn, &group.name, closed).await.unwrap();
+    let other = Member::new(&group, None).unwrap();
+    let second = stream.worker().await;
+    until("it has begun", async || second.read(&other, 1).await.is_ok()).await;
     queue_core::stream::group::leave(&mut stream.conn, &group).await.unwrap();
+    store::topic::delete(&mut stream.conn, group.id).await.unwrap();
+    for (worker, member) in [(&worker, &member), (&second, &other)] {
+        let mut said = String::new();
+        until("it says so", async || {
+            said = worker.read(member, 1).await.map_or_else(|no| no.to_string(), |_| said.clone());
+            said.contains("There is no group 's@all'")
+        })
+        .await;
+    }
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_member").await, 0);
 }
