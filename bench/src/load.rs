@@ -22,7 +22,7 @@ use crate::arena::Arena;
 use crate::figure::Sample;
 
 pub(crate) use self::peer::Peer;
-pub(crate) use self::stream::{Appending, Reading, Sequencing, Standing, StandingAsked};
+pub(crate) use self::stream::{Appending, Readers, Reading, Sequencing, Standing, StandingAsked};
 
 /// One load.
 #[derive(Debug, Clone, Serialize)]

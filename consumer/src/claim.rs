@@ -3,20 +3,29 @@
 use queue_core::worker::{Claimed, Worker};
 use queue_core::{Result, Topic};
 
-/// Claims up to `limit` messages. What a group tries again comes before what its stream has next.
-pub(crate) async fn claim(worker: &Worker, topic: &Topic, limit: u32) -> Result<Claimed> {
-    let mut claimed = worker.claim(topic.id, limit).await?;
+use crate::crew::Crew;
+
+/// Claims up to `limit` messages. What a group tries again, or what somebody has redriven to it,
+/// comes before what its stream has next.
+pub(crate) async fn claim(crew: &Crew, topic: &Topic, limit: u32) -> Result<Claimed> {
+    let mut claimed = crew.worker.claim(topic.id, limit).await?;
     let rest = limit.saturating_sub(u32::try_from(claimed.deliveries.len()).unwrap_or(u32::MAX));
-    if let Some(group) = topic.group()
-        && rest > 0
-    {
-        let of_stream = worker.claim_range(group, rest).await?;
+    if topic.of_stream().is_some() && rest > 0 {
+        let of_stream = claim_of_stream(crew, topic, rest).await?;
         claimed.deliveries.extend(of_stream.deliveries);
         claimed.suspect_waits |= of_stream.suspect_waits;
         claimed.lost += of_stream.lost;
         claimed.more_later = of_stream.more_later;
     }
     Ok(claimed)
+}
+
+/// Claims a range for a group, or reads for this process's member of a broadcast group.
+async fn claim_of_stream(crew: &Crew, topic: &Topic, limit: u32) -> Result<Claimed> {
+    match topic.group() {
+        Some(group) => crew.worker.claim_range(group, limit).await,
+        None => crew.worker.read(&crew.members.of(topic)?, limit).await,
+    }
 }
 
 /// Claims one message that is to be handled alone.

@@ -13,6 +13,7 @@ use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, DoorbellMode, TopicOptions};
+use queue_core::stream::MemberName;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
@@ -30,6 +31,10 @@ pub(crate) struct Arguments {
     /// (off). `queuectl doctor` says whether it can be followed.
     #[arg(long, value_name = "WHETHER", value_enum)]
     doorbell: Option<DoorbellMode>,
+    /// The name of this member of a broadcast group: its position is kept under it, and it goes on
+    /// there after a restart. One process at a time has it.
+    #[arg(long, value_name = "NAME")]
+    member: Option<MemberName>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -93,6 +98,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         config::load(arguments.server.config.as_deref(), "consumer")?;
     if let Some(doorbell) = arguments.doorbell {
         options.doorbell = doorbell;
+    }
+    if arguments.member.is_some() {
+        options.member = arguments.member;
     }
     let url = arguments.server.url()?;
     let builder = Consumer::builder(url.clone()).options(options);

@@ -23,6 +23,7 @@ use crate::crew::{Crew, Interruption};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::listener::SettledListener;
+use crate::members::Members;
 use crate::options::ConsumerOptions;
 use crate::registration::{Registration, Work};
 use crate::run::{Performer, Post};
@@ -73,6 +74,7 @@ impl Consumer {
         let pool = Pool::new(self.url.clone(), 2, CALL_DEADLINE)?;
         let ledger = Ledger::new(self.url.clone())?;
         let topics = self.find_topics(&pool).await?;
+        let members = Members::new(self.options.member.clone());
         let bell = Bell::new(&self.url, &self.options);
         topics.iter().for_each(|(topic, _)| bell.listen(&topic.borrow()));
         let mut worker = Worker::start(self.worker_options(&bell)).await?;
@@ -84,7 +86,8 @@ impl Consumer {
             .collect();
         loop {
             tracing::info!(worker.id = %worker.id(), "Consuming.");
-            let died = self.run_worker(&worker, &topics, &ledger, &bell, &shutdown).await?;
+            let died =
+                self.run_worker(&worker, &topics, (&ledger, &members), &bell, &shutdown).await?;
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
@@ -126,9 +129,11 @@ impl Consumer {
                 })
                 .await?;
             is_consumable(&topic)?;
+            registration.check(&topic)?;
             let (sender, receiver) = watch::channel(topic);
             topics.push((sender, receiver));
         }
+        self.options.check_member(topics.iter().map(|(topic, _)| topic.borrow().clone()))?;
         Ok(topics)
     }
 
@@ -137,7 +142,7 @@ impl Consumer {
         &self,
         worker: &Worker,
         topics: &HashMap<TopicName, watch::Receiver<Topic>>,
-        ledger: &Ledger,
+        (ledger, members): (&Ledger, &Members),
         bell: &Bell,
         shutdown: &Shutdown,
     ) -> Result<bool, Error> {
@@ -145,6 +150,7 @@ impl Consumer {
             worker: worker.clone(),
             settler: Settler::start(worker.clone(), self.listener.clone()),
             ledger: ledger.clone(),
+            members: members.clone(),
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),
         };
@@ -229,7 +235,7 @@ pub(crate) fn is_consumable(topic: &Topic) -> Result<(), Error> {
         TopicKind::Stream { .. } => {
             Err(queue_core::Error::ReadByGroups { topic: topic.name.clone() }.into())
         }
-        TopicKind::Queue | TopicKind::Group { .. } => Ok(()),
+        TopicKind::Queue | TopicKind::Group { .. } | TopicKind::Broadcast { .. } => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
+use crate::members::Members;
 use crate::settler::Settler;
 
 /// Shared by the topic loops of one worker.
@@ -19,6 +20,7 @@ pub(crate) struct Crew {
     pub(crate) worker: Worker,
     pub(crate) settler: Settler,
     pub(crate) ledger: Ledger,
+    pub(crate) members: Members,
     /// Held for reading by every claim until it is settled, for writing by a suspect: so a suspect
     /// is all that its worker holds, and a crash tells on it alone.
     pub(crate) gate: Arc<RwLock<()>>,

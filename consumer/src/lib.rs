@@ -14,6 +14,7 @@ mod executor;
 pub mod forward;
 mod ledger;
 mod listener;
+mod members;
 mod options;
 mod order;
 mod poll;

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use queue_core::Topic;
+use queue_core::stream::MemberName;
 use queue_core::worker::{ClaimStrategy, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +43,9 @@ pub struct ConsumerOptions {
     /// How often an idle topic is polled all the same while the doorbell rings.
     #[serde(with = "humantime_serde")]
     pub safety_poll: Duration,
+    /// The name of this consumer as a member of broadcast groups: its positions are kept under it,
+    /// and it goes on there after a restart. Without it they are in its memory.
+    pub member: Option<MemberName>,
 }
 
 impl Default for ConsumerOptions {
@@ -54,6 +59,7 @@ impl Default for ConsumerOptions {
             sweep: true,
             doorbell: DoorbellMode::default(),
             safety_poll: Duration::from_secs(5),
+            member: None,
         }
     }
 }
@@ -74,6 +80,24 @@ impl ConsumerOptions {
             return refuse("beat", self.beat, "use at most a quarter of the lease");
         }
         Ok(())
+    }
+
+    /// Refuses a member's name where there is nothing to be a member of.
+    pub(crate) fn check_member(
+        &self,
+        topics: impl IntoIterator<Item = Topic>,
+    ) -> Result<(), Error> {
+        match &self.member {
+            Some(name) if topics.into_iter().all(|topic| topic.broadcast().is_none()) => {
+                Err(Error::Setting {
+                    name: "member",
+                    value: name.to_string(),
+                    fix: "only members of a broadcast group have names, and none is consumed; \
+                          leave it out",
+                })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

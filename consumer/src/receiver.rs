@@ -23,6 +23,7 @@ use crate::consumer::is_consumable;
 use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
 use crate::error::Error;
 use crate::ledger::Ledger;
+use crate::members::Members;
 use crate::options::ConsumerOptions;
 use crate::poll::Poll;
 use crate::settler::{Finished, OwnRun, Settler};
@@ -78,9 +79,11 @@ impl Receiver {
             return Err(queue_core::Error::UnknownTopic { topic }.into());
         };
         is_consumable(&found)?;
+        options.check_member([found.clone()])?;
+        let members = Members::new(options.member.clone());
         let bell = Bell::new(&url, &options);
         bell.listen(&found);
-        let (crew, sweeping) = register(&url, &options, &bell).await?;
+        let (crew, sweeping) = register(&url, &options, &bell, members).await?;
         let wakes = wake::listen(&url, &topic);
         let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
         // Of an ordered group nothing may be in the caller's hands that could overtake a failure.
@@ -111,7 +114,9 @@ impl Receiver {
         loop {
             if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
                 self.waiting.clear();
-                (self.crew, self.sweeping) = register(&self.url, &self.options, &self.bell).await?;
+                let members = self.crew.members.clone();
+                (self.crew, self.sweeping) =
+                    register(&self.url, &self.options, &self.bell, members).await?;
             }
             if let Some(received) = self.waiting.pop_front() {
                 match self.sift(received).await {
@@ -171,7 +176,7 @@ impl Receiver {
         self.poll.begun();
         let gate = Arc::clone(&self.crew.gate);
         let shared = Arc::new(Pass::Shared(gate.read_owned().await));
-        let mut claimed = claim(&self.crew.worker, &self.topic, self.batch).await;
+        let mut claimed = claim(&self.crew, &self.topic, self.batch).await;
         if matches!(&claimed, Ok(claimed) if claimed.deliveries.is_empty() && claimed.suspect_waits)
             && self.crew.settler.held().get() == 0
         {
@@ -215,6 +220,7 @@ async fn register(
     url: &ServerUrl,
     options: &ConsumerOptions,
     bell: &Bell,
+    members: Members,
 ) -> Result<(Crew, DropGuard), Error> {
     let worker = Worker::start(WorkerOptions {
         url: url.clone(),
@@ -230,6 +236,7 @@ async fn register(
     let crew = Crew {
         settler: Settler::start(worker.clone(), None),
         ledger: Ledger::new(url.clone())?,
+        members,
         worker,
         gate: Arc::new(RwLock::new(())),
         interruption: Interruption::default(),

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use queue_core::AsyncMysqlConnection;
-use queue_core::TopicName;
 use queue_core::handler::{
     BatchHandler, BatchTxHandler, Context, Handler, RawBatchHandler, RawHandler, RawTxHandler,
     RunOutcome, TxHandler,
 };
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Effects, Ending, Perform};
+use queue_core::{Topic, TopicName};
 use tokio_util::sync::CancellationToken;
 
 use crate::options::TopicOptions;
@@ -45,6 +45,20 @@ pub(crate) struct Registration {
     /// How many messages a run takes.
     pub(crate) run_size: usize,
     pub(crate) work: Work,
+}
+
+impl Registration {
+    /// Refuses what this topic cannot do.
+    pub(crate) fn check(&self, topic: &Topic) -> queue_core::Result<()> {
+        match (&self.work, topic.broadcast()) {
+            (Work::Transactional(_), Some(_)) => Err(queue_core::Error::OfBroadcast {
+                topic: topic.name.clone(),
+                reason: "its messages are not acked in transactions; use a handler without one, \
+                         or a group made without --broadcast",
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 pub(crate) struct Typed<H>(pub(crate) H);

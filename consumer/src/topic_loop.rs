@@ -183,8 +183,8 @@ impl TopicLoop {
         }
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
         async move {
-            let shared = crew.gate.read_owned().await;
-            let claimed = claim(&crew.worker, &topic, limit).await?;
+            let shared = Arc::clone(&crew.gate).read_owned().await;
+            let claimed = claim(&crew, &topic, limit).await?;
             Ok(Asked::Claimed(claimed, Arc::new(Pass::Shared(shared))))
         }
         .boxed()

@@ -1,8 +1,9 @@
 -- Every table carries the prefix queue_ and lives in the user's own database, so that a message
 -- is enqueued in the user's own transaction. Names are bytes (VARBINARY): 'Mail' and 'mail' differ.
 
--- kind: queue, stream, or group. A group reads the stream stream_id and is named stream@group: what
--- it could not handle is tried again, and dead-lettered, under the group's own topic.
+-- kind: queue, stream, group, or broadcast. A group reads the stream stream_id and is named
+-- stream@group: what it could not handle is tried again, and dead-lettered, under the group's own
+-- topic. A broadcast group gives every member every message; start_at: where a new member begins.
 -- backlog_*: what a sweeper has measured of a topic that has a limit, so that an enqueue counts
 -- nothing. They change every few seconds at most.
 CREATE TABLE queue_topic (
@@ -12,6 +13,7 @@ CREATE TABLE queue_topic (
   partitions       INT UNSIGNED    NOT NULL DEFAULT 0,
   stream_id        INT UNSIGNED    NULL,
   is_ordered       BOOLEAN         NOT NULL DEFAULT FALSE,
+  start_at         VARBINARY(32)   NULL,
   enqueue_paused   BOOLEAN         NOT NULL DEFAULT FALSE,
   claim_paused     BOOLEAN         NOT NULL DEFAULT FALSE,
   body_limit       INT UNSIGNED    NOT NULL DEFAULT 4194304,
@@ -347,6 +349,20 @@ CREATE TABLE queue_passed (
   range_id  BIGINT UNSIGNED NOT NULL,
   offset_no BIGINT UNSIGNED NOT NULL,
   PRIMARY KEY (range_id, offset_no)
+) ENGINE = InnoDB;
+
+-- How far the named members of broadcast groups have come. worker_id: the worker that is the member
+-- now, if it is alive; whoever takes the name, or puts the member elsewhere, changes it, and so fences
+-- that worker. lost: messages that retention removed before the member had read them.
+CREATE TABLE queue_member (
+  group_id     INT UNSIGNED    NOT NULL,
+  name         VARBINARY(64)   NOT NULL,
+  partition_no INT UNSIGNED    NOT NULL,
+  next_offset  BIGINT UNSIGNED NOT NULL,
+  lost         BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  worker_id    BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  told_at      DATETIME(6)     NOT NULL,
+  PRIMARY KEY (group_id, name, partition_no)
 ) ENGINE = InnoDB;
 
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.

@@ -79,8 +79,8 @@ impl Doorbell {
     /// the topic has another id.
     pub fn listen(&self, topic: &Topic) {
         let mut topics = self.0.house.topics();
-        if let (Some(group), Some(stream)) = (topic.group(), topic.name.stream()) {
-            topics.insert(group.stream, stream);
+        if let (Some(id), Some(stream)) = (topic.of_stream(), topic.name.stream()) {
+            topics.insert(id, stream);
         }
         topics.insert(topic.id, topic.name.clone());
     }

@@ -1,5 +1,6 @@
 //! The errors of this library: each names the operation and the input, and what to do next.
 
+mod class;
 mod fault;
 
 pub use self::fault::Fault;
@@ -7,7 +8,9 @@ pub use self::fault::Fault;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::message::WorkerId;
 use crate::schedule::ScheduleName;
+use crate::stream::MemberName;
 use crate::topic::{Fill, TopicName, WhenFull};
 
 /// The result of this library's functions.
@@ -134,6 +137,52 @@ pub enum Error {
     ReadByGroups {
         /// The stream.
         topic: TopicName,
+    },
+    /// What a broadcast group is not made for.
+    #[error("'{topic}' is a broadcast group: {reason}.")]
+    OfBroadcast {
+        /// The group.
+        topic: TopicName,
+        /// Why it cannot be, and what to do instead.
+        reason: &'static str,
+    },
+    /// The topic is no broadcast group.
+    #[error(
+        "'{topic}' is no group of a stream whose members get every message: `queuectl group create STREAM@GROUP --broadcast` makes one."
+    )]
+    NoBroadcast {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// A member's name that another worker has.
+    #[error(
+        "The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`queuectl workers` shows it)."
+    )]
+    MemberInUse {
+        /// The group.
+        topic: TopicName,
+        /// The member.
+        member: MemberName,
+        /// Who has it.
+        worker: WorkerId,
+    },
+    /// There is no such member.
+    #[error(
+        "'{topic}' has no member '{member}': `queuectl group show {topic}` shows those whose positions are kept."
+    )]
+    UnknownMember {
+        /// The group.
+        topic: TopicName,
+        /// The name as given.
+        member: MemberName,
+    },
+    /// A text that is no place in a stream.
+    #[error(
+        "'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z"
+    )]
+    InvalidPlace {
+        /// The text as given.
+        text: String,
     },
     /// The topic is no group.
     #[error("'{topic}' is no group of a stream: a group is called STREAM@GROUP.")]
@@ -321,51 +370,6 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// The class of the failure, for deciding what to do about it.
-    #[must_use]
-    pub fn fault(&self) -> Fault {
-        match self {
-            Self::Database { fault, .. } | Self::Connect { fault, .. } => *fault,
-            Self::Deadline { .. } | Self::UnknownOutcome { .. } => Fault::Gone,
-            Self::ReadOnly { .. } => Fault::ReadOnly,
-            Self::NoWriter { refusals } => common_fault(refusals),
-            Self::PacketTooLarge { .. } | Self::BodyTooLarge { .. } => Fault::TooLarge,
-            Self::Schema { .. } => Fault::Schema,
-            Self::TopicFull { .. } => Fault::Full,
-            _ => Fault::Other,
-        }
-    }
-
-    /// Whether the same call may succeed later without anybody changing the input.
-    ///
-    /// A full topic will have room again, but where its owner has it refuse, nobody is to wait.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::TopicFull { when_full, .. } => *when_full == WhenFull::Block,
-            _ => self.fault().is_transient(),
-        }
-    }
-
-    /// Why there is no writer, from what each host said.
-    pub(crate) fn no_writer(mut refusals: Vec<Self>) -> Self {
-        match refusals.pop() {
-            Some(only) if refusals.is_empty() => only,
-            last => {
-                refusals.extend(last);
-                Self::NoWriter { refusals }
-            }
-        }
-    }
-
-    /// Names the operation that `source` failed in.
-    pub(crate) fn database(operation: &'static str, source: &diesel::result::Error) -> Self {
-        let message = source.to_string();
-        Self::Database { operation, fault: Fault::of(source), message }
-    }
-}
-
 fn list_refusals(refusals: &[Error]) -> String {
     let short = |error: &Error| match error {
         Error::Connect { server, reason, .. } | Error::ReadOnly { server, reason } => {
@@ -374,15 +378,4 @@ fn list_refusals(refusals: &[Error]) -> String {
         other => other.to_string(),
     };
     refusals.iter().map(short).collect::<Vec<_>>().join("; ")
-}
-
-/// What is the matter with all of them; while one may come back, or become the writer, it is worth
-/// trying again.
-fn common_fault(refusals: &[Error]) -> Fault {
-    let faults = || refusals.iter().map(Error::fault);
-    let transient = [Fault::Gone, Fault::Busy, Fault::ReadOnly].into_iter();
-    transient
-        .chain(faults())
-        .find(|fault| faults().any(|found| found == *fault))
-        .unwrap_or(Fault::Other)
 }

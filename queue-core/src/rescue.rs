@@ -10,7 +10,7 @@ use crate::store::claim::{self, Claim};
 use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Range};
 use crate::store::{floor, moves, settle, topic, unique};
@@ -135,7 +135,7 @@ pub async fn take_range_back(
                 group: range.group,
                 worker: range.fence.worker,
                 delivery_no: range.delivery_no,
-                at_mark_of: Some(range.id),
+                past: Past::AtMarkOf(range.id),
             };
             taken.dead_lettered = filing::to_dead(conn, &filed, DeadCause::Crashes, &error).await?;
             let ended = range::end(conn, range.id, range.fence).await?;

@@ -13,6 +13,7 @@ table! {
         partitions -> Unsigned<Integer>,
         stream_id -> Nullable<Unsigned<Integer>>,
         is_ordered -> Bool,
+        start_at -> Nullable<Varbinary>,
         enqueue_paused -> Bool,
         claim_paused -> Bool,
         body_limit -> Unsigned<Integer>,
@@ -304,6 +305,18 @@ table! {
 }
 
 table! {
+    queue_member (group_id, name, partition_no) {
+        group_id -> Unsigned<Integer>,
+        name -> Varbinary,
+        partition_no -> Unsigned<Integer>,
+        next_offset -> Unsigned<BigInt>,
+        lost -> Unsigned<BigInt>,
+        worker_id -> Unsigned<BigInt>,
+        told_at -> Datetime,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -333,5 +346,6 @@ allow_tables_to_appear_in_same_query!(
     queue_cursor,
     queue_range,
     queue_passed,
+    queue_member,
     queue_duty,
 );

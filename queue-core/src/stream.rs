@@ -3,16 +3,20 @@
 //! A producer enqueues as to any topic; its message lies in the stream's *inbox* until the
 //! [sequencer](sequence()) gives it its offset. A [`Group`] claims ranges of offsets, one row a
 //! range, with the same workers, fences and rescue as a queue's; what fails goes to the group's own
-//! topic, which is a queue like any other.
+//! topic, which is a queue like any other. Every member of a [`Broadcast`] group reads all of the
+//! log, without claims.
 
 mod append;
+pub mod broadcast;
 mod claim;
 pub mod group;
+mod place;
 mod position;
 pub mod retention;
 mod sequence;
 
 pub use self::append::{Appended, append};
+pub use self::broadcast::{Broadcast, MemberName};
 pub use self::claim::{ClaimedRange, claim_range};
 pub use self::position::{Group, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_macros)]
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,8 +16,10 @@ use metrics::{
 use crate::error::Fault;
 use crate::message::Delivery;
 use crate::store::inspect::Depth;
+use crate::store::stream::member::MemberStanding;
 use crate::store::stream::standing::Standing;
 use crate::store::worker::Role;
+use crate::stream::MemberName;
 use crate::topic::Backlog;
 
 macro_rules! names {
@@ -295,6 +298,22 @@ pub fn pruned(table: &'static str, rows: usize) {
 pub fn lag(group: &str, standings: &[Standing]) {
     let messages: u64 = standings.iter().map(|standing| standing.lag).sum();
     let oldest = standings.iter().filter_map(Standing::age).max().unwrap_or_default();
+    set_lag(group, messages, oldest);
+}
+
+/// How far the named members of a broadcast group have come: the slowest of them, by messages and
+/// by time. Names are no labels: there may be many.
+pub fn lag_of_members(group: &str, standings: &[MemberStanding]) {
+    let mut messages: HashMap<&MemberName, u64> = HashMap::new();
+    for standing in standings {
+        *messages.entry(&standing.member).or_default() += standing.lag;
+    }
+    let most = messages.into_values().max().unwrap_or_default();
+    let oldest = standings.iter().filter_map(MemberStanding::age).max().unwrap_or_default();
+    set_lag(group, most, oldest);
+}
+
+fn set_lag(group: &str, messages: u64, oldest: Duration) {
     gauge!(LAG, "topic" => group.to_owned()).set(messages as f64);
     gauge!(LAG_SECONDS, "topic" => group.to_owned()).set(oldest.as_secs_f64());
 }

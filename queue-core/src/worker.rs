@@ -9,6 +9,7 @@ mod cursor;
 mod effects;
 mod held;
 mod life;
+mod member;
 mod options;
 mod quiet;
 mod ranges;
@@ -27,6 +28,7 @@ pub use self::cursor::Claimed;
 #[cfg(feature = "simulation")]
 pub use self::effects::Links;
 pub use self::effects::{Effects, Ending, Ground, Held, Perform};
+pub use self::member::Member;
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
@@ -174,6 +176,18 @@ impl Worker {
     pub async fn claim_suspect_range(&self, group: Group) -> Result<Claimed> {
         let (limit, wanted) = (1, Wanted::Suspect);
         let claimed = self.ask(|reply| Command::ClaimRange { group, limit, wanted, reply }).await?;
+        claimed.map(Handover::accept)
+    }
+
+    /// Reads up to `limit` messages of the stream for a member of a broadcast group, after giving
+    /// the stream's inbox its offsets. The first time says where it begins, whether there is
+    /// anything or not.
+    ///
+    /// # Errors
+    /// [`Error::MemberInUse`] while another worker has its name; as [`Worker::claim`].
+    pub async fn read(&self, member: &Member, limit: u32) -> Result<Claimed> {
+        let member = member.clone();
+        let claimed = self.ask(|reply| Command::Read { member, limit, reply }).await?;
         claimed.map(Handover::accept)
     }
 

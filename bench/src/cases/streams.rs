@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{BASE, BODY};
 use crate::case::{Extent, Member, Scale};
 use crate::load::{
-    Appending, Claimer, Commit, Drain, Insert, Load, Reading, Sequencing, Standing, StandingAsked,
-    Table,
+    Appending, Claimer, Commit, Drain, Insert, Load, Readers, Reading, Sequencing, Standing,
+    StandingAsked, Table,
 };
 
 const RAW: &str = "raw INSERT of 1000, bare table";
@@ -51,10 +51,13 @@ pub(super) fn producers(scale: &Scale) -> Vec<Member> {
 }
 
 pub(super) fn groups(scale: &Scale) -> Vec<Member> {
-    let load = |batch, groups, sequenced| {
-        let drain = Drain { batch, backlog: scale.backlog * 2, ..BASE };
-        Load::Read(Reading { drain, groups, partitions: 4, sequenced })
+    let read = |batch, consumers, readers, sequenced| {
+        let drain = Drain { batch, consumers, backlog: scale.backlog * 2, ..BASE };
+        Load::Read(Reading { drain, readers, partitions: 4, sequenced })
     };
+    let load =
+        |batch, groups, sequenced| read(batch, BASE.consumers, Readers::Groups(groups), sequenced);
+    let broadcast = |members| read(1000, members, Readers::Broadcast, true);
     let thousand = "one group, batch 1000";
     let ems = "seed 001 (EMS), one group";
     // It claims ten at a time unless told otherwise.
@@ -67,6 +70,8 @@ pub(super) fn groups(scale: &Scale) -> Vec<Member> {
         Member::new("one group, batch 100", load(100, 1, true)).against(RAW).bar(0.25),
         Member::new("four groups, batch 1000 (sum)", load(1000, 4, true)).against(thousand),
         Member::new("one group, from the inbox", load(1000, 1, false)).against(RAW),
+        Member::new("one member of a broadcast group", broadcast(1)).against(RAW),
+        Member::new("four members of a broadcast group (sum)", broadcast(4)).against(RAW),
         Member::new(ems, Load::Drain(naive)),
         Member::new("one group, batch 1000 (÷ seed 001)", load(1000, 1, true))
             .against(ems)

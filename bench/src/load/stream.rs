@@ -11,6 +11,7 @@ use mysql_async::prelude::Queryable;
 use producer::{Producer, ProducerOptions};
 use queue_core::connection::{SessionKind, connect, transaction};
 use queue_core::store;
+use queue_core::stream::broadcast::create_broadcast;
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::stream::{Contention, append, sequence};
 use queue_core::topic::{Topic, TopicSettings};
@@ -57,13 +58,23 @@ pub(crate) struct Appending {
     pub(crate) time: Duration,
 }
 
+/// Who reads a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Readers {
+    /// So many groups, whose members share the messages.
+    Groups(u32),
+    /// One broadcast group, each of whose members reads all of them.
+    Broadcast,
+}
+
 /// Groups that read a log from its beginning.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Reading {
     /// Members of each group, and their batches. The backlog is the log's.
     pub(crate) drain: Drain,
-    /// How many groups.
-    pub(crate) groups: u32,
+    /// Which groups.
+    pub(crate) readers: Readers,
     /// Partitions of the stream.
     pub(crate) partitions: u32,
     /// Whether the messages have their offsets before the start.
@@ -116,10 +127,22 @@ pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Samp
     if load.sequenced {
         sequence_all(&mut conn, &stream, 1000).await?;
     }
+    let settings = TopicSettings::default();
+    let (groups, times) = match load.readers {
+        Readers::Groups(groups) => (groups, u64::from(groups)),
+        Readers::Broadcast => (1, drain.consumers as u64),
+    };
     let mut tasks = Vec::new();
-    for n in 0..load.groups {
+    for n in 0..groups {
         let group = TopicName::of_group(&stream.name, &format!("g{n}"))?;
-        create_group(&mut conn, &group, false, Place::Earliest, &TopicSettings::default()).await?;
+        match load.readers {
+            Readers::Groups(_) => {
+                create_group(&mut conn, &group, false, Place::Earliest, &settings).await?;
+            }
+            Readers::Broadcast => {
+                create_broadcast(&mut conn, &group, Place::Earliest, &settings).await?;
+            }
+        }
         let task = DrainTask {
             by: drain.by,
             topic: group.as_str().to_owned(),
@@ -131,8 +154,7 @@ pub(super) async fn reading(arena: &Arena, load: Reading) -> anyhow::Result<Samp
         tasks.extend(vec![Task::Drain(task); drain.consumers]);
     }
     let company = Company::muster(arena.url(), tasks.into_iter()).await?;
-    let all = drain.backlog * u64::from(load.groups);
-    let (count, curve) = company.until(all, drain.limit).await?;
+    let (count, curve) = company.until(drain.backlog * times, drain.limit).await?;
     company.dismiss().await?;
     let time = count.time().unwrap_or(Duration::from_secs(1));
     Ok(Sample { figures: vec![rate(count.settled, time)], curve })
@@ -200,6 +222,7 @@ pub(super) async fn clear(conn: &mut mysql_async::Conn) -> anyhow::Result<()> {
     for table in ["queue_log", "queue_partition", "queue_cursor", "queue_range", "queue_passed"] {
         conn.query_drop(format!("TRUNCATE TABLE {table}")).await?;
     }
-    conn.query_drop("DELETE FROM queue_topic WHERE kind IN ('stream', 'group')").await?;
+    conn.query_drop("DELETE FROM queue_topic WHERE kind IN ('stream', 'group', 'broadcast')")
+        .await?;
     Ok(())
 }

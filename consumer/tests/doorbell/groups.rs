@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use consumer::TopicOptions;
+use consumer::{ConsumerOptions, TopicOptions};
 use queue_core::doorbell::Doorbell;
 use queue_core::handler::{Context, HandlerError};
+use queue_core::stream::MemberName;
+use queue_core::stream::broadcast::{create_broadcast, reset_members};
 use queue_core::stream::group::{Place, create_group, create_stream, reset_group};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
@@ -62,6 +64,41 @@ async fn an_ordered_group_goes_on_range_after_range_although_nobody_polls() {
     until("handled", async || handled.load(Ordering::SeqCst) == 40).await;
     let mut conn = database.connect().await;
     reset_group(&mut conn, &group, Place::Earliest).await.expect("reset");
+    until("handled again", async || handled.load(Ordering::SeqCst) == 80).await;
+    running.stop().await;
+}
+
+/// New messages ring, a retry is looked for, and a reset rings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_a_broadcast_group_goes_on_although_nobody_polls() {
+    let database = Server::with_log().database().await;
+    let (stream, _) = stage(&database).await;
+    let mut conn = database.connect().await;
+    let name = TopicName::of_group(&stream.name, "cache").expect("a name");
+    let retry = RetryPolicy::Fixed(Duration::from_millis(300));
+    let settings = TopicSettings { retry, ..TopicSettings::default() };
+    create_broadcast(&mut conn, &name, Place::Earliest, &settings).await.expect("made");
+    let group = store::topic::existing(&mut conn, &name).await.expect("it is there");
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let handler = With(move |context: Context| {
+        let fails = context.delivery.body.ends_with(b"7") && context.delivery.failures == 0;
+        count.fetch_add(usize::from(!fails), Ordering::SeqCst);
+        async move { if fails { Err(HandlerError::retry("not yet")) } else { Ok(()) } }
+    });
+    let running = Running::start(&database, |consumer| {
+        let member = Some(MemberName::new("a").expect("a name"));
+        let options = ConsumerOptions { member, ..options() };
+        consumer.raw_handler(name, TopicOptions::default(), handler).options(options)
+    });
+    let bell = Doorbell::follow(database.url(), options().beat).expect("a thread");
+    let mut state = bell.ringing();
+    let rings = tokio::time::timeout(PATIENCE, state.wait_for(|rings| *rings)).await;
+    rings.expect("in time").expect("it is there");
+    let messages: Vec<_> = (0..40).map(|n| NewMessage::new(n.to_string())).collect();
+    send(&database, &stream, &messages).await;
+    until("handled", async || handled.load(Ordering::SeqCst) == 40).await;
+    reset_members(&mut conn, &group, Place::Earliest).await.expect("reset");
     until("handled again", async || handled.load(Ordering::SeqCst) == 80).await;
     running.stop().await;
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use queue_core::connection::ServerUrl;
 use queue_core::store;
 use queue_core::store::stream::standing;
+use queue_core::stream::broadcast::create_broadcast;
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, enqueue_to};
@@ -77,6 +78,20 @@ impl Fleet {
         let settings = TopicSettings::default();
         create_stream(&mut conn, &stream, partitions, &settings).await.expect("made");
         create_group(&mut conn, &group, ordered, Place::Earliest, &settings).await.expect("made");
+        let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
+        let group = store::topic::existing(&mut conn, &group).await.expect("it is there");
+        Self::consuming(database, stream, group)
+    }
+
+    /// Members of a broadcast group of a stream of this many partitions.
+    pub(crate) async fn of_broadcast(partitions: u32) -> Self {
+        let database = TestDatabase::new().await;
+        let mut conn = database.connect().await;
+        let stream = TopicName::new("work").expect("a name");
+        let group = TopicName::of_group(&stream, "all").expect("a name");
+        let settings = TopicSettings::default();
+        create_stream(&mut conn, &stream, partitions, &settings).await.expect("made");
+        create_broadcast(&mut conn, &group, Place::Earliest, &settings).await.expect("made");
         let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
         let group = store::topic::existing(&mut conn, &group).await.expect("it is there");
         Self::consuming(database, stream, group)

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::store::stream::standing;
+use queue_core::store::stream::{member, standing};
 use queue_core::{Result, store, telemetry};
 use serde::Serialize;
 
@@ -42,6 +42,11 @@ impl Duty for Depths {
                 let read = async |conn: &mut _| standing::of_group(conn, group).await;
                 let standings = sweep.session.call("read how far a group has come", read).await?;
                 telemetry::lag(topic.name.as_str(), &standings);
+            }
+            if let Some(group) = topic.broadcast() {
+                let read = async |conn: &mut _| member::standings(conn, group).await;
+                let members = sweep.session.call("read how far the members have come", read);
+                telemetry::lag_of_members(topic.name.as_str(), &members.await?);
             }
         }
         Ok(DepthsReport { topics: topics.len() })

@@ -1,7 +1,8 @@
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::settlement::cut;
+use super::{DeliveryNo, WorkerId};
 
 /// How much of an error the history keeps, in bytes: it has one of each failed run.
 const ERROR_LIMIT: usize = 1024;
@@ -26,6 +27,18 @@ impl FailedRun {
     pub fn from_stored(history: &[u8]) -> Vec<Self> {
         let lines = history.split(|byte| *byte == b'\n');
         lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    }
+
+    /// The whole line, of a run that the database knows nothing of yet.
+    pub(crate) fn line(
+        no: DeliveryNo,
+        worker: WorkerId,
+        at: DateTime<Utc>,
+        error: &str,
+    ) -> Vec<u8> {
+        let at = at.to_rfc3339_opts(SecondsFormat::Micros, true);
+        let head = format!("{{\"delivery_no\":{no},\"worker\":{worker},\"at\":\"{at}\",\"error\":");
+        [head.into_bytes(), Self::line_end(error)].concat()
     }
 
     /// The end of a line, from the error on; the database writes what is before it.

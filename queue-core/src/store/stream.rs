@@ -4,6 +4,7 @@ pub mod cursor;
 pub mod filing;
 pub mod inbox;
 pub mod log;
+pub mod member;
 pub mod partition;
 pub mod passed;
 pub mod range;

@@ -91,7 +91,9 @@ pub async fn create_kind(
     kind: TopicKind,
     settings: &TopicSettings,
 ) -> Result<()> {
-    if name.as_group().is_some() != matches!(kind, TopicKind::Group { .. }) {
+    if name.as_group().is_some()
+        != matches!(kind, TopicKind::Group { .. } | TopicKind::Broadcast { .. })
+    {
         return Err(Error::InvalidName { name: name.as_str().to_owned() });
     }
     settings.retry.check()?;
@@ -100,22 +102,28 @@ pub async fn create_kind(
     let (word, partitions, stream, ordered) = match kind {
         TopicKind::Queue => ("queue", 0, None, false),
         TopicKind::Stream { partitions } => ("stream", partitions, None, false),
-        TopicKind::Group { stream, ordered } => ("group", 0, Some(u64::from(stream.0)), ordered),
+        TopicKind::Group { stream, ordered } => ("group", 0, Some(stream), ordered),
+        TopicKind::Broadcast { stream, .. } => ("broadcast", 0, Some(stream), false),
+    };
+    let start = match kind {
+        TopicKind::Broadcast { start, .. } => Some(start.to_string().into_bytes()),
+        _ => None,
     };
     let statement = Statement::new(
-        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, body_limit, \
+        "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, start_at, body_limit, \
          max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
          max_depth, max_bytes, when_full, searchable_ms, dedupe_window_ms, \
          retention_ms, retention_bytes, retention_hard, prune_handled, dead_letter_topic_id, \
          created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
         .bytes(word.as_bytes())
         .number(partitions)
-        .maybe_number(stream)
-        .number(u64::from(ordered));
+        .maybe_number(stream.map(|stream| u64::from(stream.0)))
+        .number(u64::from(ordered))
+        .maybe_bytes(start);
     let statement = bind_settings(statement, settings).maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
@@ -189,13 +197,22 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
-/// The lookup knows nothing of logs: what lies in one would be called gone.
+/// The lookup knows nothing of logs: what lies in one would be called gone. And what one member of
+/// a broadcast group has handled the others are to handle too.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
     if matches!(kind, TopicKind::Stream { .. }) && settings.searchable.is_some() {
         return Err(Error::Setting {
             name: "searchable",
             value: "on".to_owned(),
             fix: "only messages of queues and of groups can be looked up",
+        });
+    }
+    if let (TopicKind::Broadcast { .. }, Some(window)) = (kind, settings.ledger_window) {
+        return Err(Error::Setting {
+            name: "ledger window",
+            value: format!("{} s", window.as_secs()),
+            fix: "a broadcast group keeps no ledger, because each of its members handles every \
+                  message; leave it out",
         });
     }
     Ok(())

@@ -8,25 +8,13 @@ use crate::message::{Priority, RowId};
 use crate::store;
 use crate::store::floor;
 use crate::store::stream::partition::Partition;
-use crate::store::stream::{cursor, log, partition, passed, range};
+use crate::store::stream::{cursor, log, member, partition, passed, range};
+pub use crate::stream::place::Place;
 use crate::stream::{Group, Offset};
 use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// The most partitions of a stream: each is a row that the sequencer locks.
 pub const MOST_PARTITIONS: u32 = 256;
-
-/// Where in its stream a group goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// At the oldest message kept.
-    Earliest,
-    /// Behind the newest message that has an offset.
-    Latest,
-    /// At this offset, in every partition.
-    Offset(Offset),
-    /// At the first message that got its offset at this time of the server's clock, or later.
-    Time(DateTime<Utc>),
-}
 
 /// What a group is made with unless its owner says otherwise: seed 001's ladder, from 10 s to an
 /// hour, and dead letters after 16 attempts.
@@ -141,11 +129,15 @@ async fn tell_members(conn: &mut impl Connection, group: Group) -> Result<()> {
     floor::publish(conn, group.id, Priority::default(), RowId(0)).await
 }
 
-/// Removes a group's cursors and ranges; its own topic stays. Runs within the caller's transaction.
+/// Removes a group's cursors and ranges, or its named members; its own topic stays. Runs within the
+/// caller's transaction.
 ///
 /// # Errors
 /// [`Error::NoGroup`]; a database failure.
 pub async fn leave(conn: &mut impl Connection, group: &Topic) -> Result<()> {
+    if let Some(broadcast) = group.broadcast() {
+        return member::delete_all(conn, broadcast.id).await.map(|_| ());
+    }
     let group = group_of(group)?;
     for partition in partition::all(conn, group.stream).await? {
         cursor::lock(conn, group.id, partition.no).await?;
@@ -160,7 +152,7 @@ fn group_of(topic: &Topic) -> Result<Group> {
 }
 
 /// Where a place lies in a partition.
-async fn offset(
+pub(super) async fn offset(
     conn: &mut impl Connection,
     stream: TopicId,
     partition: &Partition,

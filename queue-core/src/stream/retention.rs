@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::message::LONGEST;
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::Partition;
-use crate::store::stream::{cursor, log, partition, standing};
+use crate::store::stream::{cursor, log, member, partition, standing};
 use crate::store::topic::{groups_of, server_time};
 use crate::stream::group::at_time;
 use crate::stream::{Offset, PartitionNo};
@@ -78,24 +78,29 @@ pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Exc
     Ok(excess)
 }
 
-/// The lowest marks of the groups of a stream.
-struct Groups(Vec<standing::Standing>);
+/// How far the groups of a stream have come in each partition, and the named members of broadcast
+/// groups; others count for nothing.
+struct Groups(Vec<(PartitionNo, Offset)>);
 
 impl Groups {
     async fn of(conn: &mut impl Connection, stream: TopicId) -> Result<Self> {
-        let mut standings = Vec::new();
+        let mut marks = Vec::new();
         for topic in groups_of(conn, stream).await? {
             if let Some(group) = topic.group() {
-                standings.extend(standing::of_group(conn, group).await?);
+                let standings = standing::of_group(conn, group).await?;
+                marks.extend(standings.iter().map(|one| (one.partition, one.mark)));
+            }
+            if let Some(group) = topic.broadcast() {
+                let standings = member::standings(conn, group).await?;
+                marks.extend(standings.iter().map(|one| (one.partition, one.next)));
             }
         }
-        Ok(Self(standings))
+        Ok(Self(marks))
     }
 
     /// Everything before it has been handled by every group; `None` if there is no group.
     fn mark(&self, partition: PartitionNo) -> Option<Offset> {
-        let of_partition = self.0.iter().filter(|standing| standing.partition == partition);
-        of_partition.map(|standing| standing.mark).min()
+        self.0.iter().filter(|(no, _)| *no == partition).map(|(_, mark)| *mark).min()
     }
 }
 
@@ -117,8 +122,8 @@ async fn by_size(
 }
 
 /// Removes the first of what is not kept any more. Runs within the caller's transaction, at READ
-/// COMMITTED, under the groups' cursors where it has to wait for them: nobody resets or replays
-/// meanwhile.
+/// COMMITTED, under the groups' cursors, and the places of named members, where it has to wait for
+/// them: nobody resets or replays meanwhile.
 ///
 /// # Errors
 /// A database failure.
@@ -127,6 +132,9 @@ pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result
     if if_handled {
         for group in groups_of(conn, stretch.stream).await? {
             cursor::lock(conn, group.id, stretch.partition).await?;
+            if group.broadcast().is_some() {
+                member::lock_all(conn, group.id).await?;
+            }
         }
         let handled = Groups::of(conn, stretch.stream).await?.mark(stretch.partition);
         stretch.hi = handled.map_or(stretch.hi, |mark| mark.min(stretch.hi));

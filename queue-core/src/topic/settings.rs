@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stream::Group;
+use crate::stream::group::Place;
+use crate::stream::{Broadcast, Group};
 use crate::topic::{Backlog, RetryPolicy, TopicName, WhenFull};
 
 /// A topic's number in the database.
@@ -135,6 +136,14 @@ pub enum TopicKind {
         /// Whether each partition is handled one message after the other.
         ordered: bool,
     },
+    /// It is a group of a stream, every member of which gets every message: what a member could not
+    /// handle lies dead here.
+    Broadcast {
+        /// The stream that it reads.
+        stream: TopicId,
+        /// Where a new member begins.
+        start: Place,
+    },
 }
 
 /// A topic as the database has it.
@@ -173,11 +182,31 @@ impl Topic {
         matches!(self.kind, TopicKind::Stream { .. })
     }
 
-    /// The group that it is, if it is one.
+    /// The group that it is, if it is one whose members share the messages.
     #[must_use]
     pub fn group(&self) -> Option<Group> {
         match self.kind {
             TopicKind::Group { stream, ordered } => Some(Group { id: self.id, stream, ordered }),
+            TopicKind::Queue | TopicKind::Stream { .. } | TopicKind::Broadcast { .. } => None,
+        }
+    }
+
+    /// The broadcast group that it is, if it is one.
+    #[must_use]
+    pub fn broadcast(&self) -> Option<Broadcast> {
+        match self.kind {
+            TopicKind::Broadcast { stream, start } => {
+                Some(Broadcast { id: self.id, stream, start })
+            }
+            TopicKind::Queue | TopicKind::Stream { .. } | TopicKind::Group { .. } => None,
+        }
+    }
+
+    /// The stream that it is a group of, if it is a group of any kind.
+    #[must_use]
+    pub fn of_stream(&self) -> Option<TopicId> {
+        match self.kind {
+            TopicKind::Group { stream, .. } | TopicKind::Broadcast { stream, .. } => Some(stream),
             TopicKind::Queue | TopicKind::Stream { .. } => None,
         }
     }

@@ -1,6 +1,7 @@
 //! The work session: claims and settles, one after the other, in an actor of its own.
 
 mod claiming;
+mod members;
 mod ranges;
 mod session;
 mod settle;
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use super::cursor::{Claimed, Cursor};
 use super::held::Held;
+use super::member::Member;
 use super::quiet::Quiet;
 use super::ranges::HeldRanges;
 use super::settling::{SettleOutcome, Settled};
@@ -42,6 +44,11 @@ pub(super) enum Command {
         group: Group,
         limit: u32,
         wanted: Wanted,
+        reply: oneshot::Sender<Result<Handover>>,
+    },
+    Read {
+        member: Member,
+        limit: u32,
         reply: oneshot::Sender<Result<Handover>>,
     },
     Settle {
@@ -92,6 +99,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             doubtful: HashSet::new(),
             held: Held::default(),
             ranges: HeldRanges::default(),
+            members: HashMap::new(),
             deferred: Vec::new(),
             cursors: HashMap::new(),
             compared: Instant::now(),
@@ -125,6 +133,8 @@ struct Work {
     doubtful: HashSet<ClaimNo>,
     held: Held,
     ranges: HeldRanges,
+    /// The members of broadcast groups that it reads for.
+    members: HashMap<TopicId, Member>,
     /// Settled by their handlers, but not yet in the database: a stranger locks their rows, or the
     /// server refuses. Tried again with every comparison.
     deferred: Vec<Settled>,
@@ -169,6 +179,7 @@ impl Work {
             if waiting.is_empty() {
                 let idle = self.keep_alive_in();
                 let idle = self.ranges.due_in().map_or(idle, |due| due.min(idle));
+                let idle = self.members_due_in().map_or(idle, |due| due.min(idle));
                 // Only a channel and a timer are waited on here, never the connection.
                 tokio::select! {
                     biased;
@@ -188,6 +199,12 @@ impl Work {
             {
                 tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
                 self.ranges.wait_all();
+            }
+            if self.members_due_in().is_some_and(|due| due.is_zero())
+                && let Err(error) = self.report_members(false).await
+            {
+                tracing::debug!(worker.id = %self.id, %error, "Work session fails.");
+                self.members.values().for_each(Member::wait);
             }
             while let Ok(command) = commands.try_recv() {
                 waiting.push_back(command);
@@ -222,6 +239,7 @@ impl Work {
             Command::Claim { reply, .. }
             | Command::ClaimSuspect { reply, .. }
             | Command::ClaimRange { reply, .. }
+            | Command::Read { reply, .. }
                 if reply.is_closed() => {}
             Command::Claim { topic, limit, reply } => {
                 let claimed = self.claim(topic, limit).await;
@@ -233,6 +251,10 @@ impl Work {
             }
             Command::ClaimRange { group, limit, wanted, reply } => {
                 let claimed = self.claim_range(group, limit, wanted).await;
+                drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
+            }
+            Command::Read { member, limit, reply } => {
+                let claimed = self.read_for(&member, limit).await;
                 drop(reply.send(claimed.map(|claimed| self.hand_over(claimed))));
             }
             Command::Settle { batch, in_doubt, reply } => {

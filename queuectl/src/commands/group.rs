@@ -1,7 +1,7 @@
 mod blocked;
 mod create;
+mod forget_member;
 mod list;
-mod place;
 mod replay;
 mod reset;
 mod show;
@@ -22,6 +22,7 @@ pub(crate) enum Group {
     Blocked(blocked::Blocked),
     Reset(reset::Reset),
     Replay(replay::Replay),
+    ForgetMember(forget_member::ForgetMember),
 }
 
 impl Group {
@@ -33,18 +34,22 @@ impl Group {
             Self::Blocked(command) => command.run(invocation).await,
             Self::Reset(command) => command.run(invocation).await,
             Self::Replay(command) => command.run(invocation).await,
+            Self::ForgetMember(command) => command.run(invocation).await,
         }
     }
 }
 
-/// A group, and its own topic.
+/// A group, and its own topic; one that gives every member every message is refused for this
+/// reason.
 async fn find_group(
     session: &mut Session,
     name: &TopicName,
+    unless_broadcast: &'static str,
 ) -> queue_core::Result<(Topic, queue_core::stream::Group)> {
     let topic = find(session, name).await?;
-    match topic.group() {
-        Some(group) => Ok((topic, group)),
-        None => Err(Error::NoGroup { topic: topic.name }),
+    match (topic.group(), topic.broadcast()) {
+        (Some(group), _) => Ok((topic, group)),
+        (None, Some(_)) => Err(Error::OfBroadcast { topic: topic.name, reason: unless_broadcast }),
+        (None, None) => Err(Error::NoGroup { topic: topic.name }),
     }
 }

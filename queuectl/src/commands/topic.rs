@@ -105,6 +105,7 @@ fn kind_word(kind: TopicKind) -> &'static str {
         TopicKind::Stream { .. } => "stream",
         TopicKind::Group { ordered: false, .. } => "group",
         TopicKind::Group { ordered: true, .. } => "ordered group",
+        TopicKind::Broadcast { .. } => "broadcast group",
     }
 }
 
@@ -243,6 +244,9 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
             ("retention hard", on_off(retention.hard)),
             ("prune handled", on_off(retention.handled)),
         ]);
+    }
+    if let TopicKind::Broadcast { start, .. } = topic.kind {
+        properties.push(("members begin at", start.to_string()));
     }
     invocation.output.properties(&topic, &properties)
 }

@@ -34,46 +34,75 @@ pub struct Filed {
     pub worker: WorkerId,
     /// Which delivery it was.
     pub delivery_no: DeliveryNo,
-    /// The range whose row tells what the message, the one at its mark, has been through; without,
-    /// it has been through nothing.
-    pub at_mark_of: Option<RangeId>,
+    /// What they have been through.
+    pub past: Past,
+}
+
+/// What messages have been through before this delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Past {
+    /// Nothing.
+    Nothing,
+    /// What the row of this range tells of the message at its mark.
+    AtMarkOf(RangeId),
+    /// Failures that only the member of a broadcast group knows of.
+    Failures {
+        /// How many.
+        failures: u32,
+        /// A line of each [failed run](crate::message::FailedRun).
+        history: Vec<u8>,
+    },
+}
+
+impl Past {
+    /// The columns that tell it.
+    fn columns(&self) -> Statement<'static> {
+        match self {
+            Self::Nothing => Statement::new(
+                "0 AS failures, 0 AS crashes, 0 AS suspicions, CAST(NULL AS BINARY) AS history, ",
+            ),
+            Self::AtMarkOf(range) => Statement::new(
+                "(SELECT r.failures FROM queue_range r WHERE r.id = ?) AS failures, \
+                 (SELECT r.crashes FROM queue_range r WHERE r.id = ?) AS crashes, \
+                 0 AS suspicions, \
+                 (SELECT r.history FROM queue_range r WHERE r.id = ?) AS history, ",
+            )
+            .numbers([range.0; 3]),
+            Self::Failures { failures, history } => Statement::new(
+                "CAST(? AS UNSIGNED) AS failures, 0 AS crashes, 0 AS suspicions, \
+                 CAST(? AS BINARY) AS history, ",
+            )
+            .number(*failures)
+            .bytes(history.clone()),
+        }
+    }
 }
 
 impl Filed {
     /// The messages as a table of the columns that a message has in the hot table.
     fn source(&self, offsets: &[Offset]) -> Statement<'static> {
-        let of_range = |column: &str| match self.at_mark_of {
-            Some(_) => format!("(SELECT r.{column} FROM queue_range r WHERE r.id = ?)"),
-            None => "0".to_owned(),
-        };
-        let history = match self.at_mark_of {
-            Some(_) => "(SELECT r.history FROM queue_range r WHERE r.id = ?)",
-            None => "CAST(NULL AS BINARY)",
-        };
         // Padded, so that the texts have few shapes and stay prepared.
         let n = offsets.len().next_power_of_two();
         let last = offsets.last().into_iter().cycle();
         let padded = offsets.iter().chain(last).take(n).map(|offset| offset.0);
-        let ranges = self.at_mark_of.map_or([None; 3], |range| [Some(range.0); 3]);
-        Statement::new(format!(
-            " FROM (SELECT CAST(? AS UNSIGNED) AS topic_id, 5 AS priority, {} AS failures, \
-             {} AS crashes, 0 AS suspicions, {history} AS history, \
-             CAST(? AS UNSIGNED) AS delivery_no, CAST(? AS UNSIGNED) AS worker_id, \
+        let head = Statement::new(" FROM (SELECT CAST(? AS UNSIGNED) AS topic_id, 5 AS priority, ")
+            .number(self.group.0)
+            .followed_by(self.past.columns());
+        let rest = Statement::new(format!(
+            "CAST(? AS UNSIGNED) AS delivery_no, CAST(? AS UNSIGNED) AS worker_id, \
              CAST(NULL AS BINARY) AS unique_key, \
              msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body \
              FROM queue_log FORCE INDEX (PRIMARY) \
              WHERE queue_log.topic_id = ? AND partition_no = ? AND offset_no IN ({})) m",
-            of_range("failures"),
-            of_range("crashes"),
             placeholders(n)
-        ))
-        .number(self.group.0)
-        .numbers(ranges.into_iter().flatten())
-        .number(self.delivery_no.0)
-        .number(self.worker.0)
-        .number(self.stream.0)
-        .number(self.partition.0)
-        .numbers(padded)
+        ));
+        let rest = rest
+            .number(self.delivery_no.0)
+            .number(self.worker.0)
+            .number(self.stream.0)
+            .number(self.partition.0)
+            .numbers(padded);
+        head.followed_by(rest)
     }
 
     async fn file(

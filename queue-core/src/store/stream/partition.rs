@@ -48,6 +48,21 @@ pub async fn all(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Part
     partitions(conn, "read the partitions", statement).await
 }
 
+/// PRIMARY of topics and partitions, plain: the partitions of the stream that a group reads, in
+/// order; none if there is no such group any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Partition>> {
+    let statement = Statement::new(
+        "SELECT p.partition_no, p.first_offset, p.next_offset FROM queue_topic t \
+         STRAIGHT_JOIN queue_partition p ON p.topic_id = t.stream_id WHERE t.id = ? \
+         ORDER BY p.partition_no",
+    )
+    .number(group.0);
+    partitions(conn, "read the group's partitions", statement).await
+}
+
 /// PRIMARY: locks the stream's partitions, in order: until the transaction ends nobody else gives
 /// its messages offsets.
 ///

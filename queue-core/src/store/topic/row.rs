@@ -7,6 +7,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
 use crate::error::Result;
+use crate::stream::group::Place;
 use crate::topic::{
     Backlog, OnDone, Retention, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings,
     TopicState, WhenFull,
@@ -14,7 +15,7 @@ use crate::topic::{
 
 /// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
 /// renews it every few seconds, and without one the topic must not stay closed for ever.
-pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, \
+pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, start_at, \
      enqueue_paused, claim_paused, body_limit, max_attempts, \
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
@@ -38,6 +39,8 @@ pub(super) struct TopicRow {
     stream_id: Option<u32>,
     #[diesel(sql_type = Bool)]
     is_ordered: bool,
+    #[diesel(sql_type = Nullable<Binary>)]
+    start_at: Option<Vec<u8>>,
     #[diesel(sql_type = Bool)]
     enqueue_paused: bool,
     #[diesel(sql_type = Bool)]
@@ -107,6 +110,12 @@ impl TopicRow {
         match (self.kind.as_slice(), self.stream_id) {
             (b"group", Some(stream)) => {
                 TopicKind::Group { stream: TopicId(stream), ordered: self.is_ordered }
+            }
+            (b"broadcast", Some(stream)) => {
+                let start = self.start_at.as_deref().map(String::from_utf8_lossy);
+                // As for a retry policy: the group must go on, and the default is the harmless end.
+                let start = start.and_then(|text| text.parse().ok()).unwrap_or(Place::Latest);
+                TopicKind::Broadcast { stream: TopicId(stream), start }
             }
             (b"stream", _) => TopicKind::Stream { partitions: self.partitions },
             _ => TopicKind::Queue,

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::handler::Context;
 use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
 use crate::store::moves::equal;
-use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Lock, Range};
 use crate::store::topic;
@@ -128,7 +128,7 @@ async fn enter(
         group: group.id,
         worker: range.fence.worker,
         delivery_no: range.delivery_no,
-        at_mark_of: None,
+        past: Past::Nothing,
     };
     let entered = filing::to_ledger_once(conn, &filed, window).await?;
     equal(OPERATION, 1, entered)

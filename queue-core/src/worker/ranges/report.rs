@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Moment, Settlement};
 use crate::store::moves::{Outcome, equal};
-use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::range::Range;
 use crate::store::stream::{cursor, passed, range};
 use crate::stream::Offset;
@@ -208,7 +208,7 @@ async fn file(
         // Only the message at the mark may have been through something, which the row tells.
         let is_at_mark = *offset == held.range.mark;
         let same = groups.iter_mut().find(|(other, filed)| {
-            !is_at_mark && filed.at_mark_of.is_none() && is_same_end(other, one)
+            !is_at_mark && filed.past == Past::Nothing && is_same_end(other, one)
         });
         match same {
             Some((_, filed)) => filed.offsets.push(*offset),
@@ -234,7 +234,7 @@ fn filed(held: &HeldRange, offset: Offset, is_at_mark: bool) -> Filed {
         group: held.group.id,
         worker: held.range.fence.worker,
         delivery_no: held.range.delivery_no,
-        at_mark_of: is_at_mark.then_some(held.range.id),
+        past: if is_at_mark { Past::AtMarkOf(held.range.id) } else { Past::Nothing },
     }
 }
 

@@ -12,6 +12,7 @@ use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, inbox, passed};
 use crate::stream::{Contention, Group, Offset, PartitionNo, Position, claim_range, sequence};
 use crate::telemetry;
+use crate::topic::TopicId;
 use crate::worker::cursor::Claimed;
 use crate::worker::ranges::{HeldRange, Report, Told};
 use crate::worker::settling::{SettleOutcome, Settled};
@@ -34,7 +35,7 @@ impl Work {
         if !self.may_claim(group.id)? || limit == 0 {
             return Ok(Claimed::default());
         }
-        self.sequence(group).await?;
+        self.sequence(group.stream).await?;
         let session = self.session().await?;
         let look = async |conn: &mut Link| cursor::work(conn, group).await;
         let work = session.call("look for work of the group", look).await?;
@@ -100,15 +101,15 @@ impl Work {
     }
 
     /// Gives the stream's inbox its offsets, unless somebody else is about to.
-    async fn sequence(&mut self, group: Group) -> Result<()> {
+    pub(super) async fn sequence(&mut self, stream: TopicId) -> Result<()> {
         let session = self.session().await?;
-        let look = async |conn: &mut Link| inbox::is_empty(conn, group.stream).await;
+        let look = async |conn: &mut Link| inbox::is_empty(conn, stream).await;
         if session.call("look into the inbox", look).await? {
             return Ok(());
         }
         for _ in 0..TURNS {
             let turn = async |conn: &mut Link| {
-                sequence(conn, group.stream, SEQUENCED_AT_ONCE, Contention::Leave).await
+                sequence(conn, stream, SEQUENCED_AT_ONCE, Contention::Leave).await
             };
             let done = match session.transaction("sequence", turn).await {
                 Ok(done) => done,

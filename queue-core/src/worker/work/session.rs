@@ -135,6 +135,7 @@ impl Work {
         // Twice, because the first time may find the connection lost.
         for _ in 0..2 {
             self.session().await?;
+            self.report_members(true).await?;
             self.ranges.end_waits();
             self.report_ranges(true).await?;
         }

@@ -46,7 +46,10 @@ impl Work {
         let Part { settled, care, in_doubt } = part;
         let (streamed, settled): (Vec<_>, Vec<_>) =
             settled.into_iter().partition(|one| one.position.is_some());
+        let is_member = |one: &Settled| self.members.contains_key(&one.topic);
+        let (broadcast, streamed): (Vec<_>, Vec<_>) = streamed.into_iter().partition(is_member);
         let mut outcomes = self.settle_ranges(&streamed, in_doubt).await?;
+        outcomes.extend(self.settle_for_members(&broadcast).await?);
         if settled.is_empty() {
             return Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect());
         }

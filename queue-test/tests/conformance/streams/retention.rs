@@ -17,7 +17,7 @@ use super::{Stream, claim_n, offsets};
 use crate::scene::{all, retry};
 
 impl Stream {
-    async fn retain(&mut self, retention: Retention) {
+    pub(super) async fn retain(&mut self, retention: Retention) {
         let settings = TopicSettings { retention, ..TopicSettings::default() };
         topic::set(&mut self.conn, &self.topic.name, &settings).await.unwrap();
         self.topic = topic::existing(&mut self.conn, &self.topic.name).await.unwrap();
@@ -34,7 +34,7 @@ impl Stream {
     }
 
     /// Removes what is to be removed; how many messages of the first partition are left.
-    async fn prune(&mut self) -> i64 {
+    pub(super) async fn prune(&mut self) -> i64 {
         for excess in self.excess().await {
             let mut left = Some(excess);
             while let Some(excess) = left {
@@ -48,7 +48,7 @@ impl Stream {
     }
 
     /// Makes the first `n` messages an hour old.
-    async fn age(&mut self, n: u64) {
+    pub(super) async fn age(&mut self, n: u64) {
         let sql = format!(
             "UPDATE queue_log SET sequenced_at = sequenced_at - INTERVAL 1 HOUR \
              WHERE offset_no < {n}"
@@ -59,7 +59,7 @@ impl Stream {
 
 const HALF_AN_HOUR: std::time::Duration = std::time::Duration::from_secs(1800);
 
-fn by_time(hard: bool) -> Retention {
+pub(super) fn by_time(hard: bool) -> Retention {
     Retention { time: Some(HALF_AN_HOUR), hard, ..Retention::default() }
 }
 

@@ -19,6 +19,9 @@ pub(crate) struct Blocked {
 #[serde(transparent)]
 struct Shown(HeldBack);
 
+const REFUSED: &str = "nothing holds its members up, who go on beside what they are to try again; \
+     `queuectl group show` tells how far they are";
+
 const HEADER: [&str; 6] =
     ["partition", "offset", "message id", "failures", "next try (UTC)", "last error"];
 
@@ -43,7 +46,7 @@ impl Row for Shown {
 impl Blocked {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
-        let (_, group) = find_group(&mut session, &self.name).await?;
+        let (_, group) = find_group(&mut session, &self.name, REFUSED).await?;
         let read = async |conn: &mut Link| range::held_back(conn, group).await;
         let held = session.call("read what is held back", read).await?;
         let shown: Vec<_> = held.into_iter().map(Shown).collect();

@@ -1,8 +1,9 @@
+use anyhow::bail;
 use queue_core::TopicName;
 use queue_core::connection::Link;
-use queue_core::stream::group::{create_group, group_settings};
+use queue_core::stream::broadcast::{broadcast_settings, create_broadcast};
+use queue_core::stream::group::{Place, create_group, group_settings};
 
-use super::place::PlaceText;
 use crate::commands::topic::find;
 use crate::commands::topic::settings::SettingsArgs;
 use crate::invocation::Invocation;
@@ -10,7 +11,8 @@ use crate::invocation::Invocation;
 /// Create a group of a stream.
 ///
 /// What it fails to handle is tried again after 10s 20s 30s 1m 2m and so on up to 1h, by the group
-/// alone, and becomes a dead letter of the group after 16 attempts.
+/// alone, and becomes a dead letter of the group after 16 attempts. With --broadcast, the member
+/// that failed tries again after 1s 5s 10s 30s 1m, and it becomes a dead letter after 6 attempts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Create {
     /// STREAM@GROUP.
@@ -19,20 +21,36 @@ pub(crate) struct Create {
     /// overtakes one that has to be tried again.
     #[arg(long)]
     ordered: bool,
-    /// Where to begin: earliest, latest, an offset, or a time.
-    #[arg(long, default_value = "earliest", value_name = "PLACE")]
-    from: PlaceText,
+    /// Give every member every message: there are no claims, and each member keeps its own
+    /// position, in its memory or under its name.
+    #[arg(long)]
+    broadcast: bool,
+    /// Where to begin: earliest, latest, an offset, or a time [default: earliest; with --broadcast,
+    /// where each new member begins: latest].
+    #[arg(long, value_name = "PLACE")]
+    from: Option<Place>,
     #[command(flatten)]
     settings: SettingsArgs,
 }
 
 impl Create {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
-        let settings = self.settings.laid_over(group_settings());
-        let (name, ordered, PlaceText(from)) = (self.name, self.ordered, self.from);
+        if self.ordered && self.broadcast {
+            bail!(
+                "A broadcast group cannot be ordered, because its members do not wait for what is \
+                 to be tried again: leave out --ordered, or --broadcast."
+            );
+        }
+        let (defaults, from) = match self.broadcast {
+            true => (broadcast_settings(), self.from.unwrap_or(Place::Latest)),
+            false => (group_settings(), self.from.unwrap_or(Place::Earliest)),
+        };
+        let (name, settings) = (self.name, self.settings.laid_over(defaults));
         let mut session = invocation.session().await?;
-        let create =
-            async |conn: &mut Link| create_group(conn, &name, ordered, from, &settings).await;
+        let create = async |conn: &mut Link| match self.broadcast {
+            true => create_broadcast(conn, &name, from, &settings).await,
+            false => create_group(conn, &name, self.ordered, from, &settings).await,
+        };
         session.transaction("create the group", create).await?;
         let topic = find(&mut session, &name).await?;
         invocation.output.told(&topic, &format!("The group '{name}' is created."))

@@ -1,8 +1,11 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use queue_core::connection::Link;
-use queue_core::store::stream::standing;
-use queue_core::{Error, TopicName, store};
+use queue_core::store::stream::member::{self, MemberStanding};
+use queue_core::store::stream::standing::{self, Standing};
+use queue_core::topic::TopicKind;
+use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
 use crate::commands::topic::{find, state_word};
@@ -20,7 +23,7 @@ pub(crate) struct List {
 #[derive(Debug, Serialize)]
 struct Listed {
     #[serde(flatten)]
-    topic: queue_core::Topic,
+    topic: Topic,
     lag: u64,
     lag_ms: Option<u64>,
     claimed: u64,
@@ -31,17 +34,48 @@ const HEADER: [&str; 7] = ["group", "state", "order", "lag", "oldest", "claimed"
 
 impl Row for Listed {
     fn cells(&self) -> Vec<String> {
-        let ordered = self.topic.group().is_some_and(|group| group.ordered);
+        let order = match self.topic.kind {
+            TopicKind::Group { ordered: true, .. } => "ordered",
+            TopicKind::Broadcast { .. } => "broadcast",
+            _ => "none",
+        };
         let oldest = self.lag_ms.map(Duration::from_millis).map(units::age);
         vec![
             self.topic.name.to_string(),
             state_word(self.topic.state, self.topic.backlog).to_owned(),
-            if ordered { "ordered" } else { "none" }.to_owned(),
+            order.to_owned(),
             self.lag.to_string(),
             oldest.unwrap_or_else(|| "-".to_owned()),
             self.claimed.to_string(),
             self.lost.to_string(),
         ]
+    }
+}
+
+impl Listed {
+    fn group(topic: Topic, standings: &[Standing]) -> Self {
+        Self {
+            topic,
+            lag: standings.iter().map(|one| one.lag).sum(),
+            lag_ms: standings.iter().filter_map(|one| one.lag_ms).max(),
+            claimed: standings.iter().map(|one| one.claimed).sum(),
+            lost: standings.iter().map(|one| one.lost).sum(),
+        }
+    }
+
+    /// Of the named members the slowest.
+    fn broadcast(topic: Topic, members: &[MemberStanding]) -> Self {
+        let mut lags: BTreeMap<_, u64> = BTreeMap::new();
+        for one in members {
+            *lags.entry(&one.member).or_default() += one.lag;
+        }
+        Self {
+            topic,
+            lag: lags.into_values().max().unwrap_or_default(),
+            lag_ms: members.iter().filter_map(|one| one.lag_ms).max(),
+            claimed: 0,
+            lost: members.iter().map(|one| one.lost).sum(),
+        }
     }
 }
 
@@ -64,16 +98,15 @@ impl List {
         };
         let mut listed = Vec::new();
         for topic in session.call("list the groups", read).await? {
-            let Some(group) = topic.group() else { continue };
-            let read = async |conn: &mut Link| standing::of_group(conn, group).await;
-            let standings = session.call("read how far the group has come", read).await?;
-            listed.push(Listed {
-                topic,
-                lag: standings.iter().map(|one| one.lag).sum(),
-                lag_ms: standings.iter().filter_map(|one| one.lag_ms).max(),
-                claimed: standings.iter().map(|one| one.claimed).sum(),
-                lost: standings.iter().map(|one| one.lost).sum(),
-            });
+            if let Some(group) = topic.group() {
+                let read = async |conn: &mut Link| standing::of_group(conn, group).await;
+                let standings = session.call("read how far the group has come", read).await?;
+                listed.push(Listed::group(topic, &standings));
+            } else if let Some(group) = topic.broadcast() {
+                let read = async |conn: &mut Link| member::standings(conn, group).await;
+                let members = session.call("read how far the members have come", read).await?;
+                listed.push(Listed::broadcast(topic, &members));
+            }
         }
         let none = "There are no groups: create one with `queuectl group create STREAM@GROUP`.";
         invocation.output.rows(&HEADER, &listed, none)

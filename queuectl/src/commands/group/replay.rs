@@ -1,10 +1,9 @@
 use queue_core::TopicName;
 use queue_core::connection::Link;
-use queue_core::stream::group::replay;
+use queue_core::stream::group::{Place, replay};
 use serde::Serialize;
 
 use super::find_group;
-use super::place::PlaceText;
 use crate::invocation::Invocation;
 
 /// Have a group handle a stretch of its stream once more, without moving it.
@@ -14,11 +13,14 @@ pub(crate) struct Replay {
     name: TopicName,
     /// The first message: earliest, an offset (in every partition), or a time.
     #[arg(long, value_name = "PLACE")]
-    from: PlaceText,
+    from: Place,
     /// The one after the last: latest, an offset, or a time.
     #[arg(long, default_value = "latest", value_name = "PLACE")]
-    to: PlaceText,
+    to: Place,
 }
+
+const REFUSED: &str = "no stretch of it can be handled once more; put its named members back with \
+     `queuectl group reset`, or let a group without --broadcast read it";
 
 #[derive(Debug, Serialize)]
 struct Done {
@@ -29,8 +31,8 @@ struct Done {
 impl Replay {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
-        let (topic, _) = find_group(&mut session, &self.name).await?;
-        let (PlaceText(from), PlaceText(to)) = (self.from, self.to);
+        let (topic, _) = find_group(&mut session, &self.name, REFUSED).await?;
+        let (from, to) = (self.from, self.to);
         let again = async |conn: &mut Link| replay(conn, &topic, from, to).await;
         let messages = session.transaction("replay", again).await?;
         let sentence = format!("The group '{}' handles {messages} messages again.", topic.name);

@@ -1,25 +1,26 @@
 use anyhow::bail;
 use queue_core::TopicName;
 use queue_core::connection::Link;
-use queue_core::stream::group::reset_group;
+use queue_core::stream::broadcast::reset_members;
+use queue_core::stream::group::{Place, reset_group};
 use serde::Serialize;
 
-use super::find_group;
-use super::place::PlaceText;
+use crate::commands::topic::find;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 
 /// Have a group go on elsewhere in its stream.
 ///
 /// What its members hold is fenced: they lose it, and what they have done of it may be done again.
-/// Messages that wait for another try, and dead letters, stay.
+/// Messages that wait for another try, and dead letters, stay. Of a broadcast group the members
+/// with a name go on elsewhere, without what they were to try again; the others are not concerned.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reset {
     /// STREAM@GROUP.
     name: TopicName,
     /// Where to: earliest, latest, an offset, or a time.
     #[arg(long, value_name = "PLACE")]
-    to: PlaceText,
+    to: Place,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
@@ -33,13 +34,15 @@ struct Done {
 impl Reset {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
-        let (topic, _) = find_group(&mut session, &self.name).await?;
+        let topic = find(&mut session, &self.name).await?;
         let question = format!("Have the group '{}' go on elsewhere?", topic.name);
         if !self.yes && !is_confirmed("how far the group has come", &question)? {
             bail!("Nothing was changed.");
         }
-        let PlaceText(to) = self.to;
-        let reset = async |conn: &mut Link| reset_group(conn, &topic, to).await;
+        let reset = async |conn: &mut Link| match topic.broadcast() {
+            Some(_) => reset_members(conn, &topic, self.to).await.map(|_| ()),
+            None => reset_group(conn, &topic, self.to).await,
+        };
         session.transaction("reset the group", reset).await?;
         let sentence = format!("The group '{}' goes on there.", topic.name);
         invocation.output.told(&Done { group: topic.name }, &sentence)

@@ -65,7 +65,7 @@ impl Delete {
         };
         forget_lookup(&mut session, &topic).await?;
         let delete = async |conn: &mut Link| {
-            if topic.group().is_some() {
+            if topic.of_stream().is_some() {
                 leave(conn, &topic).await?;
             }
             partition::delete(conn, topic.id).await?;

@@ -1,0 +1,34 @@
+//! The members of broadcast groups that this consumer is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use queue_core::stream::MemberName;
+use queue_core::topic::TopicId;
+use queue_core::worker::Member;
+use queue_core::{Result, Topic};
+
+/// One member of each broadcast group. They outlive the consumer's workers: positions in memory do
+/// not begin anew because a connection was lost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Members {
+    name: Option<MemberName>,
+    members: Arc<Mutex<HashMap<TopicId, Member>>>,
+}
+
+impl Members {
+    pub(crate) fn new(name: Option<MemberName>) -> Self {
+        Self { name, members: Arc::default() }
+    }
+
+    /// This consumer's member of the group that the topic is.
+    pub(crate) fn of(&self, topic: &Topic) -> Result<Member> {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(member) = members.get(&topic.id) {
+            return Ok(member.clone());
+        }
+        let member = Member::new(topic, self.name.clone())?;
+        members.insert(topic.id, member.clone());
+        Ok(member)
+    }
+}

@@ -1,0 +1,241 @@
+//! How far the named members of broadcast groups have come.
+
+mod standing;
+
+pub use self::standing::{MemberStanding, standings};
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::WorkerId;
+use crate::store::{Statement, execute, load};
+use crate::stream::{MemberName, Offset, PartitionNo};
+use crate::topic::TopicId;
+
+/// A named member's place in a partition, as its row tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The partition.
+    pub partition: PartitionNo,
+    /// The lowest offset that the member is not through with, as far as it has told.
+    pub next: Offset,
+    /// The worker that is the member; 0 if none has been since it was put here.
+    pub worker: WorkerId,
+}
+
+impl Place {
+    /// A place that no worker has.
+    #[must_use]
+    pub fn new(partition: PartitionNo, next: Offset) -> Self {
+        Self { partition, next, worker: WorkerId(0) }
+    }
+}
+
+#[derive(QueryableByName)]
+struct PlaceRow {
+    #[diesel(sql_type = Unsigned<Integer>)]
+    partition_no: u32,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    next_offset: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    worker_id: u64,
+}
+
+impl From<PlaceRow> for Place {
+    fn from(row: PlaceRow) -> Self {
+        Self {
+            partition: PartitionNo(row.partition_no),
+            next: Offset(row.next_offset),
+            worker: WorkerId(row.worker_id),
+        }
+    }
+}
+
+const SELECT: &str = "SELECT partition_no, next_offset, worker_id FROM queue_member ";
+
+/// PRIMARY, plain: the member's places, by partition.
+///
+/// # Errors
+/// A database failure.
+pub async fn places(
+    conn: &mut impl Connection,
+    group: TopicId,
+    name: &MemberName,
+) -> Result<Vec<Place>> {
+    let statement = Statement::new(SELECT)
+        .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no")
+        .number(group.0)
+        .bytes(name.as_str().as_bytes());
+    let rows: Vec<PlaceRow> = load(conn, "read the member's places", statement).await?;
+    Ok(rows.into_iter().map(Place::from).collect())
+}
+
+/// PRIMARY: locks the member's places: until the transaction ends nobody takes or moves it.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(
+    conn: &mut impl Connection,
+    group: TopicId,
+    name: &MemberName,
+) -> Result<Vec<Place>> {
+    let statement = Statement::new(SELECT)
+        .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no FOR UPDATE")
+        .number(group.0)
+        .bytes(name.as_str().as_bytes());
+    let rows: Vec<PlaceRow> = load(conn, "lock the member", statement).await?;
+    Ok(rows.into_iter().map(Place::from).collect())
+}
+
+/// PRIMARY: locks the places of every named member of the group, in order.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Place>> {
+    let statement = Statement::new(SELECT)
+        .sql("WHERE group_id = ? ORDER BY group_id, name, partition_no FOR UPDATE")
+        .number(group.0);
+    let rows: Vec<PlaceRow> = load(conn, "lock the members", statement).await?;
+    Ok(rows.into_iter().map(Place::from).collect())
+}
+
+/// PRIMARY of the workers, plain: whether the worker is alive, as far as anybody has found out.
+///
+/// # Errors
+/// A database failure.
+pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    let statement = Statement::new("SELECT id FROM queue_worker WHERE id = ? AND state = 'alive'")
+        .number(worker.0);
+    let rows: Vec<Row> = load(conn, "look for the member's worker", statement).await?;
+    Ok(rows.iter().any(|row| row.id == worker.0))
+}
+
+/// PRIMARY: a new member's place in a partition.
+///
+/// # Errors
+/// A [`Duplicate`](crate::Fault::Duplicate) failure if somebody was quicker; a database failure.
+pub async fn create(
+    conn: &mut impl Connection,
+    group: TopicId,
+    name: &MemberName,
+    place: Place,
+) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_member (group_id, name, partition_no, next_offset, worker_id, told_at) \
+         VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
+    )
+    .number(group.0)
+    .bytes(name.as_str().as_bytes())
+    .number(place.partition.0)
+    .number(place.next.0)
+    .number(place.worker.0);
+    execute(conn, "make the member", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY: the worker is the member from now on.
+///
+/// # Errors
+/// A database failure.
+pub async fn take(
+    conn: &mut impl Connection,
+    group: TopicId,
+    name: &MemberName,
+    worker: WorkerId,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_member SET worker_id = ?, told_at = UTC_TIMESTAMP(6) \
+         WHERE group_id = ? AND name = ?",
+    )
+    .number(worker.0)
+    .number(group.0)
+    .bytes(name.as_str().as_bytes());
+    execute(conn, "take the member", statement).await
+}
+
+/// How far a member has come in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The partition.
+    pub partition: PartitionNo,
+    /// The lowest offset that it is not through with.
+    pub next: Offset,
+    /// Messages that it has found removed by retention since it told last.
+    pub lost: u64,
+}
+
+/// PRIMARY: the member has come so far. 0 rows: it is not the worker's own any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn tell(
+    conn: &mut impl Connection,
+    group: TopicId,
+    name: &MemberName,
+    worker: WorkerId,
+    told: Told,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_member SET next_offset = ?, lost = lost + ?, told_at = UTC_TIMESTAMP(6) \
+         WHERE group_id = ? AND name = ? AND partition_no = ? AND worker_id = ?",
+    )
+    .number(told.next.0)
+    .number(told.lost)
+    .number(group.0)
+    .bytes(name.as_str().as_bytes())
+    .number(told.partition.0)
+    .number(worker.0);
+    execute(conn, "tell how far the member has come", statement).await
+}
+
+/// PRIMARY, all members of the group: puts them elsewhere in a partition, and fences the workers
+/// that have them; how many they are.
+///
+/// # Errors
+/// A database failure.
+pub async fn reset(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+    to: Offset,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "UPDATE queue_member SET next_offset = ?, worker_id = 0, told_at = UTC_TIMESTAMP(6) \
+         WHERE group_id = ? AND partition_no = ?",
+    )
+    .number(to.0)
+    .number(group.0)
+    .number(partition.0);
+    execute(conn, "reset the members", statement).await
+}
+
+/// PRIMARY: removes a member.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete(
+    conn: &mut impl Connection,
+    group: TopicId,
+    name: &MemberName,
+) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ? AND name = ?")
+        .number(group.0)
+        .bytes(name.as_str().as_bytes());
+    execute(conn, "forget the member", statement).await
+}
+
+/// PRIMARY: removes every member of the group.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete_all(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
+    let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ?").number(group.0);
+    execute(conn, "forget the members", statement).await
+}

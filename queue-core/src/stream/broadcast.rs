@@ -1,0 +1,225 @@
+//! Broadcast groups, every member of which gets every message of the stream, without claims.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::message::{Priority, RowId, WorkerId};
+use crate::store;
+use crate::store::floor;
+use crate::store::stream::member::{self, Place as Row};
+use crate::store::stream::partition;
+use crate::stream::group::{Place, offset};
+use crate::stream::{Offset, PartitionNo};
+use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings, is_name};
+
+/// A broadcast group of a stream: each message goes to each of its members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broadcast {
+    /// Its number, which is that of its own topic.
+    pub id: TopicId,
+    /// The stream that it reads.
+    pub stream: TopicId,
+    /// Where a new member begins.
+    pub start: Place,
+}
+
+/// The name of a member whose position is kept: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for
+/// byte.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MemberName(String);
+
+impl MemberName {
+    /// Checks and takes a name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] if it is empty, too long or has another character.
+    pub fn new(name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        if is_name(&name) { Ok(Self(name)) } else { Err(Error::InvalidName { name }) }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for MemberName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for MemberName {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
+impl From<MemberName> for String {
+    fn from(name: MemberName) -> Self {
+        name.0
+    }
+}
+
+/// What a broadcast group is made with unless its owner says otherwise: what a member tries again
+/// it has in memory, and a named member's position waits for it, so the ladder is short: 1 s to a
+/// minute, and a dead letter after 6 attempts, within two minutes.
+#[must_use]
+pub fn broadcast_settings() -> TopicSettings {
+    const LADDER: [u64; 5] = [1, 5, 10, 30, 60];
+    let retry = RetryPolicy::Ladder(LADDER.map(std::time::Duration::from_secs).into());
+    TopicSettings { retry, max_attempts: 6, ..TopicSettings::default() }
+}
+
+/// Makes a broadcast group of a stream, whose members begin at `start`. Runs within the caller's
+/// transaction.
+///
+/// # Errors
+/// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; [`Error::Setting`] for an
+/// offset beyond a partition's end, and for a ledger; a database failure.
+pub async fn create_broadcast(
+    conn: &mut impl Connection,
+    name: &TopicName,
+    start: Place,
+    settings: &TopicSettings,
+) -> Result<()> {
+    let stream =
+        name.stream().ok_or_else(|| Error::InvalidName { name: name.as_str().to_owned() })?;
+    let stream = store::topic::existing(conn, &stream).await?;
+    if !stream.is_stream() {
+        return Err(Error::NoStream { topic: stream.name });
+    }
+    for partition in partition::all(conn, stream.id).await? {
+        offset(conn, stream.id, &partition, start).await?;
+    }
+    let kind = TopicKind::Broadcast { stream: stream.id, start };
+    store::topic::create_kind(conn, name, kind, settings).await
+}
+
+/// A named member's positions, as whoever may have it now begins with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is the worker's own now; its rows as they were before.
+    Own(Vec<Row>),
+    /// This worker has it, and lives.
+    InUse(WorkerId),
+    /// There is no such group any more.
+    Gone,
+}
+
+/// Makes the named member the worker's own, unless a worker that lives has it. One that nobody has
+/// heard of begins where the group begins. Runs within the caller's transaction.
+///
+/// A worker that has been declared dead stays dead, so whoever has read that it is may take over;
+/// what the dead one says afterwards changes nothing, because the rows are not its own any more.
+///
+/// # Errors
+/// A database failure; a [`Duplicate`](crate::Fault::Duplicate) one if another worker was quicker.
+pub(crate) async fn take_member(
+    conn: &mut impl Connection,
+    group: Broadcast,
+    name: &MemberName,
+    worker: WorkerId,
+) -> Result<Taken> {
+    let mut rows = member::lock(conn, group.id, name).await?;
+    for owner in rows.iter().map(|row| row.worker) {
+        if owner != worker && member::is_alive(conn, owner).await? {
+            return Ok(Taken::InUse(owner));
+        }
+    }
+    let partitions = partition::of_group(conn, group.id).await?;
+    if partitions.is_empty() {
+        return Ok(Taken::Gone);
+    }
+    for partition in partitions {
+        if rows.iter().all(|row| row.partition != partition.no) {
+            let start = offset(conn, group.stream, &partition, group.start).await?;
+            let row = Row::new(partition.no, start);
+            member::create(conn, group.id, name, row).await?;
+            rows.push(row);
+        }
+    }
+    member::take(conn, group.id, name, worker).await?;
+    Ok(Taken::Own(rows))
+}
+
+/// Where a member without a name begins: its positions are its own affair. Nowhere, if there is no
+/// such group any more.
+///
+/// # Errors
+/// A database failure.
+pub(crate) async fn begin(
+    conn: &mut impl Connection,
+    group: Broadcast,
+) -> Result<Vec<(PartitionNo, Offset)>> {
+    let mut places = Vec::new();
+    for partition in partition::of_group(conn, group.id).await? {
+        let start = offset(conn, group.stream, &partition, group.start).await?;
+        places.push((partition.no, start));
+    }
+    Ok(places)
+}
+
+/// Has the named members of a broadcast group go on elsewhere, those that run now within a second
+/// or so; how many they are. Runs within the caller's transaction.
+///
+/// # Errors
+/// [`Error::OfBroadcast`] if no member has a name; [`Error::NoBroadcast`]; [`Error::Setting`] for
+/// an offset beyond a partition's end; a database failure.
+pub async fn reset_members(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<usize> {
+    let broadcast = broadcast_of(group)?;
+    let rows = member::lock_all(conn, broadcast.id).await?;
+    if rows.is_empty() {
+        return Err(Error::OfBroadcast {
+            topic: group.name.clone(),
+            reason: "the positions of its members are in memory and cannot be reset; restart \
+                     them, and they begin where the group begins",
+        });
+    }
+    let mut members = 0;
+    for partition in partition::all(conn, broadcast.stream).await? {
+        let to = offset(conn, broadcast.stream, &partition, to).await?;
+        members = member::reset(conn, broadcast.id, partition.no, to).await?;
+    }
+    // Nothing is enqueued that their doorbell could ring for.
+    floor::publish(conn, broadcast.id, Priority::default(), RowId(0)).await?;
+    Ok(members)
+}
+
+/// Forgets a named member: retention waits for it no longer, and if it comes back it begins where
+/// the group begins. One that runs now does so at once.
+///
+/// # Errors
+/// [`Error::UnknownMember`]; [`Error::NoBroadcast`]; a database failure.
+pub async fn forget_member(
+    conn: &mut impl Connection,
+    group: &Topic,
+    name: &MemberName,
+) -> Result<()> {
+    let broadcast = broadcast_of(group)?;
+    if member::delete(conn, broadcast.id, name).await? == 0 {
+        return Err(Error::UnknownMember { topic: group.name.clone(), member: name.clone() });
+    }
+    Ok(())
+}
+
+fn broadcast_of(topic: &Topic) -> Result<Broadcast> {
+    topic.broadcast().ok_or_else(|| Error::NoBroadcast { topic: topic.name.clone() })
+}

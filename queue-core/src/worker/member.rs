@@ -1,0 +1,299 @@
+//! A member of a broadcast group: how far this process has come in the stream, in its memory.
+
+mod track;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
+
+pub(super) use self::track::Over;
+use self::track::{Now, Track};
+use crate::error::{Error, Result};
+use crate::message::{ClaimNo, Delivery, WorkerId};
+use crate::store::stream::log::Stretch;
+use crate::store::stream::member::{Place, Told};
+use crate::store::stream::partition::Partition;
+use crate::stream::{Broadcast, MemberName, Offset, PartitionNo};
+use crate::topic::{Topic, TopicName};
+use crate::worker::settling::Settled;
+
+/// How long the mark of a named member may be behind: what a crash makes to be handled again.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// The wait after the database could not be told.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// While more messages than this wait for another try nothing new is read: each is a few hundred
+/// bytes of this process's memory.
+const MOST_WAITING: usize = 1000;
+
+/// A member of a broadcast group. It outlives the workers that read for it, so that a consumer that
+/// registers anew goes on where it was. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Member(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    topic: TopicName,
+    group: Broadcast,
+    name: Option<MemberName>,
+    state: Mutex<State>,
+}
+
+/// What a member has in memory.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The worker that reads for it.
+    worker: Option<WorkerId>,
+    tracks: BTreeMap<PartitionNo, Track>,
+    /// The partition whose turn it is.
+    turn: usize,
+    /// The server's clock, when something was read last.
+    clock: Option<(Instant, DateTime<Utc>)>,
+    /// Messages lost to retention, of which the claimer does not know.
+    lost: u64,
+    /// Until when the database is told nothing, because the last time failed.
+    waits_until: Option<Instant>,
+    /// It was said that somebody else has the name.
+    pub(super) was_refused: bool,
+}
+
+/// What the database is to be told of a member.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// Messages that are dead, or discarded.
+    pub(super) over: Vec<(PartitionNo, Vec<Over>)>,
+    /// How far it has come with that; nothing for a member without a name.
+    pub(super) told: Vec<Told>,
+}
+
+impl Member {
+    /// A member of the group that the topic is, with a name if its position is to be kept. It
+    /// begins with its first read.
+    ///
+    /// # Errors
+    /// [`Error::NoBroadcast`] if it is no broadcast group.
+    pub fn new(topic: &Topic, name: Option<MemberName>) -> Result<Self> {
+        let Some(group) = topic.broadcast() else {
+            return Err(Error::NoBroadcast { topic: topic.name.clone() });
+        };
+        let topic = topic.name.clone();
+        Ok(Self(Arc::new(Inner { topic, group, name, state: Mutex::default() })))
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn group(&self) -> Broadcast {
+        self.0.group
+    }
+
+    /// The group's name.
+    pub(super) fn topic(&self) -> &TopicName {
+        &self.0.topic
+    }
+
+    /// Its name, if its position is kept.
+    #[must_use]
+    pub fn name(&self) -> Option<&MemberName> {
+        self.0.name.as_ref()
+    }
+
+    /// Tells the database nothing for a while.
+    pub(super) fn wait(&self) {
+        self.state().waits_until = Some(Instant::now() + RETRY);
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether it knows where it begins.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.tracks.is_empty()
+    }
+
+    /// Whether this worker reads for it.
+    pub(super) fn is_of(&self, worker: WorkerId) -> bool {
+        self.worker == Some(worker)
+    }
+
+    /// The worker reads for it from now on, from these places if it did not know where it begins.
+    /// What another one had is handled again.
+    pub(super) fn begin(&mut self, worker: WorkerId, places: Vec<(PartitionNo, Offset)>) {
+        let now = Instant::now();
+        for (no, offset) in places {
+            self.tracks.entry(no).or_insert_with(|| Track::at(offset));
+        }
+        self.tracks.values_mut().for_each(|track| track.release_held(now));
+        self.worker = Some(worker);
+    }
+
+    /// As [`State::begin`], from rows that may have been changed by others since a worker of this
+    /// process had them: what is not as it was left is begun anew.
+    pub(super) fn take_over(&mut self, worker: WorkerId, rows: &[Place]) {
+        let before = self.worker;
+        let is_left = |track: &Track, row: &Place| {
+            Some(row.worker) == before && track.told <= row.next && row.next <= track.mark()
+        };
+        for row in rows {
+            match self.tracks.get_mut(&row.partition) {
+                Some(track) if is_left(track, row) => track.told = row.next,
+                _ => drop(self.tracks.insert(row.partition, Track::at(row.next))),
+            }
+        }
+        self.begin(worker, Vec::new());
+        self.was_refused = false;
+    }
+
+    /// The rows are the worker's own no more: whoever reads next asks for them anew.
+    pub(super) fn lose_rows(&mut self) {
+        self.worker = None;
+    }
+
+    /// Whether the rows are as this worker left them.
+    pub(super) fn fits(&self, worker: WorkerId, rows: &[Place]) -> bool {
+        let fits = |(no, track): (&PartitionNo, &Track)| {
+            let row = rows.iter().find(|row| row.partition == *no);
+            row.is_some_and(|row| {
+                row.worker == worker && track.told <= row.next && row.next <= track.mark()
+            })
+        };
+        self.tracks.iter().all(fits)
+    }
+
+    /// Takes in where the partitions begin and end now; how many messages the server had that it
+    /// has no more.
+    pub(super) fn see(&mut self, partitions: &[Partition]) -> u64 {
+        let (now, mut gone) = (Instant::now(), 0);
+        for partition in partitions {
+            if let Some(track) = self.tracks.get_mut(&partition.no) {
+                gone += track.ends_at(partition.next);
+                self.lost += track.begins_at(partition.first, now);
+            }
+        }
+        gone
+    }
+
+    /// What is to be read now: something that is to be handled again, or else what comes next.
+    pub(super) fn next(
+        &self,
+        group: Broadcast,
+        partitions: &[Partition],
+        limit: u64,
+    ) -> Option<Stretch> {
+        let stretch = |partition, (lo, hi)| Stretch { stream: group.stream, partition, lo, hi };
+        let now = Instant::now();
+        let mut due = self.tracks.iter();
+        if let Some(due) = due.find_map(|(no, track)| Some(stretch(*no, track.due(now, limit)?))) {
+            return Some(due);
+        }
+        if self.waiting() >= MOST_WAITING {
+            return None;
+        }
+        let turn = if partitions.is_empty() { 0 } else { self.turn % partitions.len() };
+        let (before, behind) = partitions.split_at(turn);
+        behind.iter().chain(before).find_map(|partition| {
+            let lo = self.tracks.get(&partition.no)?.next;
+            let hi = Offset(partition.next.0.min(lo.0 + limit));
+            (lo < hi).then(|| stretch(partition.no, (lo, hi)))
+        })
+    }
+
+    /// Takes note of what was read under a claim.
+    pub(super) fn read(&mut self, stretch: Stretch, claim: ClaimNo, deliveries: &mut [Delivery]) {
+        let now = Instant::now();
+        if let Some(delivery) = deliveries.first() {
+            self.clock = Some((now, delivery.claimed_at));
+        }
+        self.turn = usize::try_from(stretch.partition.0).unwrap_or(0) + 1;
+        if let Some(track) = self.tracks.get_mut(&stretch.partition) {
+            self.lost += track.take((stretch.lo, stretch.hi), claim, deliveries, now);
+        }
+    }
+
+    /// Messages lost to retention since this was asked last.
+    pub(super) fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// How many messages wait for another try.
+    pub(super) fn waiting(&self) -> usize {
+        self.tracks.values().map(Track::waiting).sum()
+    }
+
+    /// Takes note of what has become of a message; false if the worker had lost it.
+    pub(super) fn settle(&mut self, worker: WorkerId, one: &Settled) -> bool {
+        let (here, is_own) = (Instant::now(), self.is_of(worker));
+        let (Some(at), Some(clock)) = (one.position, self.clock) else { return false };
+        let passed = TimeDelta::from_std(here - clock.0).unwrap_or_default();
+        let now = Now { here, server: clock.1 + passed };
+        let track = self.tracks.get_mut(&at.partition).filter(|_| is_own);
+        track.is_some_and(|track| track.settle(at.offset, one, worker, now))
+    }
+
+    /// What the database is to be told now; of marks, what has waited long enough, or all of it.
+    pub(super) fn report(&self, is_named: bool, at_once: bool) -> Option<Report> {
+        let over = |(no, track): (&PartitionNo, &Track)| {
+            let over = track.over();
+            (!over.is_empty()).then_some((*no, over))
+        };
+        let over: Vec<_> = self.tracks.iter().filter_map(over).collect();
+        let waits = self.waits_until.is_some_and(|until| Instant::now() < until);
+        let is_due = self.due_in(is_named).is_some_and(|due| due.is_zero());
+        if (waits && !at_once) || (over.is_empty() && !at_once && !is_due) {
+            return None;
+        }
+        let told = |(no, track): (&PartitionNo, &Track)| {
+            let of = over.iter().find(|(of, _)| of == no);
+            let next = track.mark_without(of.map_or(&[], |(_, over)| over));
+            let news = next > track.told || track.lost > 0;
+            news.then_some(Told { partition: *no, next, lost: track.lost })
+        };
+        let told: Vec<_> = self.tracks.iter().filter(|_| is_named).filter_map(told).collect();
+        (!over.is_empty() || !told.is_empty()).then_some(Report { over, told })
+    }
+
+    /// The database has been told of it, but for so many messages that retention had removed.
+    pub(super) fn said(&mut self, report: &Report, lost: u64) {
+        self.lost += lost;
+        for (no, track) in &mut self.tracks {
+            let over = report.over.iter().find(|(of, _)| of == no);
+            let told = report.told.iter().find(|told| told.partition == *no);
+            if over.is_some() || told.is_some() {
+                track.said(over.map_or(&[], |(_, over)| over), told.map_or(0, |told| told.lost));
+            }
+        }
+    }
+
+    /// Waits no longer.
+    pub(super) fn end_wait(&mut self) {
+        self.waits_until = None;
+    }
+
+    /// How soon something has waited long enough to be told.
+    pub(super) fn due_in(&self, is_named: bool) -> Option<Duration> {
+        let now = Instant::now();
+        let of_track = |track: &Track| {
+            let of_mark = track.unsaid_since.filter(|_| is_named && track.has_news());
+            let of_mark = of_mark.map(|since| (since + LINGER).duration_since(now));
+            if track.has_over() { Some(Duration::ZERO) } else { of_mark }
+        };
+        let due = self.tracks.values().filter_map(of_track).min()?;
+        let wait = self.waits_until.map(|until| until.duration_since(now));
+        Some(due.max(wait.unwrap_or_default()))
+    }
+
+    /// Whether the database is still to be told what has become of the message.
+    pub(super) fn is_untold(&self, one: &Settled, is_named: bool) -> bool {
+        let Some(at) = one.position else { return false };
+        self.tracks.get(&at.partition).is_some_and(|track| {
+            track.is_over(at.offset)
+                || (is_named && one.settlement.is_final() && track.is_unsaid(at.offset))
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! Members of broadcast groups: reading for them, and telling the database how far they have come.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Work;
+use super::settle::{Key, key};
+use crate::connection::{Connection, Link};
+use crate::error::{Error, Result};
+use crate::message::{DeliveryNo, Settlement, WorkerId};
+use crate::store::moves::{Outcome, equal};
+use crate::store::stream::filing::{self, Filed};
+use crate::store::stream::log::{self, Reading};
+use crate::store::stream::member as row;
+use crate::store::stream::partition::{self, Partition};
+use crate::stream::PartitionNo;
+use crate::stream::broadcast::{Taken, begin, take_member};
+use crate::topic::TopicId;
+use crate::worker::cursor::Claimed;
+use crate::worker::member::{Member, Over, Report};
+use crate::worker::settling::{SettleOutcome, Settled};
+
+/// What came of telling the database of a member.
+enum Told {
+    /// It knows, but for so many messages that retention had removed.
+    Said(u64),
+    /// The member is not this worker's any more.
+    Fenced,
+}
+
+impl Work {
+    /// Reads up to `limit` messages of the stream for a member: those that it is to handle again,
+    /// or what comes next.
+    pub(super) async fn read_for(&mut self, member: &Member, limit: u32) -> Result<Claimed> {
+        let group = member.group();
+        if !self.may_claim(group.id)? || limit == 0 {
+            return Ok(Claimed::default());
+        }
+        self.members.insert(group.id, member.clone());
+        if !member.state().is_of(self.id) {
+            self.join(member).await?;
+        }
+        self.sequence(group.stream).await?;
+        let Some(partitions) = self.look_for(member).await? else {
+            // Somebody has put it elsewhere, or taken it: the next read joins again.
+            return Ok(Claimed { more_later: true, ..Claimed::default() });
+        };
+        let limit = self.cursor(group.id).sized(limit);
+        let next = member.state().next(group, &partitions, u64::from(limit));
+        let mut deliveries = Vec::new();
+        if let Some(stretch) = next {
+            let claim_no = self.next_fence().claim_no;
+            let reading = Reading { group: group.id, claim_no, delivery_no: DeliveryNo(1) };
+            let session = self.session().await?;
+            let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
+            let read = session.call("read the log", read).await;
+            self.cursor(group.id).answered(&read, limit);
+            deliveries = read?;
+            self.cursor(group.id).learn(&deliveries, limit);
+            member.state().read(stretch, claim_no, &mut deliveries);
+        }
+        let mut state = member.state();
+        let more_later = next.is_some() || state.waiting() > 0;
+        Ok(Claimed { deliveries, lost: state.take_lost(), more_later, ..Claimed::default() })
+    }
+
+    /// Has this worker read for the member from now on.
+    async fn join(&mut self, member: &Member) -> Result<()> {
+        let (id, group) = (self.id, member.group());
+        let session = self.session().await?;
+        let Some(name) = member.name() else {
+            let has_begun = member.state().has_begun();
+            let places = match has_begun {
+                true => Vec::new(),
+                false => {
+                    let begin = async |conn: &mut Link| begin(conn, group).await;
+                    session.call("begin to read", begin).await?
+                }
+            };
+            member.state().begin(id, places);
+            let unknown = || Error::UnknownTopic { topic: member.topic().clone() };
+            return if member.state().has_begun() { Ok(()) } else { Err(unknown()) };
+        };
+        let take = async |conn: &mut Link| take_member(conn, group, name, id).await;
+        match session.transaction("take the member", take).await? {
+            Taken::Own(rows) => {
+                member.state().take_over(id, &rows);
+                Ok(())
+            }
+            Taken::Gone => Err(Error::UnknownTopic { topic: member.topic().clone() }),
+            Taken::InUse(worker) => {
+                let (topic, name) = (member.topic().clone(), name.clone());
+                let error = Error::MemberInUse { topic, member: name, worker };
+                if !std::mem::replace(&mut member.state().was_refused, true) {
+                    tracing::warn!(worker.id = %id, %error, "Nothing is read; trying again.");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks where the partitions begin and end, and takes it in; `None` if the member is not this
+    /// worker's any more.
+    async fn look_for(&mut self, member: &Member) -> Result<Option<Vec<Partition>>> {
+        let (id, group) = (self.id, member.group());
+        let session = self.session().await?;
+        if let Some(name) = member.name() {
+            let read = async |conn: &mut Link| row::places(conn, group.id, name).await;
+            let rows = session.call("read the member's places", read).await?;
+            let mut state = member.state();
+            if !state.fits(id, &rows) {
+                state.lose_rows();
+                tracing::info!(
+                    worker.id = %id, topic.name = %member.topic(), member = %name,
+                    "The member has been put elsewhere, or taken."
+                );
+                return Ok(None);
+            }
+        }
+        let read = async |conn: &mut Link| partition::of_group(conn, group.id).await;
+        let partitions = session.call("read the group's partitions", read).await?;
+        if partitions.is_empty() {
+            return Err(Error::UnknownTopic { topic: member.topic().clone() });
+        }
+        let gone = member.state().see(&partitions);
+        if gone > 0 {
+            tracing::warn!(
+                worker.id = %id, topic.name = %member.topic(), messages = gone,
+                "The server has lost messages that this member had read; it goes on at the end."
+            );
+        }
+        Ok(Some(partitions))
+    }
+
+    /// Takes note of what has become of messages that were read for members, and tells the database
+    /// what it has to know of it. What it cannot be told yet is told later: it is
+    /// [deferred](SettleOutcome::Deferred).
+    pub(super) async fn settle_for_members(
+        &mut self,
+        settled: &[Settled],
+    ) -> Result<HashMap<Key, SettleOutcome>> {
+        let mut outcomes = HashMap::with_capacity(settled.len());
+        for one in settled {
+            let Some(member) = self.members.get(&one.topic) else { continue };
+            let outcome = match member.state().settle(self.id, one) {
+                true => SettleOutcome::Settled,
+                false if one.settlement == Settlement::Release => SettleOutcome::Settled,
+                false => SettleOutcome::Fenced,
+            };
+            outcomes.insert(key(one), outcome);
+        }
+        let fenced = self.report_members(false).await?;
+        for one in settled {
+            let Some(member) = self.members.get(&one.topic) else { continue };
+            let is_untold = member.state().is_untold(one, member.name().is_some());
+            let outcome = outcomes.entry(key(one)).or_insert(SettleOutcome::Fenced);
+            if *outcome == SettleOutcome::Settled && is_untold {
+                *outcome = match fenced.contains(&one.topic) {
+                    true => SettleOutcome::Fenced,
+                    false => SettleOutcome::Deferred,
+                };
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// How soon a member has something to tell.
+    pub(super) fn members_due_in(&self) -> Option<Duration> {
+        let due_in = |member: &Member| member.state().due_in(member.name().is_some());
+        let own = self.members.values().filter(|member| member.state().is_of(self.id));
+        own.filter_map(due_in).min()
+    }
+
+    /// Tells the database what is to be told of the members; the groups whose member this worker
+    /// has lost. What fails is told later.
+    pub(super) async fn report_members(&mut self, at_once: bool) -> Result<Vec<TopicId>> {
+        let mut fenced = Vec::new();
+        let own = self.members.values().filter(|member| member.state().is_of(self.id));
+        for member in own.cloned().collect::<Vec<_>>() {
+            let report = member.state().report(member.name().is_some(), at_once);
+            let Some(report) = report else { continue };
+            match self.report_member(&member, &report).await {
+                Ok(Told::Said(lost)) => {
+                    let mut state = member.state();
+                    state.said(&report, lost);
+                    state.end_wait();
+                    if lost > 0 {
+                        tracing::warn!(
+                            worker.id = %self.id, topic.name = %member.topic(), messages = lost,
+                            "Messages are lost: retention had removed them before they could be \
+                             filed."
+                        );
+                    }
+                }
+                Ok(Told::Fenced) => {
+                    member.state().lose_rows();
+                    fenced.push(member.group().id);
+                }
+                Err(error @ (Error::WorkerDead { .. } | Error::WorkerStopped)) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        worker.id = %self.id, topic.name = %member.topic(), %error,
+                        "Cannot tell how far the member has come; trying again."
+                    );
+                    member.wait();
+                }
+            }
+        }
+        Ok(fenced)
+    }
+
+    async fn report_member(&mut self, member: &Member, report: &Report) -> Result<Told> {
+        let id = self.id;
+        let session = self.session().await?;
+        let tell = async |conn: &mut Link| tell(conn, member, id, report).await;
+        session.transaction("settle", tell).await
+    }
+}
+
+/// Tells the database of a member, under the lock of its rows if it has a name.
+async fn tell(
+    conn: &mut impl Connection,
+    member: &Member,
+    worker: WorkerId,
+    report: &Report,
+) -> Result<Told> {
+    let group = member.group().id;
+    if let Some(name) = member.name() {
+        // What is filed must not be filed by two, so the fence comes first.
+        for told in &report.told {
+            if row::tell(conn, group, name, worker, *told).await? == 0 {
+                return Ok(Told::Fenced);
+            }
+        }
+        if report.told.is_empty() {
+            let rows = row::lock(conn, group, name).await?;
+            if rows.iter().any(|row| row.worker != worker) || rows.is_empty() {
+                return Ok(Told::Fenced);
+            }
+        }
+    }
+    let mut lost = 0;
+    for (no, over) in &report.over {
+        for one in over {
+            lost += file(conn, member, worker, *no, one).await?;
+        }
+    }
+    Ok(Told::Said(lost))
+}
+
+/// Files a message that is dead, or discarded; 1 if retention had removed it.
+async fn file(
+    conn: &mut impl Connection,
+    member: &Member,
+    worker: WorkerId,
+    partition: PartitionNo,
+    over: &Over,
+) -> Result<u64> {
+    let filed = Filed {
+        stream: member.group().stream,
+        partition,
+        offsets: vec![over.offset],
+        group: member.group().id,
+        worker,
+        delivery_no: over.delivery_no,
+        past: over.past.clone(),
+    };
+    let done = match &over.settled.settlement {
+        Settlement::DeadLetter { cause, error } => {
+            filing::to_dead(conn, &filed, *cause, error).await?
+        }
+        Settlement::Discard { reason } => {
+            let outcome = Outcome::Discarded(reason);
+            filing::to_archive(conn, &filed, outcome, over.settled.on_done).await?
+        }
+        _ => return Ok(0),
+    };
+    equal("settle: file", 1, done.max(1))?;
+    Ok(u64::from(done == 0))
+}

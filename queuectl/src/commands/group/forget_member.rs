@@ -1,0 +1,38 @@
+use queue_core::TopicName;
+use queue_core::connection::Link;
+use queue_core::stream::MemberName;
+use queue_core::stream::broadcast::forget_member;
+use serde::Serialize;
+
+use crate::commands::topic::find;
+use crate::invocation::Invocation;
+
+/// Forget the position of a named member of a broadcast group, so that retention waits for it no
+/// longer.
+///
+/// If it runs, or comes back, it begins where the group begins.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ForgetMember {
+    /// STREAM@GROUP.
+    name: TopicName,
+    /// The member.
+    member: MemberName,
+}
+
+#[derive(Debug, Serialize)]
+struct Done {
+    group: TopicName,
+    member: MemberName,
+}
+
+impl ForgetMember {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        let topic = find(&mut session, &self.name).await?;
+        let member = self.member;
+        let forget = async |conn: &mut Link| forget_member(conn, &topic, &member).await;
+        session.transaction("forget the member", forget).await?;
+        let sentence = format!("The member '{member}' of '{}' is forgotten.", topic.name);
+        invocation.output.told(&Done { group: topic.name, member }, &sentence)
+    }
+}
