@@ -106,6 +106,7 @@ impl Arena {
             "queue_lookup",
             "queue_dedupe",
             "queue_unique",
+            "queue_trace",
             "bench_bare",
             "bench_003",
             "bench_004",

@@ -12,5 +12,5 @@ pub mod retention;
 mod sequence;
 
 pub use self::claim::{ClaimedRange, claim_range};
-pub use self::position::{Group, Offset, PartitionNo, Position, RangeId};
+pub use self::position::{Group, GroupPart, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use queue_core::connection::{Link, again_on_conflict, transaction};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lookup::{self, Placed};
+use queue_core::store::trace;
 use queue_core::{
     Enqueued, NewMessage, Part, Result, Topic, enqueue_in_transaction, is_plain, statements,
 };
@@ -34,7 +35,7 @@ pub(super) struct Course {
 }
 
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
-/// large for one or its topic is searchable, in a transaction whose last INSERT of messages
+/// large for one, its topic is searchable or it leaves a trace, in a transaction whose last INSERT of messages
 /// advances the lane.
 pub(super) async fn store_batch(
     conn: &mut Link,
@@ -60,7 +61,9 @@ pub(super) async fn store_batch(
     };
     tries.hand_over();
     let searchable = topic.settings.searchable.is_some() && !last.is_empty();
-    if first.is_empty() && !searchable {
+    let trace = topic.settings.trace;
+    let traced = batch.messages.iter().any(|message| trace.takes(message.msg_id));
+    if first.is_empty() && !searchable && !traced {
         course.stage = Stage::Committing;
         let insert =
             async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
@@ -75,6 +78,7 @@ pub(super) async fn store_batch(
         if searchable {
             lookup::insert(conn, topic.id, last, Placed::Ready).await?;
         }
+        trace::enqueued(conn, topic.id, trace, &batch.messages).await?;
         course.stage = Stage::Committing;
         Ok(())
     })

@@ -7,4 +7,5 @@ pub mod log;
 pub mod partition;
 pub mod passed;
 pub mod range;
+pub mod search;
 pub mod standing;

@@ -79,7 +79,8 @@ pub async fn create_group(
         return Err(Error::NoStream { topic: stream.name });
     }
     let kind = TopicKind::Group { stream: stream.id, ordered };
-    store::topic::create_kind(conn, name, kind, settings).await?;
+    let settings = TopicSettings { trace: stream.settings.trace, ..settings.clone() };
+    store::topic::create_kind(conn, name, kind, &settings).await?;
     let group = store::topic::existing(conn, name).await?;
     for partition in partition::all(conn, stream.id).await? {
         let start = offset(conn, stream.id, &partition, start).await?;
@@ -180,7 +181,7 @@ async fn offset(
 }
 
 /// The first offset that was given at `time` or later, found by halving: a dive a step.
-pub(super) async fn at_time(
+pub(crate) async fn at_time(
     conn: &mut impl Connection,
     stream: TopicId,
     partition: &Partition,

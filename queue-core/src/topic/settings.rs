@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::Group;
-use crate::topic::{Backlog, RetryPolicy, TopicName, WhenFull};
+use crate::topic::{Backlog, RetryPolicy, Sampling, TopicName, WhenFull};
 
 /// A topic's number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,6 +61,8 @@ pub struct TopicSettings {
     /// How long a stream keeps its messages. Default: for ever.
     #[serde(flatten)]
     pub retention: Retention,
+    /// Which messages leave a trace. Of a group: what its stream says. Default: none.
+    pub trace: Sampling,
 }
 
 /// What a stream removes of its log, oldest first.
@@ -98,6 +100,7 @@ impl Default for TopicSettings {
             searchable: None,
             dedupe_window: None,
             retention: Retention::default(),
+            trace: Sampling::OFF,
         }
     }
 }
