@@ -5,7 +5,9 @@ mod priorities;
 mod reports;
 mod rescue;
 mod retention;
+mod search;
 mod sequencing;
+mod trace;
 mod turns;
 
 use std::time::{Duration, Instant};
