@@ -12,4 +12,5 @@ mod ledger;
 mod polling;
 mod running;
 mod runs;
+mod spans;
 mod verdicts;

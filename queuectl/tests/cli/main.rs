@@ -16,3 +16,4 @@ mod schedule;
 mod scheduled;
 mod schema;
 mod topics;
+mod trace;
