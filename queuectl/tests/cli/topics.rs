@@ -44,7 +44,7 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
         "searchable": "30days", "dedupe_window": null,
         "retention": null, "retention_bytes": null, "retention_hard": false,
-        "prune_handled": false, "enqueue_paused": false, "claim_paused": false, "backlog": null,
+        "prune_handled": false, "trace": "off", "enqueue_paused": false, "claim_paused": false, "backlog": null,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);

@@ -30,7 +30,7 @@ async fn a_message_of_a_queue_is_told_from_its_sender_to_its_end() {
     queuectl.say(&["topic", "create", "orders", "--trace", "all"]);
     assert_eq!(queuectl.json(&["topic", "show", "orders"])["trace"], "all");
     let id = sent(&queue, "orders").await;
-    queue.drain_raw("orders", &Never).await;
+    assert_eq!(queue.drain_raw("orders", &Never).await.dead, 1);
     let id = id.to_string();
     let table = queuectl.say(&["trace", &id]);
     assert!(!table.contains('\u{1b}'), "nothing steers the terminal: {table}");
@@ -61,7 +61,7 @@ async fn without_a_trace_what_is_known_is_shown_and_how_to_know_more() {
     assert!(said.contains("Nothing is recorded") && said.contains("--topic"), "{said}");
     let said = queuectl.say(&["trace", &id, "--topic", "orders"]);
     assert!(said.contains("ready") && said.contains("topic set orders --trace all"), "{said}");
-    queue.drain_raw("orders", &Never).await;
+    assert_eq!(queue.drain_raw("orders", &Never).await.dead, 1);
     let said = queuectl.say(&["trace", &id]);
     assert!(said.contains("dead (handler)") && said.contains("no \\u{1b}[31mway"), "{said}");
     queuectl.say(&["topic", "set", "orders", "--trace", "0.0001%"]);
