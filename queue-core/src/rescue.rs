@@ -200,8 +200,8 @@ pub async fn take_range_back(
     Ok(taken)
 }
 
-/// Writes what became of the messages of a range that was taken back and that leave a trace, but for
-/// those that a transaction of its own has acked.
+/// Writes what became of the messages of a range that was taken back and that leave a trace, but
+/// for those that a transaction of its own has acked.
 async fn trace_range(
     conn: &mut impl Connection,
     range: &Range,

@@ -1,8 +1,8 @@
 //! The trace of a message: who enqueued it, who claimed it, and what came of each delivery.
 //!
-//! A topic's [`Sampling`](crate::topic::Sampling) says which messages leave one. Each event is a row
-//! that the transaction writes which makes it happen, so that the trace tells neither more nor less
-//! than what was committed; only that a range of a stream was claimed is written right after it.
+//! A topic's [`Sampling`] says which messages leave one. Each event is a row that the transaction
+//! writes which makes it happen, so that the trace tells neither more nor less than what was
+//! committed; only that a range of a stream was claimed is written right after it.
 
 mod story;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::message::{ConnId, Delivery, DeliveryNo, MsgId, NewMessage, Settlement, WorkerId};
 use crate::stream::Position;
-use crate::topic::TopicId;
+use crate::topic::{Sampling, TopicId};
 
 /// How long a trace is kept. Long enough for what people ask about, and a bound for a topic all of
 /// whose messages leave one.
@@ -185,16 +185,18 @@ pub struct Record {
 /// The process and thread that enqueue, as `USER()` on the server is followed by them: seed 001's
 /// `ip@pid@thread`.
 pub(crate) fn here() -> String {
+    // A history is the same whichever thread plays it.
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_on() {
+        return "simulation".to_owned();
+    }
     let thread = std::thread::current();
     let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
     format!("{}@{name}", std::process::id())
 }
 
 /// Those of the messages that leave a trace in a topic of this sampling.
-pub(crate) fn sampled(
-    sampling: crate::topic::Sampling,
-    messages: &[NewMessage],
-) -> Vec<&NewMessage> {
+pub(crate) fn sampled(sampling: Sampling, messages: &[NewMessage]) -> Vec<&NewMessage> {
     if sampling.is_off() {
         return Vec::new();
     }

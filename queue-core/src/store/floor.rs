@@ -68,8 +68,8 @@ impl Pulse {
     }
 }
 
-/// PRIMARY of both tables, each a few rows: floors, pauses and traces in one round trip. Doubles as the
-/// probe that tells at once when the session is lost.
+/// PRIMARY of both tables, each a few rows: floors, pauses and traces in one round trip. Doubles as
+/// the probe that tells at once when the session is lost.
 ///
 /// # Errors
 /// A database failure.

@@ -1,5 +1,7 @@
 //! Settling a batch of deliveries in one transaction.
 
+mod traces;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,10 +12,10 @@ use crate::store::claim::{self, Fence};
 use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
-use crate::store::{floor, ledger, trace, unique};
+use crate::store::{floor, ledger, unique};
 use crate::stream::Position;
 use crate::topic::{OnDone, TopicId, TopicSettings};
-use crate::trace::{Step, Traced};
+use crate::trace::Traced;
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -56,12 +58,6 @@ impl Settled {
     #[must_use]
     pub fn release(delivery: &Delivery) -> Self {
         Self::new(delivery, Settlement::Release, OnDone::Delete)
-    }
-
-    /// What its trace is to say of its end, if it leaves one.
-    pub(super) fn step(&self, worker: WorkerId) -> Option<Step<'_>> {
-        let traced = self.traced?;
-        Some(Step::settled(self.topic, traced, worker, self.position, &self.settlement))
     }
 
     /// Settles `delivery` without a ledger.
@@ -219,22 +215,6 @@ impl Batch {
         }
         self.trace(conn, worker, &unsettled).await?;
         Ok(unsettled)
-    }
-
-    /// Writes what came of those that leave a trace and were settled.
-    async fn trace(
-        &self,
-        conn: &mut impl Connection,
-        worker: WorkerId,
-        unsettled: &Unsettled,
-    ) -> Result<()> {
-        let is_settled = |one: &&Settled| {
-            let key = (one.claim_no, one.row);
-            !unsettled.missing.contains(&key) && !unsettled.blocked.contains(&key)
-        };
-        let settled = self.traced.iter().filter(is_settled);
-        let steps: Vec<_> = settled.filter_map(|one| one.step(worker)).collect();
-        trace::record(conn, &steps).await
     }
 }
 

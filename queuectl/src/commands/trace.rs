@@ -15,8 +15,8 @@ use crate::output::Row;
 
 /// Show what happened to one message: who enqueued it, and each delivery of it.
 ///
-/// A topic traces those of its messages that `queuectl topic set TOPIC --trace 1%` says, for 7 days.
-/// Of any other message this shows where it is, and its failed runs.
+/// A topic traces those of its messages that `queuectl topic set TOPIC --trace 1%` says, for 7
+/// days. Of any other message this shows where it is, and its failed runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trace {
     /// The message id.
