@@ -141,12 +141,8 @@ pub async fn set(
     settings.retry.check()?;
     let topic = existing(conn, name).await?;
     check_kind(topic.kind, settings)?;
-    if topic.group().is_some() && settings.trace != topic.settings.trace {
-        return Err(Error::Setting {
-            name: "trace",
-            value: format!("{} for '{name}'", settings.trace),
-            fix: "a group leaves a trace of what its stream does: set it for the stream",
-        });
+    if topic.group().is_some() {
+        check_trace(name, settings.trace, topic.settings.trace)?;
     }
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
@@ -164,6 +160,18 @@ pub async fn set(
         trace_groups(conn, topic.id, settings.trace).await?;
     }
     Ok(())
+}
+
+/// Refuses a group a trace other than its stream's.
+pub(crate) fn check_trace(group: &TopicName, wanted: Sampling, of_stream: Sampling) -> Result<()> {
+    if wanted == of_stream {
+        return Ok(());
+    }
+    Err(Error::Setting {
+        name: "trace",
+        value: format!("{wanted} for '{group}'"),
+        fix: "a group leaves a trace of what its stream does: set it for the stream",
+    })
 }
 
 /// KEY (`stream_id`): has the groups of a stream leave a trace of the messages that it does.

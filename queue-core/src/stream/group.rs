@@ -64,7 +64,8 @@ pub async fn create_stream(
 /// Makes a group of a stream, which begins at `start`. Runs within the caller's transaction.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; a database failure.
+/// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; [`Error::Setting`] for a
+/// trace other than the stream's; a database failure.
 pub async fn create_group(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -79,6 +80,9 @@ pub async fn create_group(
         return Err(Error::NoStream { topic: stream.name });
     }
     let kind = TopicKind::Group { stream: stream.id, ordered };
+    if !settings.trace.is_off() {
+        store::topic::check_trace(name, settings.trace, stream.settings.trace)?;
+    }
     let settings = TopicSettings { trace: stream.settings.trace, ..settings.clone() };
     store::topic::create_kind(conn, name, kind, &settings).await?;
     let group = store::topic::existing(conn, name).await?;

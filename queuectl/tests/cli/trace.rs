@@ -83,6 +83,8 @@ async fn a_message_of_a_stream_is_found_in_its_log_and_told_with_each_groups_par
     queuectl.say(&["group", "create", "orders@mail"]);
     let refused = queuectl.refuse(&["topic", "set", "orders@mail", "--trace", "off"]);
     assert!(refused.contains("set it for the stream"), "{refused}");
+    let refused = queuectl.refuse(&["group", "create", "orders@bill", "--trace", "1%"]);
+    assert!(refused.contains("set it for the stream"), "{refused}");
     let mut conn = queue.connect().await;
     let name = TopicName::new("orders").expect("a name");
     let stream = store::topic::existing(&mut conn, &name).await.expect("it is there");
