@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::topic::TopicSettings;
+use queue_core::topic::{Sampling, TopicSettings};
 use queue_core::{NewMessage, Topic, enqueue_to, store};
 use queue_test::TestDatabase;
 use serde::Serialize;
@@ -118,6 +118,7 @@ impl Arena {
             "queue_lookup",
             "queue_dedupe",
             "queue_unique",
+            "queue_trace",
             "bench_bare",
             "bench_001_msg",
             "bench_001_log",
@@ -130,11 +131,11 @@ impl Arena {
         Ok(())
     }
 
-    /// Whether messages of the topic can be looked up.
-    pub(crate) async fn set_searchable(&self, searchable: bool) -> anyhow::Result<()> {
+    /// Whether messages of the topic can be looked up, and which leave a trace.
+    pub(crate) async fn set_known(&self, searchable: bool, trace: Sampling) -> anyhow::Result<()> {
         let mut conn = connect(self.url(), SessionKind::Plain).await?;
         let searchable = searchable.then_some(SEARCHABLE);
-        let settings = TopicSettings { searchable, ..self.topic.settings.clone() };
+        let settings = TopicSettings { searchable, trace, ..self.topic.settings.clone() };
         Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
 

@@ -56,6 +56,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Full,
     },
     Case {
+        name: "trace",
+        about: "What it costs that messages leave a trace",
+        members: enqueue::trace,
+        from: Extent::Full,
+    },
+    Case {
         name: "find",
         about: "How long it takes to learn what became of a message, beside a backlog",
         members: enqueue::find,

@@ -16,6 +16,7 @@ mod stream;
 
 use std::time::Duration;
 
+use queue_core::topic::Sampling;
 use serde::{Deserialize, Serialize};
 
 use crate::arena::Arena;
@@ -109,6 +110,8 @@ pub(crate) struct Enqueue {
     pub(crate) body: usize,
     /// Whether the topic is searchable.
     pub(crate) searchable: bool,
+    /// Which messages of the topic leave a trace.
+    pub(crate) trace: Sampling,
     /// For how long.
     #[serde(serialize_with = "seconds")]
     pub(crate) time: Duration,

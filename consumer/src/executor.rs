@@ -10,6 +10,7 @@ use queue_core::topic::TopicSettings;
 use queue_core::worker::{Effects, Ending};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::registration::{Run, TxRun};
 
@@ -45,6 +46,16 @@ impl Execution {
         let (deliveries, give_up) = (contexts.len(), CancellationToken::new());
         let run = run.run(contexts, topic, effects, give_up.clone());
         Self { run, deliveries, give_up: Some(give_up) }
+    }
+}
+
+impl Execution {
+    /// The same run, in a span.
+    pub(crate) fn within(self, span: Span) -> Self {
+        if span.is_none() {
+            return self;
+        }
+        Self { run: self.run.instrument(span).boxed(), ..self }
     }
 }
 

@@ -22,6 +22,7 @@ mod receiver;
 mod registration;
 mod run;
 mod settler;
+mod span;
 mod sweep;
 mod topic_loop;
 pub mod webhook;

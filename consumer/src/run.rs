@@ -9,6 +9,7 @@ use queue_core::telemetry::TopicMeter;
 use queue_core::worker::{Effects, Ending, Settled};
 use queue_core::{Delivery, Topic};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::crew::{Crew, Holding};
 use crate::executor::{Execution, execute};
@@ -16,6 +17,7 @@ use crate::ledger::Ledger;
 use crate::order::Ran;
 use crate::registration::{Registration, Run, TxRun};
 use crate::settler::{Finished, OwnRun};
+use crate::span;
 
 /// The wait before deliveries are given back because the ledger cannot be read: they are claimed
 /// again at once.
@@ -81,6 +83,12 @@ impl Post {
                 effects.clone(),
             ),
         };
+        // A run of several messages is part of several traces, and of none.
+        let span = match batch.as_slice() {
+            [alone] => span::of(topic, &alone.delivery),
+            _ => Span::none(),
+        };
+        let execution = execution.within(span);
         let endings = execute(execution, limit, token.clone(), stop).await;
         let took = started.elapsed();
         for (waiting, ending) in batch.into_iter().zip(endings) {
@@ -147,7 +155,8 @@ impl Post {
     pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) -> bool {
         let word = outcome.word();
         let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
-        log(topic, &waiting.delivery, word, &settlement);
+        span::of(topic, &waiting.delivery)
+            .in_scope(|| log(topic, &waiting.delivery, word, &settlement));
         let is_over = settlement.is_final();
         let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
         self.hand_over(topic, waiting, settled, OwnRun::Nothing);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use consumer::exec::{ExecError, ExecHandler, ExecOptions};
+use queue_core::TraceParent;
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::message::Headers;
 use tempfile::TempDir;
@@ -399,4 +400,28 @@ async fn no_child_outlives_a_consumer_killed_with_kill_9() {
     consumer.wait().unwrap();
     gone(program).await;
     gone(child).await;
+}
+
+#[tokio::test]
+async fn a_program_goes_on_with_the_trace_of_its_message() {
+    let parent = TraceParent::start();
+    let message = context_with("", |delivery| {
+        let headers = [("traceparent", parent.to_string()), ("tracestate", "a=1,b=2".to_owned())];
+        delivery.headers = Headers::from_iter(headers);
+    });
+    let here = message.traceparent().unwrap();
+    assert_eq!(here.trace_id(), parent.trace_id());
+    let directory = TempDir::new().unwrap();
+    let text = r#"printf '%s %s' "$TRACEPARENT" "$TRACESTATE" > "$1/trace""#;
+    for handler in both_ways(script(text, directory.path())) {
+        handler.handle(&message).await.unwrap();
+        let trace = std::fs::read_to_string(directory.path().join("trace")).unwrap();
+        assert_eq!(trace, format!("{here} a=1,b=2"));
+        handler.handle(&context("")).await.unwrap();
+        assert_eq!(std::fs::read_to_string(directory.path().join("trace")).unwrap(), " ");
+    }
+    // The next delivery is another span.
+    let mut next = (*message.delivery).clone();
+    next.delivery_no.0 += 1;
+    assert_ne!(next.traceparent().unwrap().span_id(), here.span_id());
 }

@@ -67,6 +67,29 @@ async fn the_request_carries_the_body_byte_for_byte_and_the_messages_facts() {
 }
 
 #[tokio::test]
+async fn the_request_goes_on_with_the_trace_of_its_message() {
+    let service = Service::start(|_| StatusCode::OK.into_response()).await;
+    let handler = WebhookHandler::new(options(&service.url)).unwrap();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let message = |state: &str| {
+        let headers = [("traceparent", parent), ("tracestate", state)];
+        context_with("", |delivery| delivery.headers = Headers::from_iter(headers))
+    };
+    let (first, second) = (message("a=1"), message("no\nheader"));
+    for message in [&first, &second, &context("")] {
+        handler.handle(message).await.unwrap();
+    }
+    let seen = service.seen();
+    let here = first.traceparent().unwrap().to_string();
+    assert_eq!(seen[0].header("traceparent"), here);
+    assert!(here.starts_with(&parent[..36]) && !here.contains("00f067aa0ba902b7"), "{here}");
+    assert_eq!(seen[0].header("tracestate"), "a=1");
+    assert!(seen[1].headers.contains_key("traceparent"));
+    assert!(!seen[1].headers.contains_key("tracestate"));
+    assert!(!seen[2].headers.contains_key("traceparent"));
+}
+
+#[tokio::test]
 async fn the_signature_is_verified_as_documented() {
     let service = Service::start(|_| StatusCode::OK.into_response()).await;
     let secret = "a secret \u{e9}";

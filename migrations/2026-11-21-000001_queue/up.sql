@@ -4,6 +4,7 @@
 -- kind: queue, stream, group, or broadcast. A group reads the stream stream_id and is named
 -- stream@group: what it could not handle is tried again, and dead-lettered, under the group's own
 -- topic. A broadcast group gives every member every message; start_at: where a new member begins.
+-- trace_ppm: of a million messages so many leave a trace; a group has its stream's number.
 -- backlog_*: what a sweeper has measured of a topic that has a limit, so that an enqueue counts
 -- nothing. They change every few seconds at most.
 CREATE TABLE queue_topic (
@@ -37,6 +38,7 @@ CREATE TABLE queue_topic (
   retention_bytes  BIGINT UNSIGNED NULL,
   retention_hard   BOOLEAN         NOT NULL DEFAULT FALSE,
   prune_handled    BOOLEAN         NOT NULL DEFAULT FALSE,
+  trace_ppm        INT UNSIGNED    NOT NULL DEFAULT 0,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
@@ -365,6 +367,28 @@ CREATE TABLE queue_member (
   PRIMARY KEY (group_id, name, partition_no)
 ) ENGINE = InnoDB;
 
+-- What happened to the messages that a topic traces, a row an event, written by the transaction that
+-- made it happen. topic_id is that of the group where a group did it. client: who enqueued or
+-- claimed. No unique key beside the number: nobody who writes waits for another.
+CREATE TABLE queue_trace (
+  id           BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  topic_id     INT UNSIGNED    NOT NULL,
+  msg_id       BINARY(16)      NOT NULL,
+  event        VARBINARY(16)   NOT NULL,
+  at           DATETIME(6)     NOT NULL,
+  delivery_no  INT UNSIGNED    NOT NULL DEFAULT 0,
+  worker_id    BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  conn_id      BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  client       VARBINARY(255)  NULL,
+  partition_no INT UNSIGNED    NULL,
+  offset_no    BIGINT UNSIGNED NULL,
+  outcome      VARBINARY(16)   NULL,
+  error        VARBINARY(1024) NULL,
+  PRIMARY KEY (id),
+  KEY queue_trace_msg (msg_id),
+  KEY queue_trace_at (at)
+) ENGINE = InnoDB;
+
 -- What each duty did last, for queuectl and for consumers that ask whether a janitor is at work.
 CREATE TABLE queue_duty (
   name    VARBINARY(32)   NOT NULL,
@@ -408,6 +432,7 @@ BEGIN
   DECLARE the_full   BOOLEAN;
   DECLARE the_fill   VARCHAR(64);
   DECLARE the_search BOOLEAN;
+  DECLARE the_trace  INT UNSIGNED;
   DECLARE the_row    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_window BIGINT UNSIGNED;
   DECLARE the_kind   VARBINARY(16);
@@ -428,11 +453,11 @@ BEGIN
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
     -- A measurement that nobody has renewed for 30 s says nothing any more.
-    SELECT id, kind, enqueue_paused, body_limit, dedupe_window_ms, searchable_ms IS NOT NULL,
+    SELECT id, kind, enqueue_paused, body_limit, dedupe_window_ms, searchable_ms IS NOT NULL, trace_ppm,
         backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
           AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
         IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
-      INTO the_topic, the_kind, the_pause, the_limit, the_window, the_search, the_full, the_fill
+      INTO the_topic, the_kind, the_pause, the_limit, the_window, the_search, the_trace, the_full, the_fill
       FROM queue_topic WHERE name = in_topic;
   END;
 
@@ -613,6 +638,11 @@ BEGIN
     ELSEIF the_search AND the_fate = 'replaced' THEN
       UPDATE queue_lookup SET biz_id = in_biz_id, ordering_key = in_key
         WHERE topic_id = the_topic AND msg_id = the_other;
+    END IF;
+    IF the_fate = 'stored' AND CRC32(the_id) MOD 1000000 < the_trace THEN
+      -- USER() is who called; CURRENT_USER() would be who made the procedure.
+      INSERT INTO queue_trace (topic_id, msg_id, event, at, conn_id, client)
+        VALUES (the_topic, the_id, 'enqueued', UTC_TIMESTAMP(6), CONNECTION_ID(), LEFT(USER(), 255));
     END IF;
   END;
   SET @queue_duplicate = the_fate <> 'stored', @queue_replaced = the_fate = 'replaced';

@@ -6,6 +6,7 @@ use queue_core::connection::ServerUrl;
 use queue_core::{NewMessage, Result, TopicName};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::accumulator::{self, Accumulator};
 use crate::batch::Batch;
@@ -73,8 +74,8 @@ impl Producer {
     /// paused topic, a body beyond the topic's limit, a missing grant. The others after the
     /// [`ResendPolicy`](crate::ResendPolicy)'s time.
     pub async fn send(&self, topic: &TopicName, message: NewMessage) -> Result<Sent, SendError> {
-        let msg_id = message.msg_id;
-        let mut sent = self.send_all(topic, vec![message]).await?;
+        let (msg_id, span) = (message.msg_id, span(topic, &message));
+        let mut sent = self.send_all(topic, vec![message]).instrument(span).await?;
         Ok(sent.pop().unwrap_or_else(|| Sent::stored(msg_id)))
     }
 
@@ -116,7 +117,8 @@ impl Producer {
         message: NewMessage,
     ) -> Result<Receipt, SendError> {
         let (receipt, tell) = Receipt::new(message.msg_id);
-        self.accumulator.accept(topic, message, tell).await?;
+        let span = span(topic, &message);
+        self.accumulator.accept(topic, message, tell).instrument(span).await?;
         Ok(receipt)
     }
 
@@ -168,4 +170,17 @@ impl Producer {
             spill.closed().await;
         }
     }
+}
+
+/// The span of sending a message that is part of a distributed trace; none for any other, which
+/// costs nothing. The message carries its header as it was given: no span of ours comes between.
+fn span(topic: &TopicName, message: &NewMessage) -> Span {
+    let Some(parent) = message.headers.traceparent() else { return Span::none() };
+    tracing::info_span!(
+        "send",
+        topic.name = %topic,
+        message.id = %message.msg_id,
+        trace_id = parent.trace_id(),
+        span_id = parent.span_id(),
+    )
 }

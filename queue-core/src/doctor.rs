@@ -25,7 +25,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 18] = [
+const OBJECTS: [&str; 24] = [
     "queue_topic",
     "queue_message",
     "queue_claim",
@@ -39,6 +39,12 @@ const OBJECTS: [&str; 18] = [
     "queue_dedupe",
     "queue_unique",
     "queue_schedule",
+    "queue_partition",
+    "queue_log",
+    "queue_cursor",
+    "queue_range",
+    "queue_passed",
+    "queue_trace",
     "queue_duty",
     "queue_enqueue",
     "queue_enqueue_at",

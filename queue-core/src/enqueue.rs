@@ -10,6 +10,7 @@ use crate::message::{NewMessage, Priority};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
 use crate::store::lookup::{self, Placed};
+use crate::store::trace;
 use crate::telemetry;
 use crate::topic::{Topic, TopicName};
 
@@ -68,6 +69,7 @@ pub async fn enqueue_to(
         for part in statements(conn, topic, messages).await? {
             part.insert(conn, topic).await?;
         }
+        trace::enqueued(conn, topic.id, topic.settings.trace, messages).await?;
         return Ok(messages.iter().map(|message| Enqueued::Stored(message.msg_id)).collect());
     }
     check(topic, messages)?;

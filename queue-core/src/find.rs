@@ -5,6 +5,7 @@
 //! number of rows. The [`Answer`] says what was searched, and whether that was all there is.
 
 mod answer;
+mod log;
 mod search;
 
 pub use self::answer::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, Trace};

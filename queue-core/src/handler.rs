@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::message::Delivery;
+use crate::message::{Delivery, TraceParent};
 use crate::topic::TopicName;
 
 /// The error of a handler's own code.
@@ -33,6 +33,16 @@ pub struct Context {
     pub cancelled: CancellationToken,
     /// When the run's time is up; `None`: it has all the time it needs.
     pub deadline: Option<Instant>,
+}
+
+impl Context {
+    /// The span of this delivery in the distributed trace that its message is part of, a child of
+    /// its producer's: to be passed on to whatever the handler calls. The same for every call;
+    /// another for the next delivery. `None` if the message has no valid header `traceparent`.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<TraceParent> {
+        self.delivery.traceparent()
+    }
 }
 
 /// Handles the messages of one topic.

@@ -23,6 +23,7 @@ pub mod store;
 pub mod stream;
 pub mod telemetry;
 pub mod topic;
+pub mod trace;
 mod waiting;
 pub mod wake;
 pub mod worker;
@@ -34,7 +35,7 @@ pub use crate::enqueue::{
 };
 pub use crate::error::{Error, Fault, Result};
 pub use crate::message::{
-    Delivery, Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Unique,
+    Delivery, Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TraceParent, Unique,
 };
 pub use crate::topic::{Topic, TopicName};
 pub use crate::waiting::{cancel, reschedule};

@@ -8,6 +8,7 @@ mod moment;
 mod new_message;
 mod priority;
 mod settlement;
+mod trace_parent;
 mod unique;
 
 pub use self::delivery::Delivery;
@@ -18,7 +19,8 @@ pub(crate) use self::moment::LONGEST;
 pub use self::moment::Moment;
 pub use self::new_message::NewMessage;
 pub use self::priority::Priority;
-pub(crate) use self::settlement::stored_reason;
 pub use self::settlement::{DeadCause, Settlement};
+pub(crate) use self::settlement::{cut, stored_reason};
+pub use self::trace_parent::{TRACE_PARENT, TRACE_STATE, TraceParent};
 pub(crate) use self::unique::{Hold, Repeat};
 pub use self::unique::{OnConflict, Unique};

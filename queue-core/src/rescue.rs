@@ -11,10 +11,13 @@ use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
 use crate::store::stream::filing::{self, Filed, Past};
+use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Range};
-use crate::store::{floor, moves, settle, topic, unique};
+use crate::store::{floor, moves, settle, topic, trace, unique};
+use crate::stream::{Group, Position};
 use crate::topic::TopicId;
+use crate::trace::{Step, Traced};
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
@@ -34,6 +37,23 @@ pub enum Why {
     /// Its worker lives or ended in order: nothing is charged.
     NotNeeded,
 }
+
+impl Why {
+    /// What a trace says of it.
+    fn text(self) -> Option<&'static str> {
+        match self {
+            Self::Crashed { rows_held: 1 } => Some("its worker crashed while it ran alone"),
+            Self::Crashed { .. } => Some("its worker crashed"),
+            Self::NotNeeded => None,
+        }
+    }
+}
+
+/// What a trace says of a message that is to be claimed again.
+const READY: &str = "ready";
+
+/// What a trace says of a message that is not.
+const DEAD_LETTER: &str = "dead_letter";
 
 /// What taking a claim back did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -66,6 +86,7 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
         priority: claim.priority,
         rows,
     };
+    let mut dead = BTreeSet::new();
     for (fate, rows) in by_fate(&zombies, why, crash_limit) {
         let claimed = of_claim(rows);
         match fate {
@@ -73,6 +94,7 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
                 let blocked = dead_letter(conn, &claimed, crash_limit).await?;
                 taken.dead_lettered += claimed.rows.len() - blocked.len();
                 taken.freed += blocked.len();
+                dead.extend(without(&claimed.rows, &blocked).iter());
                 let alone = claim.priority.suspect();
                 free(conn, &claimed.with_rows(blocked), alone, Charge::Crash).await?;
             }
@@ -87,11 +109,34 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
     if taken.left == 0 {
         claim::forget(conn, claim.fence.worker, &[claim.fence.claim_no]).await?;
     }
+    trace_zombies(conn, claim, &zombies, &dead, why).await?;
     // Last, so that the floor's row is locked no longer than the commit takes.
     if let (Some(lowest), false) = (zombies.first(), claim.priority.is_suspect()) {
         floor::publish(conn, claim.topic, claim.priority, lowest.row).await?;
     }
     Ok(taken)
+}
+
+/// Writes what became of rows that were taken back and leave a trace.
+async fn trace_zombies(
+    conn: &mut impl Connection,
+    claim: &Claim,
+    zombies: &[Zombie],
+    dead: &BTreeSet<RowId>,
+    why: Why,
+) -> Result<()> {
+    if zombies.is_empty() {
+        return Ok(());
+    }
+    let sampling = trace::sampling_of(conn, claim.topic).await?;
+    let (worker, error) = (claim.fence.worker, why.text());
+    let step = |zombie: &Zombie| {
+        let outcome = if dead.contains(&zombie.row) { DEAD_LETTER } else { READY };
+        Step::rescued(claim.topic, zombie.delivery, worker, outcome, error)
+    };
+    let traced = zombies.iter().filter(|zombie| sampling.takes(zombie.delivery.msg_id));
+    let steps: Vec<_> = traced.map(step).collect();
+    trace::record(conn, &steps).await
 }
 
 /// Takes a range of a stream back, for the group to claim again. Runs within the caller's
@@ -138,6 +183,7 @@ pub async fn take_range_back(
                 past: Past::AtMarkOf(range.id),
             };
             taken.dead_lettered = filing::to_dead(conn, &filed, DeadCause::Crashes, &error).await?;
+            trace_range(conn, &range, DEAD_LETTER, why).await?;
             let ended = range::end(conn, range.id, range.fence).await?;
             moves::equal("rescue: end the range", 1, ended)?;
             passed::forget(conn, range.id, range.hi).await?;
@@ -148,9 +194,39 @@ pub async fn take_range_back(
     let freed = range::free(conn, &range, charge).await?;
     moves::equal("rescue: free the range", 1, freed)?;
     taken.freed = messages;
+    trace_range(conn, &range, READY, why).await?;
     // Nothing else tells the group's other members.
     floor::publish(conn, range.group, Priority::default(), RowId(0)).await?;
     Ok(taken)
+}
+
+/// Writes what became of the messages of a range that was taken back and that leave a trace, but
+/// for those that a transaction of its own has acked.
+async fn trace_range(
+    conn: &mut impl Connection,
+    range: &Range,
+    outcome: &'static str,
+    why: Why,
+) -> Result<()> {
+    let sampling = trace::sampling_of(conn, range.group).await?;
+    if sampling.is_off() {
+        return Ok(());
+    }
+    let group = topic::by_id(conn, range.group).await?.and_then(|topic| topic.group());
+    let Some(Group { stream, .. }) = group else { return Ok(()) };
+    let stretch = Stretch { stream, partition: range.partition, lo: range.mark, hi: range.hi };
+    let acked = passed::of_range(conn, range.id).await?;
+    let mut steps = Vec::new();
+    for (offset, msg_id) in log::msg_ids(conn, stretch).await? {
+        if sampling.takes(msg_id) && !acked.contains(&offset) {
+            let traced = Traced { msg_id, delivery_no: range.delivery_no };
+            let (group, worker) = (range.group, range.fence.worker);
+            let step = Step::rescued(group, traced, worker, outcome, why.text());
+            let position = Some(Position { partition: range.partition, offset });
+            steps.push(Step { position, ..step });
+        }
+    }
+    trace::record(conn, &steps).await
 }
 
 /// The stream that a group reads, and after how many lone crashes the group dead-letters a message.
@@ -225,6 +301,8 @@ pub async fn give_back(
         ClaimedRows { fence: claim.fence, topic: claim.topic, priority: claim.priority, rows };
     let freed = settle::release(conn, &claimed).await?;
     moves::equal("release rows that were settled", claimed.rows.len(), freed)?;
+    let undone: Vec<_> = zombies.into_iter().filter(|zombie| !held.contains(&zombie.row)).collect();
+    trace_zombies(conn, claim, &undone, &BTreeSet::new(), Why::NotNeeded).await?;
     if !claim.priority.is_suspect() {
         floor::publish(conn, claim.topic, claim.priority, lowest).await?;
     }
@@ -266,7 +344,8 @@ mod tests {
     use super::*;
 
     fn zombie(crashes: u32, suspicions: u32) -> Zombie {
-        Zombie { row: RowId(1), crashes, suspicions }
+        let (msg_id, delivery_no) = (crate::MsgId::new(), crate::message::DeliveryNo(1));
+        Zombie { row: RowId(1), delivery: Traced { msg_id, delivery_no }, crashes, suspicions }
     }
 
     #[test]

@@ -37,6 +37,7 @@ table! {
         retention_bytes -> Nullable<Unsigned<BigInt>>,
         retention_hard -> Bool,
         prune_handled -> Bool,
+        trace_ppm -> Unsigned<Integer>,
         created_at -> Datetime,
         updated_at -> Datetime,
     }
@@ -317,6 +318,24 @@ table! {
 }
 
 table! {
+    queue_trace (id) {
+        id -> Unsigned<BigInt>,
+        topic_id -> Unsigned<Integer>,
+        msg_id -> Binary,
+        event -> Varbinary,
+        at -> Datetime,
+        delivery_no -> Unsigned<Integer>,
+        worker_id -> Unsigned<BigInt>,
+        conn_id -> Unsigned<BigInt>,
+        client -> Nullable<Varbinary>,
+        partition_no -> Nullable<Unsigned<Integer>>,
+        offset_no -> Nullable<Unsigned<BigInt>>,
+        outcome -> Nullable<Varbinary>,
+        error -> Nullable<Varbinary>,
+    }
+}
+
+table! {
     queue_duty (name) {
         name -> Varbinary,
         conn_id -> Unsigned<BigInt>,
@@ -347,5 +366,6 @@ allow_tables_to_appear_in_same_query!(
     queue_range,
     queue_passed,
     queue_member,
+    queue_trace,
     queue_duty,
 );

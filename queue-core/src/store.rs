@@ -34,6 +34,7 @@ pub(crate) mod standing;
 mod statement;
 pub mod stream;
 pub mod topic;
+pub mod trace;
 pub mod unique;
 pub mod worker;
 

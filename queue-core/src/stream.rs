@@ -18,5 +18,5 @@ mod sequence;
 pub use self::append::{Appended, append};
 pub use self::broadcast::{Broadcast, MemberName};
 pub use self::claim::{ClaimedRange, claim_range};
-pub use self::position::{Group, Offset, PartitionNo, Position, RangeId};
+pub use self::position::{Group, GroupPart, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

@@ -62,7 +62,7 @@ pub enum Phase {
 pub struct Life {
     /// How the worker fares.
     pub phase: Phase,
-    /// Floors, paused topics, and whether anybody sweeps.
+    /// Floors, paused and traced topics, and whether anybody sweeps.
     pub pulse: Arc<Pulse>,
 }
 

@@ -22,6 +22,7 @@ pub(crate) async fn advance(
          WHERE next_at IS NOT NULL",
         "UPDATE queue_archive SET keep_until = keep_until - INTERVAL ? MICROSECOND",
         "UPDATE queue_lookup SET enqueued_at = enqueued_at - INTERVAL ? MICROSECOND",
+        "UPDATE queue_trace SET at = at - INTERVAL ? MICROSECOND",
         "UPDATE queue_ledger SET keep_until = keep_until - INTERVAL ? MICROSECOND",
         "UPDATE queue_dedupe SET keep_until = keep_until - INTERVAL ? MICROSECOND",
         "UPDATE queue_unique SET keep_until = keep_until - INTERVAL ? MICROSECOND \

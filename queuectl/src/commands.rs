@@ -13,6 +13,7 @@ mod schedule;
 mod scheduled;
 mod stats;
 mod topic;
+mod trace;
 mod workers;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Enqueue(enqueue::Enqueue),
     Peek(peek::Peek),
     Find(find::Find),
+    Trace(trace::Trace),
     #[command(subcommand)]
     Dead(dead::Dead),
     #[command(subcommand)]
@@ -54,6 +56,7 @@ impl Command {
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
             Self::Find(command) => command.run(invocation).await?,
+            Self::Trace(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,
             Self::Schedule(command) => command.run(invocation).await?,
             Self::Scheduled(command) => command.run(invocation).await?,

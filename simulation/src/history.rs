@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use queue_core::connection::{ServerUrl, Session, SessionKind};
-use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::topic::{OnDone, Sampling, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Phase, Worker, WorkerOptions};
 use queue_core::{Topic, store};
 use rand::rngs::SmallRng;
@@ -171,6 +171,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         dead_letter_topic: rng.random_range(0..3) == 0,
         searchable: rng.random_range(0..3) == 0,
         dedupe: rng.random_range(0..6) == 0,
+        traced: rng.random_range(0..3) == 0,
     }
 }
 
@@ -190,7 +191,8 @@ async fn prepare(stage: &Rc<Stage>) {
             store::topic::create(conn, &stage.dead_topic, &plain).await?;
             // Longer than any history, clocks that are ahead among them.
             let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));
-            let mut settings = TopicSettings { max_run_time, dedupe_window, ..plain };
+            let trace = if stage.settings.traced { Sampling::ALL } else { Sampling::OFF };
+            let mut settings = TopicSettings { max_run_time, dedupe_window, trace, ..plain };
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
@@ -268,6 +270,9 @@ fn judge(stage: &Rc<Stage>) {
         }
     }
     drop(recorder);
+    if let Some(wrong) = stage.untold() {
+        stage.recorder.borrow_mut().fail(wrong);
+    }
     let claims = stage.rows("queue_claim");
     if claims > 0 {
         stage.recorder.borrow_mut().fail(format!("{claims} claims without a row are left"));

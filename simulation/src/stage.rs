@@ -1,7 +1,7 @@
 //! Where a history is played: the server, those who use it, and what they agree on.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) searchable: bool,
     /// Whether the topic remembers the ids of its messages; else some have unique keys.
     pub(crate) dedupe: bool,
+    /// Whether every message of the topic leaves a trace.
+    pub(crate) traced: bool,
 }
 
 /// A played history's surroundings.
@@ -161,6 +163,32 @@ impl Stage {
             let wrong = format!("keys are held for {held:?}, and their messages are {living:?}");
             self.recorder.borrow_mut().fail(wrong);
         }
+    }
+
+    /// A message of the topic whose trace is not what was committed of it: it was stored once, and
+    /// each claim of it came to one end. Asked when everything is over.
+    pub(crate) fn untold(&self) -> Option<String> {
+        let engine = self.server.engine.borrow();
+        let table = &engine.tables[engine.table("queue_trace")];
+        let place = |column| table.definition.place(column).expect("a column");
+        let [topic, id, event, no] = ["topic_id", "msg_id", "event", "delivery_no"].map(place);
+        let of_topic = Value::Number(self.topic_id.get().0.into());
+        let mut told: BTreeMap<(Value, i128), [u32; 3]> = BTreeMap::new();
+        for row in messages(table).filter(|row| row[topic] == of_topic) {
+            let events = told.entry((row[id].clone(), row[no].number())).or_default();
+            let nth = match &row[event].text()[..] {
+                b"enqueued" => 0,
+                b"claimed" => 1,
+                _ => 2,
+            };
+            events[nth] += 1;
+        }
+        let right = |no: i128, events: &[u32; 3]| match no {
+            0 => *events == [1, 0, 0],
+            _ => *events == [0, 1, 1],
+        };
+        let (wrong, events) = told.iter().find(|((_, no), events)| !right(*no, events))?;
+        Some(format!("the trace of delivery {} of {:?} has {events:?}", wrong.1, wrong.0))
     }
 
     /// A connection without a queue: for strangers.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use queue_core::topic::Sampling;
+
 use super::BODY;
 use crate::case::{Extent, Member, Scale};
 use crate::load::{Asked, Commit, Enqueue, Find, Insert, Load, Table, Way};
@@ -55,14 +57,16 @@ fn singly(scale: &Scale, connections: usize, bars: [Option<f64>; 4]) -> Vec<Memb
 }
 
 fn enqueue(way: Way, connections: usize, batch: usize, time: Duration) -> Load {
-    Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable: false, time })
+    let (searchable, trace) = (false, Sampling::OFF);
+    Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, trace, time })
 }
 
 /// What it costs that each message can be looked up.
 pub(super) fn searchable(scale: &Scale) -> Vec<Member> {
     let time = Duration::from_secs(scale.seconds);
     let ours = |way, connections, batch, searchable| {
-        Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, time })
+        let trace = Sampling::OFF;
+        Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, trace, time })
     };
     let pair = |name: &str, way, connections, batch| {
         [
@@ -76,6 +80,28 @@ pub(super) fn searchable(scale: &Scale) -> Vec<Member> {
     members.extend(pair("a transaction, 32 connections", Way::Transaction, 32, 1));
     members.extend(pair("send_async, 32 tasks", Way::Receipts, 32, 1));
     members.extend(pair("send_all of 1000, 4 lanes", Way::Lane, 4, 1000));
+    members
+}
+
+/// What it costs that messages leave a trace.
+pub(super) fn trace(scale: &Scale) -> Vec<Member> {
+    let time = Duration::from_secs(scale.seconds);
+    let ours = |way, connections, batch, trace| {
+        let searchable = false;
+        Load::Enqueue(Enqueue { way, connections, batch, body: BODY, searchable, trace, time })
+    };
+    let shares = [("1 %", Sampling::per_million(10_000)), ("all", Sampling::ALL)];
+    let some = |name: &str, way, connections, batch| {
+        let off = Member::new(format!("{name}, off"), ours(way, connections, batch, Sampling::OFF));
+        let on = shares.map(|(share, sampling)| {
+            Member::new(format!("{name}, {share}"), ours(way, connections, batch, sampling))
+                .against(format!("{name}, off"))
+        });
+        std::iter::once(off).chain(on).collect::<Vec<_>>()
+    };
+    let mut members = some("a lane each, 32 connections", Way::Lane, 32, 1);
+    members.extend(some("send_async, 32 tasks", Way::Receipts, 32, 1));
+    members.extend(some("send_all of 1000, 4 lanes", Way::Lane, 4, 1000));
     members
 }
 

@@ -9,6 +9,7 @@ use diesel_async::SimpleAsyncConnection;
 use futures_util::future::try_join_all;
 use producer::{Producer, ProducerOptions};
 use queue_core::connection::{SessionKind, connect};
+use queue_core::topic::Sampling;
 use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, Unique, enqueue_to};
 
 use super::{Enqueue, Way};
@@ -22,9 +23,9 @@ const WINDOW: Duration = Duration::from_secs(3600);
 const RECEIPTS: usize = 100;
 
 pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
-    arena.set_searchable(enqueue.searchable).await?;
+    arena.set_known(enqueue.searchable, enqueue.trace).await?;
     let sample = on(arena, enqueue).await;
-    arena.set_searchable(false).await?;
+    arena.set_known(false, Sampling::OFF).await?;
     sample
 }
 
@@ -111,6 +112,7 @@ async fn on_connections(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sampl
     let start = Instant::now();
     let loops = connections.into_iter().map(|conn| {
         let mut topic = arena.topic.clone();
+        topic.settings.trace = enqueue.trace;
         topic.settings.searchable = enqueue.searchable.then_some(SEARCHABLE);
         topic.settings.dedupe_window = (enqueue.way == Way::Given).then_some(WINDOW);
         tokio::spawn(async move { until(start, enqueue, conn, &topic).await })

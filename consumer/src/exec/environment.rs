@@ -59,5 +59,10 @@ pub(super) fn message_variables(context: &Context) -> Vec<(&'static str, OsStrin
             variables.push((name, OsStr::from_bytes(bytes).to_owned()));
         }
     }
+    if let Some(here) = context.traceparent() {
+        variables.push(("TRACEPARENT", here.to_string().into()));
+        let state = delivery.headers.tracestate().filter(|state| !state.contains('\0'));
+        variables.extend(state.map(|state| ("TRACESTATE", state.into())));
+    }
     variables
 }

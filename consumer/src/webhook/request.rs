@@ -5,7 +5,7 @@ use std::fmt::Write;
 use chrono::Utc;
 use hmac::{Hmac, KeyInit, Mac};
 use queue_core::handler::{Context, HandlerError};
-use queue_core::message::Delivery;
+use queue_core::message::{self, Delivery};
 use reqwest::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
     TRANSFER_ENCODING, UPGRADE,
@@ -20,6 +20,8 @@ const MSG_ID: HeaderName = HeaderName::from_static("queue-msg-id");
 const DELIVERY_NO: HeaderName = HeaderName::from_static("queue-delivery-no");
 const FAILURES: HeaderName = HeaderName::from_static("queue-failures");
 const TIMESTAMP: HeaderName = HeaderName::from_static("queue-timestamp");
+const TRACE_PARENT: HeaderName = HeaderName::from_static(message::TRACE_PARENT);
+const TRACE_STATE: HeaderName = HeaderName::from_static(message::TRACE_STATE);
 const SIGNATURE: HeaderName = HeaderName::from_static("queue-signature");
 
 /// Refuses headers that would break the request or forge what the service trusts.
@@ -50,6 +52,12 @@ pub(super) fn headers(
     headers.insert(MSG_ID, HeaderValue::from_str(&delivery.msg_id.to_string())?);
     headers.insert(DELIVERY_NO, HeaderValue::from(delivery.delivery_no.0));
     headers.insert(FAILURES, HeaderValue::from(delivery.failures));
+    if let Some(here) = context.traceparent() {
+        headers.insert(TRACE_PARENT, HeaderValue::from_str(&here.to_string())?);
+        // What is no header's value is nobody's: it is left out, and the message is sent.
+        let state = delivery.headers.tracestate().map(HeaderValue::from_str);
+        headers.extend(state.and_then(Result::ok).map(|state| (TRACE_STATE, state)));
+    }
     let name = format!("{}.{}", delivery.msg_id, delivery.delivery_no);
     sign(&mut headers, secret, &name, &delivery.body)?;
     Ok(headers)

@@ -13,4 +13,5 @@ mod ledger;
 mod polling;
 mod running;
 mod runs;
+mod spans;
 mod verdicts;

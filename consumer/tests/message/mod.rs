@@ -36,6 +36,7 @@ pub(crate) fn context_with(
         row: RowId(1),
         claim_no: ClaimNo(1),
         position: None,
+        traced: false,
     };
     change(&mut delivery);
     Context {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use queue_core::connection::{Link, Session};
 use queue_core::store::lane::LaneKind;
 use queue_core::store::prune::{self, Pruned};
+use queue_core::store::trace;
+use queue_core::trace::KEPT;
 use queue_core::{Error, Result, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -52,6 +54,8 @@ pub struct PruneReport {
     pub dedupe: usize,
     /// Unique keys whose time was over.
     pub unique: usize,
+    /// Events removed from the traces of messages.
+    pub trace: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
@@ -86,6 +90,8 @@ impl Duty for Prune {
         report.dedupe = failed.or(some(session, "prune the message ids", dedupe).await);
         let unique = async |conn: &mut Link| prune::unique(conn, BATCH).await;
         report.unique = failed.or(some(session, "prune the unique keys", unique).await);
+        let trace = async |conn: &mut Link| trace::prune(conn, KEPT, BATCH).await.map(whole);
+        report.trace = failed.or(some(session, "prune the traces", trace).await);
         report.lookup = failed.or(self.lookup.run(session).await);
         let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
         for (kind, idle) in lanes {
@@ -99,10 +105,18 @@ impl Duty for Prune {
         telemetry::pruned("lookup", report.lookup);
         telemetry::pruned("dedupe", report.dedupe);
         telemetry::pruned("unique", report.unique);
+        telemetry::pruned("trace", report.trace);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
         let full = |rows: usize| rows >= ROUNDS * BATCH as usize;
-        let rows = [report.archive, report.ledger, report.dedupe, report.unique, report.lookup];
+        let rows = [
+            report.archive,
+            report.ledger,
+            report.dedupe,
+            report.unique,
+            report.trace,
+            report.lookup,
+        ];
         report.left = rows.into_iter().any(full);
         if let Some(error) = failed.0 {
             return Err(error);

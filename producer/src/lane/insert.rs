@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use queue_core::connection::{Link, again_on_conflict, transaction};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lookup::{self, Placed};
+use queue_core::store::trace;
 use queue_core::{
     Enqueued, Error, NewMessage, Part, Result, Topic, enqueue_in_transaction, is_plain, statements,
     stream, telemetry,
@@ -39,8 +40,8 @@ pub(super) struct Course {
 }
 
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
-/// large for one or its topic is searchable, in a transaction whose last INSERT of messages
-/// advances the lane. A large batch of a stream goes past its inbox, if that way is free.
+/// large for one, its topic is searchable or it leaves a trace, in a transaction whose last INSERT
+/// of messages advances the lane. A large batch of a stream goes past its inbox, if that way is free.
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
@@ -65,14 +66,16 @@ pub(super) async fn store_batch(
     };
     tries.hand_over();
     if goes_direct(topic, last) {
-        match append(conn, topic, first, last, position, course).await {
+        match append(conn, topic, batch, (first, last), position, course).await {
             // A message of the inbox was purged meanwhile.
             Err(Error::Counts { .. }) => {}
             done => return done,
         }
     }
     let searchable = topic.settings.searchable.is_some() && !last.is_empty();
-    if first.is_empty() && !searchable {
+    let trace = topic.settings.trace;
+    let traced = batch.messages.iter().any(|message| trace.takes(message.msg_id));
+    if first.is_empty() && !searchable && !traced {
         course.stage = Stage::Committing;
         let insert =
             async |conn: &mut Link| insert_in_lane(conn, topic.id, last, id, seq + 1).await;
@@ -87,6 +90,7 @@ pub(super) async fn store_batch(
         if searchable {
             lookup::insert(conn, topic.id, last, Placed::Ready).await?;
         }
+        trace::enqueued(conn, topic.id, trace, &batch.messages).await?;
         course.stage = Stage::Committing;
         Ok(())
     })
@@ -104,8 +108,8 @@ fn goes_direct(topic: &Topic, messages: &[NewMessage]) -> bool {
 async fn append(
     conn: &mut Link,
     topic: &Topic,
-    first: &[Part<'_>],
-    last: &[NewMessage],
+    batch: &Batch,
+    (first, last): (&[Part<'_>], &[NewMessage]),
     Position { id, seq }: Position,
     course: &mut Course,
 ) -> Result<()> {
@@ -115,6 +119,7 @@ async fn append(
             part.insert(conn, topic).await?;
         }
         insert_in_lane(conn, topic.id, &[], id, seq + 1).await?;
+        trace::enqueued(conn, topic.id, topic.settings.trace, &batch.messages).await?;
         let appended = stream::append(conn, topic.id, last).await?;
         if !appended.in_log {
             Part::Ready(last).insert(conn, topic).await?;

@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Hold, MsgId, NewMessage, Repeat, Unique};
 use crate::store::unique::{Holder, WantedKey};
-use crate::store::{dedupe, lookup, unique};
+use crate::store::{dedupe, lookup, trace, unique};
 use crate::topic::Topic;
 
 /// What became of a message that was enqueued.
@@ -197,7 +197,7 @@ async fn store(conn: &mut impl Connection, topic: &Topic, messages: &[NewMessage
             unique::place(conn, topic.id, unique.key(), message).await?;
         }
     }
-    Ok(())
+    trace::enqueued(conn, topic.id, topic.settings.trace, messages).await
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
 use crate::store::find::{Bodies, TablePlace};
 use crate::store::inspect::MessageTable;
 use crate::store::moment::micros;
+use crate::stream::{Offset, PartitionNo, Position};
 
 /// Which messages of a topic: those that meet everything that is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub struct Filter {
     pub state: Option<StateWord>,
     /// Its last error, or the reason it was discarded for, has this text in it, byte by byte.
     pub error: Option<String>,
+    /// Has this header with this value.
+    pub header: Option<(String, String)>,
+    /// Lies here in its stream.
+    pub position: Option<Position>,
 }
 
 /// What is looked for, and how much of it.
@@ -67,6 +72,13 @@ pub enum Searched {
     },
     /// The scheduled, the dead and the archived messages, by their message ids: exactly.
     MsgIds,
+    /// The log of a stream, from the newest message on, or around the time that a message id tells.
+    Log {
+        /// How many of its messages were read.
+        rows: usize,
+        /// There are no more.
+        whole: bool,
+    },
     /// A table, row by row.
     Table {
         /// Which one.
@@ -179,6 +191,14 @@ pub enum State {
         /// Until when it is kept.
         keep_until: DateTime<Utc>,
     },
+    /// In the log of its stream, whatever its groups have made of it.
+    Logged {
+        /// Where.
+        #[serde(flatten)]
+        position: Position,
+        /// Server time at which it got its offset.
+        sequenced_at: DateTime<Utc>,
+    },
     /// It was enqueued, and there is nothing of it any more: handled and not kept, as a rule.
     Gone,
 }
@@ -195,6 +215,7 @@ impl State {
             Self::Done { .. } => StateWord::Done,
             Self::Repeated { .. } => StateWord::Repeated,
             Self::Discarded { .. } => StateWord::Discarded,
+            Self::Logged { .. } => StateWord::Logged,
             Self::Gone => StateWord::Gone,
         }
     }
@@ -217,13 +238,15 @@ pub enum StateWord {
     Repeated,
     /// Not worth handling.
     Discarded,
+    /// In the log of its stream.
+    Logged,
     /// Nothing is left of it.
     Gone,
 }
 
 impl StateWord {
     /// Every one of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ready,
         Self::Claimed,
         Self::Scheduled,
@@ -231,6 +254,7 @@ impl StateWord {
         Self::Done,
         Self::Repeated,
         Self::Discarded,
+        Self::Logged,
         Self::Gone,
     ];
 
@@ -245,6 +269,7 @@ impl StateWord {
             Self::Done => "done",
             Self::Repeated => "repeated",
             Self::Discarded => "discarded",
+            Self::Logged => "logged",
             Self::Gone => "gone",
         }
     }
@@ -256,7 +281,7 @@ impl StateWord {
             Self::Scheduled => Some(MessageTable::Scheduled),
             Self::Dead => Some(MessageTable::Dead),
             Self::Done | Self::Repeated | Self::Discarded => Some(MessageTable::Archive),
-            Self::Gone => None,
+            Self::Logged | Self::Gone => None,
         }
     }
 }
@@ -268,6 +293,8 @@ pub enum Place {
     Lookup(DateTime<Utc>, MsgId),
     /// Behind these rows of the tables that have more.
     Tables(Vec<TablePlace>),
+    /// Before these offsets of a log's partitions.
+    Log(Vec<Position>),
 }
 
 impl fmt::Display for Place {
@@ -278,6 +305,13 @@ impl fmt::Display for Place {
                 for (n, place) in places.iter().enumerate() {
                     let comma = if n > 0 { "," } else { "" };
                     write!(f, "{comma}{}.{}.{}", place.table.word(), place.at, place.row)?;
+                }
+                Ok(())
+            }
+            Self::Log(places) => {
+                for (n, place) in places.iter().enumerate() {
+                    let comma = if n > 0 { "," } else { "" };
+                    write!(f, "{comma}log.{}.{}", place.partition, place.offset)?;
                 }
                 Ok(())
             }
@@ -300,6 +334,14 @@ impl FromStr for Place {
                 let (at, id) = rest.split_once('.')?;
                 let at = DateTime::from_timestamp_micros(at.parse().ok()?)?;
                 return Some(Self::Lookup(at, MsgId(Uuid::try_parse(id).ok()?)));
+            }
+            if text.starts_with("log.") {
+                let place = |part: &str| {
+                    let (partition, offset) = part.strip_prefix("log.")?.split_once('.')?;
+                    let partition = PartitionNo(partition.parse().ok()?);
+                    Some(Position { partition, offset: Offset(offset.parse().ok()?) })
+                };
+                return text.split(',').map(place).collect::<Option<Vec<_>>>().map(Self::Log);
             }
             let place = |part: &str| {
                 let mut parts = part.split('.');
@@ -328,11 +370,22 @@ mod tests {
             Place::Lookup(at, MsgId::new()),
             Place::Tables(vec![place(MessageTable::Ready, 105, 7)]),
             Place::Tables(MessageTable::ALL.map(|table| place(table, 0, u64::MAX)).to_vec()),
+            Place::Log(vec![Position { partition: PartitionNo(1), offset: Offset(7) }; 2]),
         ] {
             assert_eq!(one.to_string().parse(), Ok(one));
         }
-        for wrong in ["", "lookup.1", "ready.1", "ready.1.2.3", "ready.1.2,", "hot.1.2", "dead.a.1"]
-        {
+        for wrong in [
+            "",
+            "lookup.1",
+            "log.1",
+            "log.1.2,",
+            "log.1.2.3",
+            "ready.1",
+            "ready.1.2.3",
+            "ready.1.2,",
+            "hot.1.2",
+            "dead.a.1",
+        ] {
             assert!(wrong.parse::<Place>().is_err(), "{wrong}");
         }
     }

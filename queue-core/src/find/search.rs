@@ -15,10 +15,10 @@ use crate::topic::Topic;
 
 /// How many rows of a table one search reads, and how many entries of the lookup: ten thousand take
 /// some 20 ms, and the answer says where to go on.
-const ROWS: usize = 10_000;
+pub(super) const ROWS: usize = 10_000;
 
 /// Rows of one statement.
-const STRETCH: u32 = 2000;
+pub(super) const STRETCH: u32 = 2000;
 
 /// Entries of the lookup whose messages are looked for together: as many ids as one list takes.
 const ENTRIES: u32 = 500;
@@ -38,21 +38,31 @@ pub async fn find(session: &mut Session, topic: &Topic, query: &Query) -> Result
         Some(Place::Lookup(at, id)) => {
             search.lookup(Some((*at, *id))).await?;
         }
-        Some(Place::Tables(places)) => search.tables(places.clone()).await?,
+        Some(Place::Tables(places)) => {
+            search.tables(places.clone()).await?;
+            search.then_log().await?;
+        }
+        Some(Place::Log(places)) => search.log(places).await?,
     }
     Ok(search.answer)
 }
 
-struct Search<'s> {
-    session: &'s mut Session,
-    topic: &'s Topic,
-    query: &'s Query,
-    answer: Answer,
+pub(super) struct Search<'s> {
+    pub(super) session: &'s mut Session,
+    pub(super) topic: &'s Topic,
+    pub(super) query: &'s Query,
+    pub(super) answer: Answer,
 }
 
 impl Search<'_> {
     async fn begin(&mut self) -> Result<()> {
         let filter = &self.query.filter;
+        if let Some(position) = filter.position {
+            return self.at(position).await;
+        }
+        if filter.state == Some(StateWord::Logged) {
+            return self.then_log().await;
+        }
         let searchable = self.topic.settings.searchable.is_some();
         if searchable && by(filter).is_some() && self.lookup(None).await? > 0 {
             return Ok(());
@@ -62,7 +72,10 @@ impl Search<'_> {
             let mut found = self.by_ids(&[id]).await?;
             if let Some(found) = found.remove(&id) {
                 self.take(found);
-                return Ok(());
+                // What is found of a message of a stream is what its groups made of it.
+                if !self.topic.is_stream() {
+                    return Ok(());
+                }
             }
         }
         let tables = match (filter.state, filter.msg_id) {
@@ -72,7 +85,8 @@ impl Search<'_> {
             (Some(_), Some(_)) => Vec::new(),
             (None, _) => MessageTable::ALL.to_vec(),
         };
-        self.tables(tables.into_iter().map(|table| start(table, filter)).collect()).await
+        self.tables(tables.into_iter().map(|table| start(table, filter)).collect()).await?;
+        self.then_log().await
     }
 
     /// Those that the lookup knows; how many entries it has had for them.
@@ -168,7 +182,7 @@ impl Search<'_> {
             }
             let (hits, scanned) = self.scan(filter.msg_id.as_slice(), filter, place, room).await?;
             let found = self.read(place.table, &hits).await?;
-            self.answer.found.extend(found);
+            self.take(found);
             let whole = scanned.rest.is_none();
             let rows = scanned.rows;
             self.answer.searched.push(Searched::Table { table: place.table, rows, whole });
@@ -220,7 +234,7 @@ impl Search<'_> {
     }
 
     /// Takes those that are wanted: ids alone have said nothing of the rest of the filter.
-    fn take(&mut self, found: Vec<Found>) {
+    pub(super) fn take(&mut self, found: Vec<Found>) {
         let filter = &self.query.filter;
         self.answer.found.extend(found.into_iter().filter(|one| meets(one, filter)));
     }
@@ -266,6 +280,10 @@ fn meets(found: &Found, filter: &Filter) -> bool {
         && filter.before.is_none_or(|before| found.enqueued_at < before)
         && filter.state.is_none_or(|state| state == found.state.word())
         && filter.error.as_deref().is_none_or(says)
+        && filter.header.as_ref().is_none_or(|(name, value)| {
+            let headers = found.trace.as_ref().map(|trace| &trace.headers);
+            headers.and_then(|headers| headers.get(name)) == Some(value)
+        })
 }
 
 fn is_in_hot_table(state: StateWord) -> bool {

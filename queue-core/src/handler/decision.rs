@@ -135,6 +135,7 @@ mod tests {
             row: RowId(1),
             claim_no: ClaimNo(1),
             position: None,
+            traced: false,
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Delivery {
     /// Where it lies in its stream; `None` for a message of a queue, and for one of a stream that
     /// its group tries again.
     pub position: Option<Position>,
+    /// Whether it leaves a trace: each of its events is a row in `queue_trace`.
+    pub traced: bool,
 }
 
 impl Delivery {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -58,6 +59,15 @@ impl MsgId {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+
+    /// When it was made by its producer's clock, to the millisecond; `None` if it does not tell: it
+    /// was given, and is no UUIDv7.
+    #[must_use]
+    pub fn made_at(&self) -> Option<DateTime<Utc>> {
+        let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
+        let is_v7 = self.0.get_version_num() == 7;
+        DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos).filter(|_| is_v7)
     }
 
     /// The id from the database's bytes; `None` unless there are 16.

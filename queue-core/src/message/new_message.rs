@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::message::{Headers, Moment, MsgId, Priority, Unique};
+use crate::message::{Headers, Moment, MsgId, Priority, TRACE_PARENT, TraceParent, Unique};
 use crate::topic::RetryPolicy;
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
@@ -94,6 +94,12 @@ impl NewMessage {
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.0.insert(name.into(), value.into());
         self
+    }
+
+    /// Makes it part of a distributed trace, whose span `parent` goes on with it: the header
+    /// `traceparent`.
+    pub fn with_traceparent(self, parent: TraceParent) -> Self {
+        self.with_header(TRACE_PARENT, parent.to_string())
     }
 
     /// Gives the message a retry policy of its own, in place of its topic's: the header

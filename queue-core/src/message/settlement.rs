@@ -63,6 +63,18 @@ impl Settlement {
         }
     }
 
+    /// Why, if there is anything to say.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Retry { error, .. }
+            | Self::RetryAt { error, .. }
+            | Self::DeadLetter { error, .. } => Some(error),
+            Self::Discard { reason } => Some(reason),
+            Self::Ack | Self::Repeated | Self::Snooze { .. } | Self::Release => None,
+        }
+    }
+
     /// The word for metrics and logs.
     #[must_use]
     pub fn verb(&self) -> &'static str {
@@ -120,7 +132,7 @@ pub(crate) fn stored_reason(text: &str) -> &[u8] {
 }
 
 /// `text` cut to `limit` bytes, at a character's boundary.
-pub(super) fn cut(text: &str, limit: usize) -> &str {
+pub(crate) fn cut(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -109,6 +109,7 @@ impl MessageRow {
             row: RowId(self.id),
             claim_no,
             position: None,
+            traced: false,
         }
     }
 }

@@ -269,6 +269,23 @@ fn condition(
     table: MessageTable,
     error: &str,
 ) -> Statement<'static> {
+    let mut sql = plain_condition(ids, filter);
+    if let Some(text) = &filter.error {
+        let has_it = format!(" AND COALESCE(LOCATE(?, {error}) > 0, FALSE)");
+        sql = sql.sql(&has_it).bytes(text.clone().into_bytes());
+    }
+    match (table, filter.state) {
+        (MessageTable::Ready, Some(StateWord::Ready)) => sql.sql(" AND worker_id = 0"),
+        (MessageTable::Ready, Some(_)) => sql.sql(" AND worker_id <> 0"),
+        (MessageTable::Archive, Some(state)) => {
+            sql.sql(" AND outcome = ?").bytes(state.word().as_bytes())
+        }
+        _ => sql,
+    }
+}
+
+/// The same for what every message has, in whatever table.
+pub(super) fn plain_condition(ids: &[MsgId], filter: &Filter) -> Statement<'static> {
     let mut sql = Statement::new("");
     if !ids.is_empty() {
         let n = ids.len().next_power_of_two();
@@ -289,19 +306,19 @@ fn condition(
             .number(filter.since.map_or(0, micros))
             .number(filter.before.map_or(LATEST, micros));
     }
-    if let Some(text) = &filter.error {
-        let has_it = format!(" AND COALESCE(LOCATE(?, {error}) > 0, FALSE)");
-        sql = sql.sql(&has_it).bytes(text.clone().into_bytes());
+    if let Some((name, value)) = &filter.header {
+        // As JSON writes them; what was found is read and compared.
+        let [name, value] =
+            [name, value].map(|text| serde_json::Value::from(text.as_str()).to_string());
+        let value = value.trim_matches('"').to_owned();
+        sql = sql
+            .sql(" AND COALESCE(LOCATE(?, headers) > 0 AND LOCATE(?, headers) > 0, FALSE)")
+            .bytes(name.into_bytes())
+            .bytes(value.into_bytes());
     }
-    match (table, filter.state) {
-        (MessageTable::Ready, Some(StateWord::Ready)) => sql.sql(" AND worker_id = 0"),
-        (MessageTable::Ready, Some(_)) => sql.sql(" AND worker_id <> 0"),
-        (MessageTable::Archive, Some(state)) => {
-            sql.sql(" AND outcome = ?").bytes(state.word().as_bytes())
-        }
-        _ => sql,
-    }
+    sql
 }
+
 impl FoundRow {
     /// `None` for a row that no program of ours can have written.
     fn into_found(self) -> Option<(TopicId, Found)> {

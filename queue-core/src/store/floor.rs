@@ -8,7 +8,7 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
-use crate::topic::TopicId;
+use crate::topic::{Sampling, TopicId};
 
 /// The last publication for a topic and priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +53,23 @@ pub struct Pulse {
     pub floors: Vec<Floor>,
     /// The topics whose claims are paused.
     pub paused: Vec<TopicId>,
+    /// The topics whose messages leave a trace, and which of them.
+    pub traced: Vec<(TopicId, Sampling)>,
     /// Whether nobody sweeps: the sweeper's name lock is free.
     pub unswept: bool,
 }
 
-/// PRIMARY of both tables, each a few rows: floors and pauses in one round trip. Doubles as the
-/// probe that tells at once when the session is lost.
+impl Pulse {
+    /// Which messages of the topic leave a trace.
+    #[must_use]
+    pub fn sampling(&self, topic: TopicId) -> Sampling {
+        let of_topic = self.traced.iter().find(|(traced, _)| *traced == topic);
+        of_topic.map_or(Sampling::OFF, |(_, sampling)| *sampling)
+    }
+}
+
+/// PRIMARY of both tables, each a few rows: floors, pauses and traces in one round trip. Doubles as
+/// the probe that tells at once when the session is lost.
 ///
 /// # Errors
 /// A database failure.
@@ -76,11 +87,12 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
         #[diesel(sql_type = Unsigned<BigInt>)]
         seq: u64,
         #[diesel(sql_type = Bool)]
-        unswept: bool,
+        flag: bool,
     }
     let statement = Statement::new(format!(
-        "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS unswept FROM queue_floor \
-         UNION ALL SELECT 1, id, 0, 0, 0, FALSE FROM queue_topic WHERE claim_paused \
+        "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS flag FROM queue_floor \
+         UNION ALL SELECT 1, id, 0, trace_ppm, 0, claim_paused FROM queue_topic \
+         WHERE claim_paused OR trace_ppm > 0 \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::duty::SWEEPER_LOCK
     ));
@@ -94,8 +106,18 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                 row: RowId(row.floor),
                 seq: row.seq,
             }),
-            1 => pulse.paused.push(TopicId(row.topic_id)),
-            _ => pulse.unswept = row.unswept,
+            1 => {
+                let topic = TopicId(row.topic_id);
+                if row.flag {
+                    pulse.paused.push(topic);
+                }
+                let sampling =
+                    u32::try_from(row.floor).map_or(Sampling::ALL, Sampling::per_million);
+                if !sampling.is_off() {
+                    pulse.traced.push((topic, sampling));
+                }
+            }
+            _ => pulse.unswept = row.flag,
         }
     }
     Ok(pulse)

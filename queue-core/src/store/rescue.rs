@@ -1,7 +1,7 @@
 //! Rescue: taking the claims of a dead worker back, row by row under its fence.
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 
 use super::claim::{Claim, ClaimRow, Fence};
 use super::moves::WITH_FAILED_RUN;
@@ -9,13 +9,16 @@ use super::settle::ClaimedRows;
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{FailedRun, Priority, RowId};
+use crate::message::{DeliveryNo, FailedRun, MsgId, Priority, RowId};
+use crate::trace::Traced;
 
 /// A row that a dead worker held, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zombie {
     /// The row.
     pub row: RowId,
+    /// Its message, and which delivery of it this was.
+    pub delivery: Traced,
     /// Crashes of workers that held it alone.
     pub crashes: u32,
     /// Crashes of workers that held it among others.
@@ -129,18 +132,29 @@ pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<V
     struct Row {
         #[diesel(sql_type = Unsigned<BigInt>)]
         id: u64,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        delivery_no: u32,
         #[diesel(sql_type = Unsigned<Integer>)]
         crashes: u32,
         #[diesel(sql_type = Unsigned<Integer>)]
         suspicions: u32,
     }
-    let statement = in_range("SELECT id, crashes, suspicions FROM queue_message", claim)
-        .sql(" ORDER BY topic_id, priority, id FOR UPDATE SKIP LOCKED");
+    let statement =
+        in_range("SELECT id, msg_id, delivery_no, crashes, suspicions FROM queue_message", claim)
+            .sql(" ORDER BY topic_id, priority, id FOR UPDATE SKIP LOCKED");
     let rows: Vec<Row> = load(conn, "rescue: lock the rows", statement).await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Zombie { row: RowId(row.id), crashes: row.crashes, suspicions: row.suspicions })
-        .collect())
+    let zombie = |row: Row| Zombie {
+        row: RowId(row.id),
+        delivery: Traced {
+            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
+            delivery_no: DeliveryNo(row.delivery_no),
+        },
+        crashes: row.crashes,
+        suspicions: row.suspicions,
+    };
+    Ok(rows.into_iter().map(zombie).collect())
 }
 
 /// PRIMARY, the claim's key range, plain: rows that still bear the claim's fence, be they locked

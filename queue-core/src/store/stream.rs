@@ -8,4 +8,5 @@ pub mod member;
 pub mod partition;
 pub mod passed;
 pub mod range;
+pub mod search;
 pub mod standing;

@@ -16,7 +16,9 @@ use self::row::{SELECT, TopicRow};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::topic::{OnDone, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState};
+use crate::topic::{
+    OnDone, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState,
+};
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -113,9 +115,9 @@ pub async fn create_kind(
         "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, start_at, body_limit, \
          max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
          max_depth, max_bytes, when_full, searchable_ms, dedupe_window_ms, \
-         retention_ms, retention_bytes, retention_hard, prune_handled, dead_letter_topic_id, \
-         created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, \
+         dead_letter_topic_id, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
@@ -133,7 +135,8 @@ pub async fn create_kind(
     }
 }
 
-/// UNIQUE (name): replaces the topic's settings.
+/// UNIQUE (name): replaces the topic's settings; of a stream, by two statements if its trace
+/// changes, which its groups share.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a dead-letter topic that leads back here; a
@@ -144,19 +147,52 @@ pub async fn set(
     settings: &TopicSettings,
 ) -> Result<()> {
     settings.retry.check()?;
-    check_kind(existing(conn, name).await?.kind, settings)?;
+    let topic = existing(conn, name).await?;
+    check_kind(topic.kind, settings)?;
+    if topic.of_stream().is_some() {
+        check_trace(name, settings.trace, topic.settings.trace)?;
+    }
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
          max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, dedupe_window_ms = ?, \
          retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
-         dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
+         trace_ppm = ?, dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
     let statement = bind_settings(statement, settings)
         .maybe_number(dead_letter_topic)
         .bytes(name.as_str().as_bytes());
-    one_topic(name, execute(conn, "set the topic", statement).await?)
+    one_topic(name, execute(conn, "set the topic", statement).await?)?;
+    if topic.is_stream() && settings.trace != topic.settings.trace {
+        trace_groups(conn, topic.id, settings.trace).await?;
+    }
+    Ok(())
+}
+
+/// Refuses a group a trace other than its stream's.
+pub(crate) fn check_trace(group: &TopicName, wanted: Sampling, of_stream: Sampling) -> Result<()> {
+    if wanted == of_stream {
+        return Ok(());
+    }
+    Err(Error::Setting {
+        name: "trace",
+        value: format!("{wanted} for '{group}'"),
+        fix: "a group leaves a trace of what its stream does: set it for the stream",
+    })
+}
+
+/// KEY (`stream_id`): has the groups of a stream leave a trace of the messages that it does.
+async fn trace_groups(
+    conn: &mut impl Connection,
+    stream: TopicId,
+    sampling: Sampling,
+) -> Result<()> {
+    let statement = Statement::new("UPDATE queue_topic SET trace_ppm = ? WHERE stream_id = ?")
+        .number(sampling.millionths())
+        .number(stream.0);
+    execute(conn, "set the groups' trace", statement).await?;
+    Ok(())
 }
 
 /// UNIQUE (name): lets messages in and out, or stops either.
@@ -240,6 +276,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.retention.bytes)
         .number(u64::from(settings.retention.hard))
         .number(u64::from(settings.retention.handled))
+        .number(settings.trace.millionths())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -12,7 +12,7 @@ use crate::store;
 use crate::store::floor;
 use crate::store::stream::member::{self, Place as Row};
 use crate::store::stream::partition;
-use crate::stream::group::{Place, offset};
+use crate::stream::group::{Place, offset, with_trace_of};
 use crate::stream::{Offset, PartitionNo};
 use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings, is_name};
 
@@ -93,7 +93,8 @@ pub fn broadcast_settings() -> TopicSettings {
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; [`Error::Setting`] for an
-/// offset beyond a partition's end, and for a ledger; a database failure.
+/// offset beyond a partition's end, for a ledger, and for a trace other than the stream's; a
+/// database failure.
 pub async fn create_broadcast(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -110,7 +111,8 @@ pub async fn create_broadcast(
         offset(conn, stream.id, &partition, start).await?;
     }
     let kind = TopicKind::Broadcast { stream: stream.id, start };
-    store::topic::create_kind(conn, name, kind, settings).await
+    let settings = with_trace_of(&stream, name, settings)?;
+    store::topic::create_kind(conn, name, kind, &settings).await
 }
 
 /// A named member's positions, as whoever may have it now begins with them.

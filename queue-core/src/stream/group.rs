@@ -52,7 +52,8 @@ pub async fn create_stream(
 /// Makes a group of a stream, which begins at `start`. Runs within the caller's transaction.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; a database failure.
+/// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; [`Error::Setting`] for a
+/// trace other than the stream's; a database failure.
 pub async fn create_group(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -67,13 +68,26 @@ pub async fn create_group(
         return Err(Error::NoStream { topic: stream.name });
     }
     let kind = TopicKind::Group { stream: stream.id, ordered };
-    store::topic::create_kind(conn, name, kind, settings).await?;
+    let settings = with_trace_of(&stream, name, settings)?;
+    store::topic::create_kind(conn, name, kind, &settings).await?;
     let group = store::topic::existing(conn, name).await?;
     for partition in partition::all(conn, stream.id).await? {
         let start = offset(conn, stream.id, &partition, start).await?;
         cursor::create(conn, group.id, partition.no, start).await?;
     }
     Ok(())
+}
+
+/// The settings of a new group: it leaves a trace of what its stream does.
+pub(super) fn with_trace_of(
+    stream: &Topic,
+    group: &TopicName,
+    settings: &TopicSettings,
+) -> Result<TopicSettings> {
+    if !settings.trace.is_off() {
+        store::topic::check_trace(group, settings.trace, stream.settings.trace)?;
+    }
+    Ok(TopicSettings { trace: stream.settings.trace, ..settings.clone() })
 }
 
 /// Has a group go on elsewhere. What its members hold of the stream is fenced; what waits for
@@ -172,7 +186,7 @@ pub(super) async fn offset(
 }
 
 /// The first offset that was given at `time` or later, found by halving: a dive a step.
-pub(super) async fn at_time(
+pub(crate) async fn at_time(
     conn: &mut impl Connection,
     stream: TopicId,
     partition: &Partition,

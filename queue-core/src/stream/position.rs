@@ -2,6 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::{ConnId, WorkerId};
 use crate::topic::TopicId;
 
 macro_rules! number {
@@ -51,4 +52,26 @@ pub struct Group {
     /// Whether each partition is handled one message after the other: first in, first out for each
     /// key.
     pub ordered: bool,
+}
+
+/// What a group has made of a message of its stream. What it has to try again, and its dead
+/// letters, lie in its own topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "part", rename_all = "snake_case")]
+pub enum GroupPart {
+    /// It has not come so far.
+    Ahead,
+    /// A member has it.
+    Claimed {
+        /// Its worker.
+        worker: WorkerId,
+        /// What its process calls itself; empty if it is gone.
+        client_id: String,
+        /// Its connection.
+        conn_id: ConnId,
+    },
+    /// It is to be claimed again: given back, held back, or to be replayed.
+    Waiting,
+    /// It is through with it, or has filed it under its own topic.
+    Passed,
 }

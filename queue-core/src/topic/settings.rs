@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stream::group::Place;
 use crate::stream::{Broadcast, Group};
-use crate::topic::{Backlog, RetryPolicy, TopicName, WhenFull};
+use crate::topic::{Backlog, RetryPolicy, Sampling, TopicName, WhenFull};
 
 /// A topic's number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,6 +62,8 @@ pub struct TopicSettings {
     /// How long a stream keeps its messages. Default: for ever.
     #[serde(flatten)]
     pub retention: Retention,
+    /// Which messages leave a trace. Of a group: what its stream says. Default: none.
+    pub trace: Sampling,
 }
 
 /// What a stream removes of its log, oldest first.
@@ -99,6 +101,7 @@ impl Default for TopicSettings {
             searchable: None,
             dedupe_window: None,
             retention: Retention::default(),
+            trace: Sampling::OFF,
         }
     }
 }

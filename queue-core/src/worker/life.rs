@@ -56,7 +56,9 @@ pub(super) async fn start(
             lease: options.lease,
         };
         match register(&options, &registration).await {
-            Ok((session, id)) => {
+            Ok((session, id, pulse)) => {
+                // Known before the first claim: what is paused, and what leaves a trace.
+                publish.send_modify(|life| life.pulse = Arc::new(pulse));
                 if ready.send(Ok(id)).is_ok() {
                     let answered = Answered::new();
                     let pulsed = Instant::now();
@@ -80,17 +82,21 @@ pub(super) async fn start(
     Ok(Started { id, watch, stop })
 }
 
-async fn register(options: &WorkerOptions, who: &Registration) -> Result<(Session, WorkerId)> {
+async fn register(
+    options: &WorkerOptions,
+    who: &Registration,
+) -> Result<(Session, WorkerId, Pulse)> {
     let kind = SessionKind::Leased(options.lease);
     let mut session = Session::open(&options.url, kind, options.deadline()).await?;
-    let id = session
+    let (id, pulse) = session
         .call("register the worker", async |conn| {
             take_name_lock(conn, who.instance, Role::Life).await?;
             let incarnation = worker::incarnation(conn).await?;
-            worker::register(conn, who, &incarnation).await
+            let id = worker::register(conn, who, &incarnation).await?;
+            Ok((id, floor::pulse(conn).await?))
         })
         .await?;
-    Ok((session, id))
+    Ok((session, id, pulse))
 }
 
 /// When the server last answered, counted from before the question was sent: the server counts

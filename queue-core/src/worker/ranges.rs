@@ -13,6 +13,7 @@ use super::settling::Settled;
 use crate::message::{ClaimNo, Delivery, Settlement};
 use crate::store::stream::range::Range;
 use crate::stream::{Group, Offset};
+use crate::trace::Traced;
 
 /// How long an ack may wait for others of its range: what a crash makes to be handled again.
 const LINGER: Duration = Duration::from_millis(100);
@@ -39,6 +40,8 @@ pub(super) struct HeldRange {
     pub(super) range: Range,
     pub(super) group: Group,
     ends: BTreeMap<u64, End>,
+    /// Its messages that leave a trace.
+    traced: BTreeMap<u64, Traced>,
     /// The database has rows of messages that were acked by transactions of their own.
     pub(super) has_passed: bool,
     /// Since when something is settled that the database does not know of.
@@ -55,6 +58,9 @@ impl HeldRange {
         there: &[Delivery],
         passed: &HashSet<Offset>,
     ) -> Self {
+        let traced =
+            there.iter().filter_map(|one| Some((one.position?.offset.0, Traced::of(one)?)));
+        let traced = traced.collect();
         let there = there.iter().filter_map(|delivery| delivery.position);
         let there: HashSet<u64> = there.map(|at| at.offset.0).collect();
         let end = |offset: u64| match passed.contains(&Offset(offset)) {
@@ -65,7 +71,7 @@ impl HeldRange {
         let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
         let unsaid_since = (!ends.is_empty()).then(Instant::now);
         let has_passed = !passed.is_empty();
-        Self { range, group, ends, has_passed, unsaid_since, waits_until: None }
+        Self { range, group, ends, traced, has_passed, unsaid_since, waits_until: None }
     }
 
     /// How many of its offsets retention had removed before they were read.
@@ -172,6 +178,7 @@ impl HeldRange {
     /// The database knows everything up to `mark`.
     pub(super) fn said(&mut self, mark: Offset) {
         self.ends = self.ends.split_off(&mark.0);
+        self.traced = self.traced.split_off(&mark.0);
         self.range.mark = mark;
         self.has_passed = self.ends.values().any(|end| *end == End::Passed);
         self.unsaid_since = (!self.ends.is_empty()).then(Instant::now);

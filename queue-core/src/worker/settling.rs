@@ -1,5 +1,7 @@
 //! Settling a batch of deliveries in one transaction.
 
+mod traces;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use crate::store::settle::{self, ClaimedRows};
 use crate::store::{floor, ledger, unique};
 use crate::stream::Position;
 use crate::topic::{OnDone, TopicId, TopicSettings};
+use crate::trace::Traced;
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -39,6 +42,8 @@ pub struct Settled {
     pub is_unique: bool,
     /// Where it lies in its stream, if it is of one.
     pub position: Option<Position>,
+    /// What its trace says of it, if it leaves one.
+    pub traced: Option<Traced>,
 }
 
 impl Settled {
@@ -68,6 +73,7 @@ impl Settled {
             ledger_window: None,
             is_unique: delivery.unique_key.is_some(),
             position: delivery.position,
+            traced: Traced::of(delivery),
         }
     }
 }
@@ -117,10 +123,15 @@ pub(super) enum Care {
 }
 
 /// A batch put in the order of the clustered key, so that two workers never lock crosswise.
-pub(super) struct Batch(Vec<Group>);
+pub(super) struct Batch {
+    groups: Vec<Group>,
+    /// Those that leave a trace.
+    traced: Vec<Settled>,
+}
 
 impl Batch {
     pub(super) fn new(worker: WorkerId, mut settled: Vec<Settled>) -> Self {
+        let traced = settled.iter().filter(|one| one.traced.is_some()).cloned().collect();
         settled.sort_by_key(|one| (one.topic, one.priority, one.claim_no, one.row));
         let mut groups: Vec<(Settled, Vec<RowId>)> = Vec::new();
         for one in settled {
@@ -141,7 +152,7 @@ impl Batch {
             ledger_window: first.ledger_window,
             is_unique: first.is_unique,
         };
-        Self(groups.into_iter().map(group).collect())
+        Self { groups: groups.into_iter().map(group).collect(), traced }
     }
 
     /// Which of the rows are still the claims' own, by a plain read.
@@ -150,7 +161,7 @@ impl Batch {
         conn: &mut impl Connection,
     ) -> Result<Vec<(ClaimNo, RowId)>> {
         let mut own = Vec::new();
-        for group in &self.0 {
+        for group in &self.groups {
             let claim_no = group.claimed.fence.claim_no;
             let rows = settle::read_own(conn, &group.claimed).await?;
             own.extend(rows.iter().map(|row| (claim_no, row)));
@@ -164,7 +175,7 @@ impl Batch {
         conn: &mut impl Connection,
     ) -> Result<Vec<(ClaimNo, RowId)>> {
         let mut own = Vec::new();
-        for group in &self.0 {
+        for group in &self.groups {
             let claim_no = group.claimed.fence.claim_no;
             let rows = settle::wait_for_own(conn, &group.claimed).await?;
             own.extend(rows.iter().map(|row| (claim_no, row)));
@@ -182,7 +193,7 @@ impl Batch {
     ) -> Result<Unsettled> {
         let mut unsettled = Unsettled::default();
         let mut floors: BTreeMap<(TopicId, Priority), RowId> = BTreeMap::new();
-        for group in &self.0 {
+        for group in &self.groups {
             let own = group.settle(conn, care).await?;
             if own.len() < group.claimed.rows.len() {
                 group.explain(conn, &own, &mut unsettled).await?;
@@ -202,6 +213,7 @@ impl Batch {
                 floor::publish(conn, topic, priority, row).await?;
             }
         }
+        self.trace(conn, worker, &unsettled).await?;
         Ok(unsettled)
     }
 }

@@ -178,6 +178,18 @@ async fn workers_share_a_topic_without_sharing_a_row() {
     }
 }
 
+/// Before its first probe a worker knew of no pause, and claimed for up to 0.2 s.
+#[tokio::test]
+async fn a_worker_that_starts_claims_nothing_of_a_topic_that_was_paused_before() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(1).await;
+    let paused = TopicState { enqueue_paused: false, claim_paused: true };
+    let name = scene.topic.name.clone();
+    store::topic::set_state(&mut scene.conn, &name, paused).await.unwrap();
+    let worker = scene.worker().await;
+    assert_eq!(worker.claim(scene.topic.id, 1).await.unwrap().deliveries, []);
+}
+
 #[tokio::test]
 async fn a_paused_topic_keeps_its_messages_and_goes_on_where_it_stopped() {
     for strategy in STRATEGIES {

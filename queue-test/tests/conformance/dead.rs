@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::connection::{Session, SessionKind, transaction};
+use queue_core::connection::{ServerUrl, Session, SessionKind, transaction};
 use queue_core::dead;
 use queue_core::message::{DeadCause, RowId, Settlement};
 use queue_core::store::dead::{self as stored, DeadFilter, DeadLetter};
@@ -47,14 +47,17 @@ impl Scene {
     }
 
     pub(crate) async fn session(&self) -> Session {
-        let deadline = Duration::from_secs(30);
-        Session::open(self.db.url(), SessionKind::Plain, deadline).await.unwrap()
+        session(self.db.url()).await
     }
 
     /// How many messages are dead, and how many ready.
     async fn counts(&mut self) -> (i64, i64) {
         (self.number("SELECT COUNT(*) FROM queue_dead").await, self.hot().await.0)
     }
+}
+
+pub(crate) async fn session(url: &ServerUrl) -> Session {
+    Session::open(url, SessionKind::Plain, Duration::from_secs(30)).await.unwrap()
 }
 
 fn errors(letters: &[DeadLetter]) -> Vec<&str> {

@@ -51,6 +51,7 @@ mod sql_unique;
 mod storm;
 mod streams;
 mod topics;
+mod trace;
 mod unique;
 mod verdicts;
 mod wire;

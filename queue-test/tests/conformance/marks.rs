@@ -55,6 +55,7 @@ async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> queue_core::
         ledger_window: None,
         is_unique: false,
         position: None,
+        traced: None,
     }
 }
 

@@ -385,8 +385,10 @@ fn s11_every_statement_is_run_by_this_suite() {
     let suite = texts(&here.join("tests/conformance")).concat();
     let core = here.join("../queue-core/src");
     // What worker, rescue, doctor, migration and topics call for us counts as run by them.
-    let parts = "worker rescue.rs stream doctor.rs doctor migration.rs enqueue.rs enqueue find dead.rs waiting.rs";
-    let callers: String = parts.split(' ').map(|part| texts(&core.join(part)).concat()).collect();
+    let parts = "worker rescue.rs stream doctor.rs doctor migration.rs enqueue.rs enqueue find \
+         trace dead.rs waiting.rs";
+    let callers: String =
+        parts.split_whitespace().map(|part| texts(&core.join(part)).concat()).collect();
     let mut unused = BTreeSet::new();
     for text in texts(&core.join("store")) {
         for function in text.split("pub async fn ").skip(1) {

@@ -7,7 +7,9 @@ mod priorities;
 mod reports;
 mod rescue;
 mod retention;
+mod search;
 mod sequencing;
+mod trace;
 mod turns;
 
 use std::time::{Duration, Instant};

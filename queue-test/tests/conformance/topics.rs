@@ -4,7 +4,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use queue_core::store::topic;
-use queue_core::topic::{OnDone, Retention, RetryPolicy, TopicSettings, TopicState, WhenFull};
+use queue_core::topic::{
+    OnDone, Retention, RetryPolicy, Sampling, TopicSettings, TopicState, WhenFull,
+};
 use queue_core::{Error, TopicName};
 
 use crate::scene::Scene;
@@ -51,6 +53,7 @@ async fn settings_come_back_as_they_were_set() {
             hard: true,
             handled: true,
         },
+        trace: Sampling::per_million(1),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use anyhow::bail;
 use chrono::{DateTime, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
@@ -8,6 +9,7 @@ use queue_core::find::{
     self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord,
 };
 use queue_core::store::find::Bodies;
+use queue_core::stream::{Offset, PartitionNo, Position};
 use queue_core::{MsgId, Topic, TopicName};
 use serde::Serialize;
 
@@ -22,7 +24,8 @@ use crate::units::parse_time;
 ///
 /// A topic that is searchable (`queuectl topic set NAME --searchable on`) answers from a lookup,
 /// however much it holds; any other by message id, or else from a bounded number of rows. What was
-/// searched is said below what was found.
+/// searched is said below what was found. Of a stream, its log is searched from the newest message
+/// on, by --id around the time that the id tells.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Find {
     topic: TopicName,
@@ -47,6 +50,12 @@ pub(crate) struct Find {
     /// Those whose last error, or the reason they were discarded for, has this text in it.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
+    /// Those that have this header with this value.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
+    header: Option<(String, String)>,
+    /// The message at this place in the log of a stream.
+    #[arg(long, value_name = "PARTITION:OFFSET", value_parser = position)]
+    offset: Option<Position>,
     /// How many, 1 to 1000.
     #[arg(short = 'n', long, default_value_t = 20)]
     #[arg(value_parser = value_parser!(u32).range(1..=1000))]
@@ -57,6 +66,21 @@ pub(crate) struct Find {
     /// Show the bodies too: their beginnings in the table, whole with --json.
     #[arg(long)]
     body: bool,
+}
+
+fn header(text: &str) -> Result<(String, String), &'static str> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let pair = pair.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    pair.ok_or("a header is its name, = and its value: tenant=acme")
+}
+
+fn position(text: &str) -> Result<Position, &'static str> {
+    let read = || {
+        let (partition, offset) = text.split_once(':')?;
+        let partition = PartitionNo(partition.parse().ok()?);
+        Some(Position { partition, offset: Offset(offset.parse().ok()?) })
+    };
+    read().ok_or("a place in a log is a partition and an offset: 0:4711")
 }
 
 fn states() -> impl TypedValueParser<Value = StateWord> {
@@ -105,6 +129,12 @@ impl Find {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.topic).await?;
+        if self.offset.is_some() && !topic.is_stream() {
+            bail!(
+                "'{}' is no stream, so that its messages have no offsets: leave out --offset.",
+                topic.name
+            );
+        }
         let bodies = if self.body { Bodies::Read } else { Bodies::Leave };
         let query = Query {
             limit: self.limit as usize,
@@ -126,6 +156,8 @@ impl Find {
             before,
             state: self.state,
             error: self.error,
+            header: self.header,
+            position: self.offset,
         })
     }
 }
@@ -175,6 +207,7 @@ fn sentences(
         sentences.push(format!("There may be more: repeat the command with --after {next}"));
     }
     if topic.settings.searchable.is_none()
+        && !topic.is_stream()
         && searched.iter().any(|one| matches!(one, Searched::Table { whole: false, .. }))
     {
         sentences.push(format!(
@@ -197,6 +230,12 @@ fn sentence(searched: &Searched) -> String {
         }
         Searched::MsgIds => {
             "Searched by message id: all scheduled, dead, kept and discarded messages.".to_owned()
+        }
+        Searched::Log { rows, whole: true } => {
+            format!("Searched the log: {rows} messages, all there are that may be meant.")
+        }
+        Searched::Log { rows, whole: false } => {
+            format!("Searched the log: {rows} messages, and there are more.")
         }
         Searched::Table { table, rows, whole } => {
             format!(
@@ -224,6 +263,10 @@ impl Row for Message {
             | State::Repeated { settled_at, .. }
             | State::Discarded { settled_at, .. } => {
                 (found.state.word().word().to_owned(), Some(settled_at))
+            }
+            State::Logged { position, sequenced_at } => {
+                let Position { partition, offset } = position;
+                (format!("in the log at {partition}:{offset}"), Some(sequenced_at))
             }
             State::Ready { .. } | State::Gone => (found.state.word().word().to_owned(), None),
         };

@@ -141,7 +141,7 @@ async fn set(
         check_packet(&mut session, &settings).await?;
     }
     session
-        .call("set the topic", async |conn| store::topic::set(conn, &name, &settings).await)
+        .transaction("set the topic", async |conn| store::topic::set(conn, &name, &settings).await)
         .await?;
     show(invocation, find(&mut session, &name).await?)
 }
@@ -232,6 +232,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("max bytes", settings.max_bytes.map_or_else(|| "off".to_owned(), units::size)),
         ("when full", settings.when_full.word().to_owned()),
         ("backlog", backlog(&topic)),
+        ("trace", settings.trace.to_string()),
     ];
     let mut properties = Vec::from(properties);
     if let TopicKind::Stream { partitions } = topic.kind {

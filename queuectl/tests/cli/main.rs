@@ -17,3 +17,4 @@ mod schedule;
 mod scheduled;
 mod schema;
 mod topics;
+mod trace;

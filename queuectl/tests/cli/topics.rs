@@ -45,7 +45,7 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "searchable": "30days", "dedupe_window": null, "max_depth": 100_000,
         "max_bytes": 2_147_483_648_u64, "when_full": "reject",
         "retention": null, "retention_bytes": null, "retention_hard": false,
-        "prune_handled": false, "enqueue_paused": false, "claim_paused": false, "backlog": null,
+        "prune_handled": false, "trace": "off", "enqueue_paused": false, "claim_paused": false, "backlog": null,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);

@@ -181,7 +181,7 @@ fn function(
     let facts = context.facts;
     Ok(match (name, arguments) {
         ("CONNECTION_ID", []) => Value::Number(context.session.into()),
-        ("CURRENT_USER", []) => Value::bytes(b"queue@%"),
+        ("CURRENT_USER" | "USER", []) => Value::bytes(b"queue@%"),
         ("DATABASE", []) => Value::bytes(b"queue"),
         ("UTC_TIMESTAMP", _) => Value::Time(facts.now),
         ("UNIX_TIMESTAMP", []) => Value::Number((facts.now / 1_000_000).into()),

@@ -3,11 +3,11 @@
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Unsigned};
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, DeliveryNo, NewMessage};
+use crate::message::{ClaimNo, Delivery, DeliveryNo, MsgId, NewMessage};
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
 use crate::store::{Statement, execute, load};
@@ -105,6 +105,32 @@ pub async fn read(
         delivery
     };
     Ok(rows.into_iter().map(delivery).collect())
+}
+
+/// PRIMARY, forced, plain: the message ids of a stretch, in order.
+///
+/// # Errors
+/// A database failure.
+pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        offset_no: u64,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+    }
+    let statement = Statement::new(
+        "SELECT offset_no, msg_id FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
+         ORDER BY topic_id, partition_no, offset_no",
+    )
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0);
+    let rows: Vec<Row> = load(conn, "read message ids of the log", statement).await?;
+    let found = |row: Row| Some((Offset(row.offset_no), MsgId::from_bytes(&row.msg_id)?));
+    Ok(rows.into_iter().filter_map(found).collect())
 }
 
 /// PRIMARY, forced, plain, one dive: the first offset from `from` on that the log has, and when it

@@ -9,8 +9,8 @@ use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 use crate::error::Result;
 use crate::stream::group::Place;
 use crate::topic::{
-    Backlog, OnDone, Retention, RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings,
-    TopicState, WhenFull,
+    Backlog, OnDone, Retention, RetryPolicy, Sampling, Topic, TopicId, TopicKind, TopicName,
+    TopicSettings, TopicState, WhenFull,
 };
 
 /// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
@@ -21,7 +21,7 @@ pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, i
      max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
      AS backlog_holds, searchable_ms, dedupe_window_ms, \
-     retention_ms, retention_bytes, retention_hard, prune_handled, \
+     retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -87,6 +87,8 @@ pub(super) struct TopicRow {
     retention_hard: bool,
     #[diesel(sql_type = Bool)]
     prune_handled: bool,
+    #[diesel(sql_type = Unsigned<Integer>)]
+    trace_ppm: u32,
 }
 
 /// A policy that somebody wrote into the table past this library: what cannot be read is as good as
@@ -154,6 +156,7 @@ impl TopicRow {
                     hard: self.retention_hard,
                     handled: self.prune_handled,
                 },
+                trace: Sampling::per_million(self.trace_ppm),
             },
             state: TopicState {
                 enqueue_paused: self.enqueue_paused,

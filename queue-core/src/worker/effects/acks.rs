@@ -12,7 +12,7 @@ use crate::store::moves::equal;
 use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Lock, Range};
-use crate::store::topic;
+use crate::store::{topic, trace};
 use crate::stream::{Offset, Position};
 use crate::topic::TopicSettings;
 use crate::worker::settling::{Batch, Care, Settled};
@@ -79,7 +79,8 @@ impl Acks {
                 enter(conn, range, at.offset, window).await?;
             }
         }
-        Ok(())
+        let steps: Vec<_> = self.offsets.iter().filter_map(|ack| ack.step(self.worker)).collect();
+        trace::record(conn, &steps).await
     }
 
     fn claims(&self) -> Vec<ClaimNo> {

@@ -1,6 +1,6 @@
 //! What the database is told of a range, in one transaction.
 
-use super::HeldRange;
+use super::{End, HeldRange};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Moment, Settlement};
@@ -8,7 +8,9 @@ use crate::store::moves::{Outcome, equal};
 use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::range::Range;
 use crate::store::stream::{cursor, passed, range};
-use crate::stream::Offset;
+use crate::store::trace;
+use crate::stream::{Offset, Position};
+use crate::trace::{Step, Traced};
 use crate::worker::settling::Settled;
 
 /// What the database is to be told of a range.
@@ -124,6 +126,7 @@ impl Report {
             return Ok(Told::Fenced);
         }
         passed::delete(conn, held.range.id, &held.passed_before(mark)).await?;
+        trace::record(conn, &self.steps(&held, mark)).await?;
         let held = match self {
             Self::Pass { .. } => {
                 held.said(mark);
@@ -150,6 +153,25 @@ impl Report {
             }
             Self::Close { released, .. } => close(conn, range, released).await,
         }
+    }
+
+    /// What the traces of the messages up to `mark` are to say; one that a transaction of its own
+    /// has acked has said it there.
+    fn steps<'h>(&self, held: &'h HeldRange, mark: Offset) -> Vec<Step<'h>> {
+        let is_told = |offset: u64| {
+            offset < mark.0 || (offset == mark.0 && matches!(self, Self::HoldBack { .. }))
+        };
+        let step = |(&offset, &traced): (&u64, &Traced)| {
+            let settlement = match held.ends.get(&offset)? {
+                End::Settled(one) => &one.settlement,
+                End::Released => &Settlement::Release,
+                End::Pruned | End::Passed => return None,
+            };
+            let (group, worker) = (held.group.id, held.range.fence.worker);
+            let at = Position { partition: held.range.partition, offset: Offset(offset) };
+            Some(Step::settled(group, traced, worker, Some(at), settlement))
+        };
+        held.traced.iter().filter(|(offset, _)| is_told(**offset)).filter_map(step).collect()
     }
 
     fn mark(&self, held: &HeldRange) -> Offset {

@@ -5,11 +5,13 @@ use tokio::time::Instant;
 use super::Work;
 use crate::connection::{Connection, Link};
 use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, Priority};
+use crate::message::{ClaimNo, Delivery, Priority, WorkerId};
 use crate::store::claim::{self, Fence, Place};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
-use crate::topic::TopicId;
+use crate::store::trace;
+use crate::topic::{Sampling, TopicId};
+use crate::trace::Step;
 use crate::worker::cursor::{Claimed, Cursor, Look};
 use crate::worker::{ClaimStrategy, Phase};
 
@@ -25,15 +27,18 @@ impl Work {
         let fence = self.next_fence();
         let strategy = self.options.strategy;
         let limit = self.cursor(topic).sized(limit);
+        let tracer = self.tracer(topic);
         let session = self.session().await?;
-        let claimed = session
-            .transaction("claim", async |conn| match strategy {
-                ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await,
+        let claim = async |conn: &mut Link| {
+            let deliveries = match strategy {
+                ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await?,
                 ClaimStrategy::UpdateThenSelect => {
-                    update_then_select(conn, fence, topic, place, limit).await
+                    update_then_select(conn, fence, topic, place, limit).await?
                 }
-            })
-            .await;
+            };
+            tracer.trace(conn, deliveries).await
+        };
+        let claimed = session.transaction("claim", claim).await;
         self.cursor(topic).answered(&claimed, limit);
         let deliveries = claimed?;
         self.held.add(fence.claim_no, &deliveries);
@@ -48,11 +53,13 @@ impl Work {
             return Ok(Claimed::default());
         }
         let fence = self.next_fence();
+        let tracer = self.tracer(topic);
         let session = self.session().await?;
         let deliveries = session
             .transaction("claim a suspect", async |conn| {
                 let rows = claim::lock_suspect(conn, topic, fence.claim_no).await?;
-                make_own(conn, fence, rows).await
+                let deliveries = make_own(conn, fence, rows).await?;
+                tracer.trace(conn, deliveries).await
             })
             .await?;
         self.held.add(fence.claim_no, &deliveries);
@@ -76,6 +83,13 @@ impl Work {
 
     pub(super) fn cursor(&mut self, topic: TopicId) -> &mut Cursor {
         self.cursors.entry(topic).or_insert_with(Cursor::new)
+    }
+
+    /// What leaves a trace of what is claimed of the topic now.
+    pub(super) fn tracer(&self, topic: TopicId) -> Tracer {
+        let sampling = self.life.borrow().pulse.sampling(topic);
+        let client = if sampling.is_off() { String::new() } else { self.options.client_id.clone() };
+        Tracer { sampling, worker: self.id, client }
     }
 
     pub(super) fn next_fence(&mut self) -> Fence {
@@ -137,6 +151,45 @@ impl Work {
             cursor.found(Some(first));
         }
         Ok(())
+    }
+}
+
+/// Who claims, and which messages leave a trace of it.
+pub(super) struct Tracer {
+    sampling: Sampling,
+    worker: WorkerId,
+    client: String,
+}
+
+impl Tracer {
+    /// Notes which of the deliveries leave a trace: from here on they say so themselves.
+    pub(super) fn mark(&self, deliveries: &mut [Delivery]) {
+        if !self.sampling.is_off() {
+            for delivery in deliveries {
+                delivery.traced = self.sampling.takes(delivery.msg_id);
+            }
+        }
+    }
+
+    /// Writes that they were claimed; no statement unless one of them leaves a trace.
+    pub(super) async fn record(
+        &self,
+        conn: &mut impl Connection,
+        deliveries: &[Delivery],
+    ) -> Result<()> {
+        let step = |delivery| Step::claimed(delivery, self.worker, &self.client);
+        let steps: Vec<_> = deliveries.iter().filter_map(step).collect();
+        trace::record(conn, &steps).await
+    }
+
+    async fn trace(
+        &self,
+        conn: &mut impl Connection,
+        mut deliveries: Vec<Delivery>,
+    ) -> Result<Vec<Delivery>> {
+        self.mark(&mut deliveries);
+        self.record(conn, &deliveries).await?;
+        Ok(deliveries)
     }
 }
 

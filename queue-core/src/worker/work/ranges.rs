@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Work;
+use super::claiming::Tracer;
 use super::settle::{Key, key};
 use crate::connection::{Connection, Link};
 use crate::error::{Error, Result};
@@ -139,9 +140,11 @@ impl Work {
             claim_no: range.fence.claim_no,
             delivery_no: range.delivery_no,
         };
+        let tracer = self.tracer(group.id);
         let session = self.session().await?;
         let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
         let mut deliveries = session.call("read the log", read).await?;
+        tracer.mark(&mut deliveries);
         let mut acked = HashSet::new();
         if range.delivery_no.0 > 1 {
             let read = async |conn: &mut Link| passed::of_range(conn, range.id).await;
@@ -166,7 +169,21 @@ impl Work {
             );
         }
         self.ranges.add(held);
+        self.trace_claimed(&tracer, &deliveries).await;
         Ok((deliveries, pruned))
+    }
+
+    /// Writes that messages of a range were claimed. The claim has been committed without knowing
+    /// which they are; without their traces they should be handled all the same.
+    async fn trace_claimed(&mut self, tracer: &Tracer, deliveries: &[Delivery]) {
+        if !deliveries.iter().any(|delivery| delivery.traced) {
+            return;
+        }
+        let Some(session) = self.session.as_mut() else { return };
+        let record = async |conn: &mut Link| tracer.record(conn, deliveries).await;
+        if let Err(error) = session.transaction("trace what was claimed", record).await {
+            tracing::warn!(worker.id = %self.id, %error, "The trace lacks that messages were claimed.");
+        }
     }
 
     async fn count_lost(&mut self, group: Group, no: PartitionNo, lost: u64) -> Result<usize> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings, WhenFull};
+use queue_core::topic::{OnDone, RetryPolicy, Sampling, TopicSettings, WhenFull};
 use queue_core::{Error, TopicName};
 
 use crate::units::{MaybeTime, parse_large_size, parse_size, parse_time};
@@ -74,6 +74,10 @@ pub(crate) struct SettingsArgs {
     /// Whether a stream removes at once what every group has handled. New topics: off.
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     prune_handled: Option<bool>,
+    /// Which messages leave a trace that `queuectl trace` shows: off, all, per cent (1%) or a share
+    /// (0.01). Of a stream: in all its groups. New topics: off.
+    #[arg(long, value_name = "off|all|SHARE")]
+    trace: Option<Sampling>,
 }
 
 fn on_off(text: &str) -> Result<bool, String> {
@@ -165,6 +169,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "retention_size",
         "retention_hard",
         "prune_handled",
+        "trace",
     ])
 }
 
@@ -209,6 +214,7 @@ impl SettingsArgs {
         }
         retention.hard = self.retention_hard.unwrap_or(retention.hard);
         retention.handled = self.prune_handled.unwrap_or(retention.handled);
+        settings.trace = self.trace.unwrap_or(settings.trace);
         settings
     }
 }

@@ -1,0 +1,204 @@
+//! The trace of a message: who enqueued it, who claimed it, and what came of each delivery.
+//!
+//! A topic's [`Sampling`] says which messages leave one. Each event is a row that the transaction
+//! writes which makes it happen, so that the trace tells neither more nor less than what was
+//! committed; only that a range of a stream was claimed is written right after it.
+
+mod story;
+
+pub use self::story::{Part, Story, tell};
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::message::{ConnId, Delivery, DeliveryNo, MsgId, NewMessage, Settlement, WorkerId};
+use crate::stream::Position;
+use crate::topic::{Sampling, TopicId};
+
+/// How long a trace is kept. Long enough for what people ask about, and a bound for a topic all of
+/// whose messages leave one.
+pub const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What happened to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// It was stored.
+    Enqueued,
+    /// A worker took it.
+    Claimed,
+    /// Its delivery came to an end.
+    Settled,
+    /// It was taken from a worker that had no use of it any more.
+    Rescued,
+}
+
+impl Event {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Enqueued, Self::Claimed, Self::Settled, Self::Rescued];
+
+    /// The word in the database, and for people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Enqueued => "enqueued",
+            Self::Claimed => "claimed",
+            Self::Settled => "settled",
+            Self::Rescued => "rescued",
+        }
+    }
+}
+
+/// A delivery that leaves a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traced {
+    /// The message.
+    pub msg_id: MsgId,
+    /// Which delivery of it.
+    pub delivery_no: DeliveryNo,
+}
+
+impl Traced {
+    /// The delivery, if it leaves a trace.
+    #[must_use]
+    pub fn of(delivery: &Delivery) -> Option<Self> {
+        let Delivery { msg_id, delivery_no, .. } = *delivery;
+        delivery.traced.then_some(Self { msg_id, delivery_no })
+    }
+}
+
+/// An event of a delivery, to be written by the transaction that makes it happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step<'s> {
+    /// The topic, or the group.
+    pub topic: TopicId,
+    /// The delivery.
+    pub traced: Traced,
+    /// What happens to it.
+    pub event: Event,
+    /// The worker that has it, or had it.
+    pub worker: WorkerId,
+    /// What that calls itself, if that is known here.
+    pub client: Option<&'s str>,
+    /// Where the message lies in its stream, if it was read there.
+    pub position: Option<Position>,
+    /// What came of it.
+    pub outcome: Option<&'static str>,
+    /// Why.
+    pub error: Option<&'s str>,
+}
+
+impl<'s> Step<'s> {
+    /// A delivery was claimed, unless it leaves no trace.
+    #[must_use]
+    pub fn claimed(delivery: &Delivery, worker: WorkerId, client: &'s str) -> Option<Self> {
+        Some(Self {
+            topic: delivery.topic_id,
+            traced: Traced::of(delivery)?,
+            event: Event::Claimed,
+            worker,
+            client: Some(client),
+            position: delivery.position,
+            outcome: None,
+            error: None,
+        })
+    }
+
+    /// A delivery came to an end.
+    #[must_use]
+    pub fn settled(
+        topic: TopicId,
+        traced: Traced,
+        worker: WorkerId,
+        position: Option<Position>,
+        settlement: &'s Settlement,
+    ) -> Self {
+        Self {
+            topic,
+            traced,
+            event: Event::Settled,
+            worker,
+            client: None,
+            position,
+            outcome: Some(settlement.verb()),
+            error: settlement.reason(),
+        }
+    }
+
+    /// A delivery was taken from its worker; the message is `outcome` now.
+    #[must_use]
+    pub fn rescued(
+        topic: TopicId,
+        traced: Traced,
+        worker: WorkerId,
+        outcome: &'static str,
+        error: Option<&'s str>,
+    ) -> Self {
+        Self {
+            topic,
+            traced,
+            event: Event::Rescued,
+            worker,
+            client: None,
+            position: None,
+            outcome: Some(outcome),
+            error,
+        }
+    }
+}
+
+/// An event as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Record {
+    /// The topic, or the group; empty if it was deleted.
+    pub topic: String,
+    /// Its number.
+    #[serde(skip)]
+    pub topic_id: TopicId,
+    /// What happened.
+    pub event: Event,
+    /// When, by the server's clock.
+    pub at: DateTime<Utc>,
+    /// Which delivery; 0 before the first.
+    pub delivery_no: DeliveryNo,
+    /// The worker that had it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerId>,
+    /// The connection that wrote it.
+    pub conn: ConnId,
+    /// Who enqueued it (account, host, process, thread), or claimed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Where the message lies in its stream.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+    /// What came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The process and thread that enqueue, as `USER()` on the server is followed by them: seed 001's
+/// `ip@pid@thread`.
+pub(crate) fn here() -> String {
+    // A history is the same whichever thread plays it.
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_on() {
+        return "simulation".to_owned();
+    }
+    let thread = std::thread::current();
+    let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
+    format!("{}@{name}", std::process::id())
+}
+
+/// Those of the messages that leave a trace in a topic of this sampling.
+pub(crate) fn sampled(sampling: Sampling, messages: &[NewMessage]) -> Vec<&NewMessage> {
+    if sampling.is_off() {
+        return Vec::new();
+    }
+    messages.iter().filter(|message| sampling.takes(message.msg_id)).collect()
+}

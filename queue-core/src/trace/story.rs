@@ -1,0 +1,142 @@
+//! Everything that is known of one message.
+
+use serde::Serialize;
+
+use super::Record;
+use crate::connection::{Link, Session};
+use crate::error::Result;
+use crate::find::{Filter, Found, Query, Searched, State, find};
+use crate::message::MsgId;
+use crate::store::find::{Bodies, by_ids};
+use crate::store::stream::search::part_of;
+use crate::store::{topic as topics, trace as stored};
+use crate::stream::{GroupPart, Position};
+use crate::topic::{Sampling, Topic, TopicId, TopicName};
+
+/// How many places of one message are looked for.
+const PLACES: usize = 100;
+
+/// Everything that is known of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Story {
+    /// The message.
+    pub msg_id: MsgId,
+    /// The topic that it was enqueued in, as far as is known.
+    pub topic: Option<TopicName>,
+    /// Which of that topic's messages leave a trace now.
+    pub sampling: Sampling,
+    /// Whether this one does.
+    pub sampled: bool,
+    /// What happened to it, in order of time.
+    pub events: Vec<Record>,
+    /// Where it is, in its topic, in the topics of a stream's groups, and in the stream's log.
+    pub found: Vec<Found>,
+    /// What each group of a stream has made of it.
+    pub groups: Vec<Part>,
+    /// What was searched in its topic to find it.
+    pub searched: Vec<Searched>,
+}
+
+/// What a group has made of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// The group.
+    pub group: TopicName,
+    /// What it has made of it.
+    #[serde(flatten)]
+    pub part: GroupPart,
+}
+
+impl Story {
+    /// Where it lies in its stream.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        self.found.iter().find_map(|found| match found.state {
+            State::Logged { position, .. } => Some(position),
+            _ => None,
+        })
+    }
+}
+
+/// Tells everything that is known of the message. Without a topic it is looked for where message
+/// ids alone find it: in its trace, and among the scheduled, the dead and the kept ones. Reads a
+/// bounded number of rows, and locks none.
+///
+/// # Errors
+/// A database failure.
+pub async fn tell(session: &mut Session, topic: Option<Topic>, id: MsgId) -> Result<Story> {
+    let read = async |conn: &mut Link| stored::of_message(conn, id).await;
+    let events = session.call("read the trace", read).await?;
+    let topic = match topic {
+        Some(topic) => Some(topic),
+        None => topic_of(session, &events, id).await?,
+    };
+    let mut story = Story {
+        msg_id: id,
+        topic: None,
+        sampling: Sampling::OFF,
+        sampled: false,
+        events,
+        found: Vec::new(),
+        groups: Vec::new(),
+        searched: Vec::new(),
+    };
+    let Some(topic) = topic else { return Ok(story) };
+    let topic = stream_of(session, topic).await?;
+    story.sampling = topic.settings.trace;
+    story.sampled = topic.settings.trace.takes(id);
+    let answer = find(session, &topic, &query(id)).await?;
+    (story.found, story.searched) = (answer.found, answer.searched);
+    if topic.is_stream() {
+        add_groups(session, &topic, &mut story).await?;
+    }
+    story.topic = Some(topic.name);
+    Ok(story)
+}
+
+fn query(id: MsgId) -> Query {
+    let filter = Filter { msg_id: Some(id), ..Filter::default() };
+    Query { filter, after: None, limit: PLACES, bodies: Bodies::Leave }
+}
+
+/// The topic that a message is of, by what message ids alone tell.
+async fn topic_of(session: &mut Session, events: &[Record], id: MsgId) -> Result<Option<Topic>> {
+    let known = match events.first() {
+        Some(event) => Some(event.topic_id),
+        None => {
+            let ids = [id];
+            let read = async |conn: &mut Link| by_ids(conn, TopicId(0), &ids, Bodies::Leave).await;
+            let found = session.call("find messages by their ids", read).await?;
+            found.first().map(|(topic, _)| *topic)
+        }
+    };
+    let Some(known) = known else { return Ok(None) };
+    session.call("read the topic", async |conn| topics::by_id(conn, known).await).await
+}
+
+/// The stream that a group reads; any other topic itself.
+async fn stream_of(session: &mut Session, topic: Topic) -> Result<Topic> {
+    let Some(group) = topic.group() else { return Ok(topic) };
+    let read = async |conn: &mut Link| topics::by_id(conn, group.stream).await;
+    Ok(session.call("read the topic", read).await?.unwrap_or(topic))
+}
+
+/// What the groups of a stream have made of the message, and where it is in their own topics.
+async fn add_groups(session: &mut Session, stream: &Topic, story: &mut Story) -> Result<()> {
+    let position = story.position();
+    let list = async |conn: &mut Link| topics::groups_of(conn, stream.id).await;
+    for topic in session.call("list the groups", list).await? {
+        let Some(group) = topic.group() else { continue };
+        if let Some(at) = position {
+            let read = async |conn: &mut Link| part_of(conn, group, at).await;
+            let part = session.call("read what a group has made of it", read).await?;
+            let group = topic.name.clone();
+            story.groups.extend(part.map(|part| Part { group, part }));
+        }
+        let is_here = |found: &Found| found.topic == topic.name.as_str();
+        story.found.retain(|found| !is_here(found));
+        let found = find(session, &topic, &query(story.msg_id)).await?.found;
+        story.found.extend(found.into_iter().filter(is_here));
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! What the traces of messages are to say of their settlement.
+
+use super::{Batch, Settled, Unsettled};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::WorkerId;
+use crate::store::trace;
+use crate::trace::Step;
+
+impl Settled {
+    /// What its trace is to say of its end, if it leaves one.
+    pub(in crate::worker) fn step(&self, worker: WorkerId) -> Option<Step<'_>> {
+        let traced = self.traced?;
+        Some(Step::settled(self.topic, traced, worker, self.position, &self.settlement))
+    }
+}
+
+impl Batch {
+    /// Writes what came of those that leave a trace and were settled.
+    pub(super) async fn trace(
+        &self,
+        conn: &mut impl Connection,
+        worker: WorkerId,
+        unsettled: &Unsettled,
+    ) -> Result<()> {
+        let is_settled = |one: &&Settled| {
+            let key = (one.claim_no, one.row);
+            !unsettled.missing.contains(&key) && !unsettled.blocked.contains(&key)
+        };
+        let settled = self.traced.iter().filter(is_settled);
+        let steps: Vec<_> = settled.filter_map(|one| one.step(worker)).collect();
+        trace::record(conn, &steps).await
+    }
+}
