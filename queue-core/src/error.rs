@@ -1,14 +1,16 @@
 //! The errors of this library: each names the operation and the input, and what to do next.
 
 mod fault;
+mod refusals;
 
 pub use self::fault::Fault;
+use self::refusals::{common_fault, list_refusals};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::schedule::ScheduleName;
-use crate::topic::{Fill, TopicName, WhenFull};
+use crate::topic::{ClosedBy, Fill, TopicName, WhenFull};
 
 /// The result of this library's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -157,6 +159,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A condition on headers that cannot be read, or kept.
+    #[error(
+        "{text:?} is no filter: {reason}. Write type=created, region=eu,us (one of them), type!=test (none of them), or type (the header is there)."
+    )]
+    InvalidFilter {
+        /// The text as given.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The topic exists already.
     #[error("The topic '{topic}' exists already: change it with `queuectl topic set {topic}`.")]
     TopicExists {
@@ -172,12 +184,12 @@ pub enum Error {
         topic: TopicName,
     },
     /// The topic takes no messages now.
-    #[error(
-        "The topic '{topic}' takes no messages now: `queuectl topic resume {topic}` opens it again."
-    )]
+    #[error("The topic '{topic}' takes no messages now{}.", by.how_to_open(topic))]
     TopicPaused {
         /// The name as given.
         topic: TopicName,
+        /// Whose rule it is.
+        by: ClosedBy,
     },
     /// The topic holds as many messages, or as many bytes, as its owner allows.
     #[error(
@@ -364,25 +376,4 @@ impl Error {
         let message = source.to_string();
         Self::Database { operation, fault: Fault::of(source), message }
     }
-}
-
-fn list_refusals(refusals: &[Error]) -> String {
-    let short = |error: &Error| match error {
-        Error::Connect { server, reason, .. } | Error::ReadOnly { server, reason } => {
-            format!("{server}: {reason}")
-        }
-        other => other.to_string(),
-    };
-    refusals.iter().map(short).collect::<Vec<_>>().join("; ")
-}
-
-/// What is the matter with all of them; while one may come back, or become the writer, it is worth
-/// trying again.
-fn common_fault(refusals: &[Error]) -> Fault {
-    let faults = || refusals.iter().map(Error::fault);
-    let transient = [Fault::Gone, Fault::Busy, Fault::ReadOnly].into_iter();
-    transient
-        .chain(faults())
-        .find(|fault| faults().any(|found| found == *fault))
-        .unwrap_or(Fault::Other)
 }

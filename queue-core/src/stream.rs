@@ -6,11 +6,15 @@
 //! topic, which is a queue like any other.
 
 mod claim;
+mod filter;
 pub mod group;
+mod pick;
 mod position;
 pub mod retention;
 mod sequence;
 
-pub use self::claim::{ClaimedRange, claim_range};
+pub use self::claim::{Claim, ClaimedRange, claim_range};
+pub use self::filter::{HeaderCondition, HeaderFilter};
+pub use self::pick::Picked;
 pub use self::position::{Group, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

@@ -1,15 +1,17 @@
 //! A topic, its settings and its retry policy.
 
+mod access;
 mod backlog;
 mod name;
 mod retry;
 mod settings;
 
+pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
 pub use self::name::TopicName;
 pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
 pub use self::settings::{
     LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind,
-    TopicSettings, TopicState,
+    TopicSettings,
 };

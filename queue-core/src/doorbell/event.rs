@@ -65,7 +65,7 @@ pub(super) fn understand<'t>(
     match table.table_name_raw() {
         b"queue_message" if writes => Heard::Messages(rung(event, table)),
         b"queue_floor" => Heard::Floors(rung(event, table)),
-        b"queue_topic" => Heard::TopicsChanged,
+        b"queue_topic" | b"queue_switch" => Heard::TopicsChanged,
         name if name.starts_with(b"queue_") => Heard::Sign,
         _ => Heard::Nothing,
     }

@@ -51,14 +51,25 @@ pub async fn publish(
 pub struct Pulse {
     /// The last publications.
     pub floors: Vec<Floor>,
-    /// The topics whose claims are paused.
+    /// The topics whose claims are paused, and the groups of such streams.
     pub paused: Vec<TopicId>,
+    /// The claims of every topic are paused.
+    pub all_paused: bool,
     /// Whether nobody sweeps: the sweeper's name lock is free.
     pub unswept: bool,
 }
 
-/// PRIMARY of both tables, each a few rows: floors and pauses in one round trip. Doubles as the
-/// probe that tells at once when the session is lost.
+impl Pulse {
+    /// Whether anything of the topic may be claimed.
+    #[must_use]
+    pub fn may_claim(&self, topic: TopicId) -> bool {
+        !self.all_paused && !self.paused.contains(&topic)
+    }
+}
+
+/// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
+/// floors and pauses in one round trip. Doubles as the probe that tells at once when the session is
+/// lost.
 ///
 /// # Errors
 /// A database failure.
@@ -81,6 +92,9 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
     let statement = Statement::new(format!(
         "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS unswept FROM queue_floor \
          UNION ALL SELECT 1, id, 0, 0, 0, FALSE FROM queue_topic WHERE claim_paused \
+         UNION ALL SELECT 1, g.id, 0, 0, 0, FALSE FROM queue_topic o \
+         JOIN queue_topic g ON g.stream_id = o.id WHERE o.claim_paused \
+         UNION ALL SELECT 3, 0, 0, 0, 0, FALSE FROM queue_switch WHERE claim_paused \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::duty::SWEEPER_LOCK
     ));
@@ -95,6 +109,7 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                 seq: row.seq,
             }),
             1 => pulse.paused.push(TopicId(row.topic_id)),
+            3 => pulse.all_paused = true,
             _ => pulse.unswept = row.unswept,
         }
     }

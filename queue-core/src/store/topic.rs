@@ -16,7 +16,7 @@ use self::row::{SELECT, TopicRow};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::topic::{OnDone, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState};
+use crate::topic::{Access, OnDone, Topic, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -71,8 +71,9 @@ pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
-/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a dead-letter topic that does not exist or
-/// leads back here; a database failure.
+/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; [`Error::InvalidFilter`] for one that is too
+/// long, [`Error::Setting`] for one that is not a group's; a dead-letter topic that does not exist
+/// or leads back here; a database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -106,9 +107,10 @@ pub async fn create_kind(
         "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, body_limit, \
          max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
          max_depth, max_bytes, when_full, searchable_ms, dedupe_window_ms, \
-         retention_ms, retention_bytes, retention_hard, prune_handled, dead_letter_topic_id, \
+         retention_ms, retention_bytes, retention_hard, prune_handled, header_filter, \
+         dead_letter_topic_id, \
          created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
@@ -116,7 +118,7 @@ pub async fn create_kind(
         .number(partitions)
         .maybe_number(stream)
         .number(u64::from(ordered));
-    let statement = bind_settings(statement, settings).maybe_number(dead_letter_topic);
+    let statement = bind_settings(statement, settings)?.maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -128,8 +130,7 @@ pub async fn create_kind(
 /// UNIQUE (name): replaces the topic's settings.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a dead-letter topic that leads back here; a
-/// database failure.
+/// [`Error::UnknownTopic`]; else as [`create`].
 pub async fn set(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -143,31 +144,31 @@ pub async fn set(
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
          max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, dedupe_window_ms = ?, \
          retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
-         dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
+         header_filter = ?, dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
-    let statement = bind_settings(statement, settings)
+    let statement = bind_settings(statement, settings)?
         .maybe_number(dead_letter_topic)
         .bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "set the topic", statement).await?)
 }
 
-/// UNIQUE (name): lets messages in and out, or stops either.
+/// UNIQUE (name): sets what may be done with the topic.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; a database failure.
-pub async fn set_state(
+pub async fn set_access(
     conn: &mut impl Connection,
     name: &TopicName,
-    state: TopicState,
+    access: Access,
 ) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_topic SET enqueue_paused = ?, claim_paused = ?, \
          updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     )
-    .number(u64::from(state.enqueue_paused))
-    .number(u64::from(state.claim_paused))
+    .number(u64::from(!access.may_enqueue()))
+    .number(u64::from(!access.may_claim()))
     .bytes(name.as_str().as_bytes());
-    one_topic(name, execute(conn, "pause or resume the topic", statement).await?)
+    one_topic(name, execute(conn, "set the topic's access", statement).await?)
 }
 
 /// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
@@ -189,8 +190,15 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
-/// The lookup knows nothing of logs: what lies in one would be called gone.
+/// The lookup knows nothing of logs: what lies in one would be called gone. And only groups choose.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
+    if !matches!(kind, TopicKind::Group { .. }) && !settings.filter.wants_all() {
+        return Err(Error::Setting {
+            name: "filter",
+            value: settings.filter.to_string(),
+            fix: "only a group of a stream has one",
+        });
+    }
     if matches!(kind, TopicKind::Stream { .. }) && settings.searchable.is_some() {
         return Err(Error::Setting {
             name: "searchable",
@@ -201,12 +209,13 @@ fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
     Ok(())
 }
 
-fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Statement<'q> {
+fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Result<Statement<'q>> {
     let keep = match settings.on_done {
         OnDone::Delete => None,
         OnDone::Keep(time) => Some(millis(time)),
     };
-    statement
+    let filter = settings.filter.to_stored()?;
+    Ok(statement
         .number(settings.body_limit)
         .number(settings.max_attempts)
         .number(settings.max_crashes)
@@ -223,6 +232,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .maybe_number(settings.retention.bytes)
         .number(u64::from(settings.retention.hard))
         .number(u64::from(settings.retention.handled))
+        .maybe_bytes(filter))
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -25,6 +25,8 @@ const RETRY: Duration = Duration::from_millis(500);
 enum End {
     /// Retention has removed it.
     Pruned,
+    /// The group does not want it.
+    Filtered,
     /// Its handler is through with it.
     Settled(Settled),
     /// A transaction of its own has acked it.
@@ -48,18 +50,23 @@ pub(super) struct HeldRange {
 }
 
 impl HeldRange {
-    /// The range, of which the log had `there`, and these had been acked before.
+    /// The range, of which the log had `there`; these had been acked before, and these the group
+    /// does not want.
     pub(super) fn new(
         range: Range,
         group: Group,
         there: &[Delivery],
         passed: &HashSet<Offset>,
+        filtered: &[Offset],
     ) -> Self {
         let there = there.iter().filter_map(|delivery| delivery.position);
         let there: HashSet<u64> = there.map(|at| at.offset.0).collect();
         let end = |offset: u64| match passed.contains(&Offset(offset)) {
             true => Some((offset, End::Passed)),
             false if there.contains(&offset) => None,
+            false if filtered.binary_search(&Offset(offset)).is_ok() => {
+                Some((offset, End::Filtered))
+            }
             false => Some((offset, End::Pruned)),
         };
         let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
@@ -128,7 +135,7 @@ impl HeldRange {
                 }
                 End::Settled(one) if is_bare(one) => {}
                 End::Settled(one) => settled.push((Offset(mark), one.clone())),
-                End::Pruned | End::Passed => {}
+                End::Pruned | End::Filtered | End::Passed => {}
             }
             mark += 1;
         }
@@ -157,7 +164,7 @@ impl HeldRange {
         let mut settled = Vec::new();
         for (&offset, end) in &self.ends {
             match end {
-                End::Pruned | End::Passed => {}
+                End::Pruned | End::Filtered | End::Passed => {}
                 End::Settled(one) if is_bare(one) => {}
                 End::Settled(one) => settled.push((Offset(offset), one.clone())),
                 End::Released => match released.last_mut() {

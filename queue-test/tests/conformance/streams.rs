@@ -1,5 +1,6 @@
 //! Streams: dense offsets in the order of commits, and groups that claim ranges of them.
 
+mod filters;
 mod groups;
 mod priorities;
 mod reports;

@@ -2,6 +2,7 @@ use queue_core::TopicName;
 use queue_core::connection::Link;
 use queue_core::stream::group::{create_group, group_settings};
 
+use super::filter::FilterArgs;
 use super::place::PlaceText;
 use crate::commands::topic::find;
 use crate::commands::topic::settings::SettingsArgs;
@@ -23,12 +24,15 @@ pub(crate) struct Create {
     #[arg(long, default_value = "earliest", value_name = "PLACE")]
     from: PlaceText,
     #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
     settings: SettingsArgs,
 }
 
 impl Create {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
-        let settings = self.settings.laid_over(group_settings());
+        let mut settings = self.settings.laid_over(group_settings());
+        settings.filter = self.filter.or(settings.filter);
         let (name, ordered, PlaceText(from)) = (self.name, self.ordered, self.from);
         let mut session = invocation.session().await?;
         let create =
