@@ -15,6 +15,7 @@ pub(crate) async fn claim(crew: &Crew, topic: &Topic, limit: u32) -> Result<Clai
         claimed.deliveries.extend(of_stream.deliveries);
         claimed.suspect_waits |= of_stream.suspect_waits;
         claimed.lost += of_stream.lost;
+        claimed.filtered += of_stream.filtered;
         claimed.more_later = of_stream.more_later;
     }
     Ok(claimed)

@@ -186,10 +186,16 @@ impl Receiver {
         match claimed {
             Ok(claimed) if claimed.deliveries.is_empty() => {
                 telemetry::lost_to_retention(self.topic.name.as_str(), claimed.lost);
-                self.poll.empty(now, self.bell.is_ringing() && !claimed.more_later);
+                telemetry::filtered(self.topic.name.as_str(), claimed.filtered);
+                if claimed.filtered > 0 {
+                    self.poll.found(now);
+                } else {
+                    self.poll.empty(now, self.bell.is_ringing() && !claimed.more_later);
+                }
             }
             Ok(claimed) => {
                 telemetry::lost_to_retention(self.topic.name.as_str(), claimed.lost);
+                telemetry::filtered(self.topic.name.as_str(), claimed.filtered);
                 telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
                 self.poll.found(now);
                 for delivery in claimed.deliveries {

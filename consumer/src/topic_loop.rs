@@ -198,8 +198,11 @@ impl TopicLoop {
                 (self.ticked)(Ok(()));
                 let found = claimed.deliveries.len();
                 telemetry::lost_to_retention(self.name(), claimed.lost);
+                telemetry::filtered(self.name(), claimed.filtered);
                 if found > 0 {
                     telemetry::claimed(self.name(), found);
+                    state.poll.found(now);
+                } else if claimed.filtered > 0 {
                     state.poll.found(now);
                 } else {
                     // The bell does not ring for what others have and may give back.

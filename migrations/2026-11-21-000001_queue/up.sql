@@ -4,6 +4,7 @@
 -- kind: queue, stream, group, or broadcast. A group reads the stream stream_id and is named
 -- stream@group: what it could not handle is tried again, and dead-lettered, under the group's own
 -- topic. A broadcast group gives every member every message; start_at: where a new member begins.
+-- header_filter: a JSON array of conditions; NULL: the group wants every message.
 -- trace_ppm: of a million messages so many leave a trace; a group has its stream's number.
 -- backlog_*: what a sweeper has measured of a topic that has a limit, so that an enqueue counts
 -- nothing. They change every few seconds at most.
@@ -39,11 +40,23 @@ CREATE TABLE queue_topic (
   retention_hard   BOOLEAN         NOT NULL DEFAULT FALSE,
   prune_handled    BOOLEAN         NOT NULL DEFAULT FALSE,
   trace_ppm        INT UNSIGNED    NOT NULL DEFAULT 0,
+  header_filter    VARBINARY(4096) NULL,
   created_at       DATETIME(6)     NOT NULL,
   updated_at       DATETIME(6)     NOT NULL,
   PRIMARY KEY (id),
   UNIQUE KEY queue_topic_name (name),
   KEY queue_topic_stream (stream_id)
+) ENGINE = InnoDB;
+
+-- The switch for all topics at once: what it pauses is paused for each, whatever the topic itself
+-- says. Without a row it pauses nothing.
+CREATE TABLE queue_switch (
+  only_row       TINYINT UNSIGNED NOT NULL,
+  enqueue_paused BOOLEAN          NOT NULL,
+  claim_paused   BOOLEAN          NOT NULL,
+  updated_at     DATETIME(6)      NOT NULL,
+  PRIMARY KEY (only_row),
+  CONSTRAINT queue_switch_one CHECK (only_row = 1)
 ) ENGINE = InnoDB;
 
 -- The hot table: a row exists until its message is settled. No index on claim state: every claim
@@ -428,6 +441,7 @@ CREATE PROCEDURE queue_enqueue_unique(
 BEGIN
   DECLARE the_topic  INT UNSIGNED DEFAULT NULL;
   DECLARE the_pause  BOOLEAN;
+  DECLARE the_switch BOOLEAN;
   DECLARE the_limit  INT UNSIGNED;
   DECLARE the_full   BOOLEAN;
   DECLARE the_fill   VARCHAR(64);
@@ -453,11 +467,11 @@ BEGIN
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_topic = NULL;
     -- A measurement that nobody has renewed for 30 s says nothing any more.
-    SELECT id, kind, enqueue_paused, body_limit, dedupe_window_ms, searchable_ms IS NOT NULL, trace_ppm,
+    SELECT id, kind, enqueue_paused, EXISTS (SELECT 1 FROM queue_switch x WHERE x.enqueue_paused), body_limit, dedupe_window_ms, searchable_ms IS NOT NULL, trace_ppm,
         backlog_full AND backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND
           AND (backlog_depth >= max_depth * 0.9 OR backlog_bytes >= max_bytes * 0.9),
         IF(backlog_depth >= max_depth * 0.9, CONCAT(backlog_depth, ' messages, the limit is ', max_depth), CONCAT(backlog_bytes, ' bytes, the limit is ', max_bytes))
-      INTO the_topic, the_kind, the_pause, the_limit, the_window, the_search, the_trace, the_full, the_fill
+      INTO the_topic, the_kind, the_pause, the_switch, the_limit, the_window, the_search, the_trace, the_full, the_fill
       FROM queue_topic WHERE name = in_topic;
   END;
 
@@ -468,6 +482,9 @@ BEGIN
   IF the_pause THEN
     SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' takes no messages now; queuectl topic resume NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31002;
+  END IF;
+  IF the_switch THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: no topic takes messages now; queuectl access read-write', MYSQL_ERRNO = 31002;
   END IF;
   IF the_full THEN
     SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' is full (about ', the_fill, '); try again when it is drained'), 128);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use queue_core::connection::ServerUrl;
 use queue_core::store::{self, inspect::Peeked};
-use queue_core::topic::{TopicSettings, TopicState};
+use queue_core::topic::{Access, TopicSettings};
 use queue_core::{Headers, Priority};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
@@ -279,9 +279,8 @@ async fn bad_input_is_one_sentence_and_an_exit_code() {
     let database = mail().await;
     let url = database.url();
     let paused = database.topic("paused").await.name;
-    let state = TopicState { enqueue_paused: true, claim_paused: false };
     let mut conn = database.connect().await;
-    store::topic::set_state(&mut conn, &paused, state).await.expect("paused");
+    store::topic::set_access(&mut conn, &paused, Access::ReadOnly).await.expect("paused");
     let empty = TestDatabase::empty_on(url).await;
     let nobody = database.url_as("nobody", "wrong");
     let nowhere = ServerUrl::new("mysql://u:p@127.0.0.1:9/q").expect("a URL");

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::thread;
 
 use queue_core::store;
-use queue_core::topic::{Backlog, TopicSettings, TopicState, WhenFull};
+use queue_core::topic::{Access, Backlog, TopicSettings, WhenFull};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
 use setup::relay::{Relay, command, post};
@@ -85,9 +85,8 @@ async fn what_cannot_be_stored_is_refused_with_a_reason() {
         let reason = answer.body["error"].as_str().unwrap_or_default();
         assert!(answer.status == status && reason.contains(part), "{path}: {answer:?}");
     }
-    let state = TopicState { enqueue_paused: true, claim_paused: false };
     let mut conn = database.connect().await;
-    store::topic::set_state(&mut conn, &topic.name, state).await.expect("paused");
+    store::topic::set_access(&mut conn, &topic.name, Access::ReadOnly).await.expect("paused");
     let answer = relay.post("/topics/mail/messages", "", b"");
     assert!(answer.status == 503 && answer.head.contains("retry-after: 1"), "{answer:?}");
     assert_eq!(stored(&database, "mail").await.len(), 0);

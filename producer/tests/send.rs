@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use producer::{Producer, ProducerOptions, SendError};
 use queue_core::store::{self, lane::LaneId};
-use queue_core::topic::{TopicSettings, TopicState};
+use queue_core::topic::{Access, TopicSettings};
 use queue_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
 use queue_test::{TestDatabase, until};
 use setup::{Told, lane_count, messages, stored, stored_ids};
@@ -70,9 +70,8 @@ async fn what_another_try_would_not_change_fails_at_once_and_stores_nothing() {
     let small = TopicSettings { body_limit: 10, ..TopicSettings::default() };
     let small = database.topic_with("small", &small).await.name;
     let paused = database.topic("paused").await.name;
-    let state = TopicState { enqueue_paused: true, claim_paused: false };
     let mut conn = database.connect().await;
-    store::topic::set_state(&mut conn, &paused, state).await.expect("paused");
+    store::topic::set_access(&mut conn, &paused, Access::ReadOnly).await.expect("paused");
     let unknown = TopicName::new("unknown").expect("a name");
     let told = Told::default();
     let producer =
@@ -96,7 +95,7 @@ async fn what_another_try_would_not_change_fails_at_once_and_stores_nothing() {
     assert!(stored(&database, "paused").await.is_empty());
     // The lane is none the worse for it, and a pause ends with the next message.
     producer.send(&small, NewMessage::new("fits")).await.expect("sent");
-    store::topic::set_state(&mut conn, &paused, TopicState::default()).await.expect("resumed");
+    store::topic::set_access(&mut conn, &paused, Access::ReadWrite).await.expect("resumed");
     producer.send(&paused, NewMessage::new("x")).await.expect("sent");
 }
 

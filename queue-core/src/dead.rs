@@ -60,8 +60,8 @@ pub async fn redrive(
     filter: &DeadFilter,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    if topic.state.enqueue_paused {
-        return Err(Error::TopicPaused { topic: topic.name.clone() });
+    if let Some(by) = topic.closed_by() {
+        return Err(Error::TopicPaused { topic: topic.name.clone(), by });
     }
     let redrive = async |conn: &mut Link, rows: &RowSet| redrive_some(conn, topic.id, rows).await;
     each(session, topic.id, filter, "redrive", redrive, tell).await

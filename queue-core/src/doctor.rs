@@ -15,7 +15,8 @@ use crate::connection::{
 use crate::doorbell;
 use crate::error::{Error, Fault, Result};
 use crate::store::doctor::{self as ask, Variables};
-use crate::store::process_list;
+use crate::store::{process_list, switch};
+use crate::topic::Access;
 
 /// How long the server may take for all of it.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -25,8 +26,9 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 24] = [
+const OBJECTS: [&str; 26] = [
     "queue_topic",
+    "queue_switch",
     "queue_message",
     "queue_claim",
     "queue_worker",
@@ -44,6 +46,7 @@ const OBJECTS: [&str; 24] = [
     "queue_cursor",
     "queue_range",
     "queue_passed",
+    "queue_member",
     "queue_trace",
     "queue_duty",
     "queue_enqueue",
@@ -128,6 +131,9 @@ async fn ask_all(url: &ServerUrl) -> Result<Report> {
         checks.push(skip_locked(&mut conn, &mut other).await?);
     }
     checks.push(sight(&mut conn).await?);
+    if has_schema {
+        checks.push(access(&mut conn).await?);
+    }
     Ok(Report { server: product(&variables), checks })
 }
 
@@ -291,6 +297,18 @@ async fn doorbell(url: &ServerUrl) -> Check {
         Err(error) => format!("consumers poll, as by default. {error}"),
     };
     check("doorbell", true, Verdict::Ok, detail)
+}
+
+/// A switch that was thrown for maintenance is easily forgotten, and nothing else fails.
+async fn access(conn: &mut impl Connection) -> Result<Check> {
+    let access = switch::read(conn).await?;
+    let ok = access == Access::ReadWrite;
+    let detail = if ok {
+        "read-write for all topics, but for their own rules".to_owned()
+    } else {
+        format!("{access} for all topics at once: `queuectl access read-write` ends it.")
+    };
+    Ok(check("access", ok, Verdict::Warning, detail))
 }
 
 async fn sight(conn: &mut impl Connection) -> Result<Check> {

@@ -129,8 +129,8 @@ pub async fn statements<'m>(
 }
 
 fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
-    if topic.state.enqueue_paused {
-        return Err(Error::TopicPaused { topic: topic.name.clone() });
+    if let Some(by) = topic.closed_by() {
+        return Err(Error::TopicPaused { topic: topic.name.clone(), by });
     }
     if let Some(fill) = topic.backlog.and_then(|backlog| backlog.fill(&topic.settings)) {
         telemetry::found_full(topic.name.as_str());

@@ -2,8 +2,10 @@
 
 mod class;
 mod fault;
+mod refusals;
 
 pub use self::fault::Fault;
+use self::refusals::list_refusals;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use crate::message::WorkerId;
 use crate::schedule::ScheduleName;
 use crate::stream::MemberName;
-use crate::topic::{Fill, TopicName, WhenFull};
+use crate::topic::{ClosedBy, Fill, TopicName, WhenFull};
 
 /// The result of this library's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -206,6 +208,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A condition on headers that cannot be read, or kept.
+    #[error(
+        "{text:?} is no filter: {reason}. Write type=created, region=eu,us (one of them), type!=test (none of them), or type (the header is there)."
+    )]
+    InvalidFilter {
+        /// The text as given.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The topic exists already.
     #[error("The topic '{topic}' exists already: change it with `queuectl topic set {topic}`.")]
     TopicExists {
@@ -221,12 +233,12 @@ pub enum Error {
         topic: TopicName,
     },
     /// The topic takes no messages now.
-    #[error(
-        "The topic '{topic}' takes no messages now: `queuectl topic resume {topic}` opens it again."
-    )]
+    #[error("The topic '{topic}' takes no messages now{}.", by.how_to_open(topic))]
     TopicPaused {
         /// The name as given.
         topic: TopicName,
+        /// Whose rule it is.
+        by: ClosedBy,
     },
     /// The topic holds as many messages, or as many bytes, as its owner allows.
     #[error(
@@ -368,14 +380,4 @@ pub enum Error {
         /// What the server reported.
         found: usize,
     },
-}
-
-fn list_refusals(refusals: &[Error]) -> String {
-    let short = |error: &Error| match error {
-        Error::Connect { server, reason, .. } | Error::ReadOnly { server, reason } => {
-            format!("{server}: {reason}")
-        }
-        other => other.to_string(),
-    };
-    refusals.iter().map(short).collect::<Vec<_>>().join("; ")
 }

@@ -38,7 +38,17 @@ table! {
         retention_hard -> Bool,
         prune_handled -> Bool,
         trace_ppm -> Unsigned<Integer>,
+        header_filter -> Nullable<Varbinary>,
         created_at -> Datetime,
+        updated_at -> Datetime,
+    }
+}
+
+table! {
+    queue_switch (only_row) {
+        only_row -> Unsigned<TinyInt>,
+        enqueue_paused -> Bool,
+        claim_paused -> Bool,
         updated_at -> Datetime,
     }
 }
@@ -348,6 +358,7 @@ table! {
 
 allow_tables_to_appear_in_same_query!(
     queue_topic,
+    queue_switch,
     queue_message,
     queue_claim,
     queue_worker,

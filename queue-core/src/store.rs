@@ -33,6 +33,7 @@ pub mod settle;
 pub(crate) mod standing;
 mod statement;
 pub mod stream;
+pub mod switch;
 pub mod topic;
 pub mod trace;
 pub mod unique;

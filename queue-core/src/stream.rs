@@ -9,7 +9,9 @@
 mod append;
 pub mod broadcast;
 mod claim;
+mod filter;
 pub mod group;
+mod pick;
 mod place;
 mod position;
 pub mod retention;
@@ -17,6 +19,8 @@ mod sequence;
 
 pub use self::append::{Appended, append};
 pub use self::broadcast::{Broadcast, MemberName};
-pub use self::claim::{ClaimedRange, claim_range};
+pub use self::claim::{Claim, ClaimedRange, claim_range};
+pub use self::filter::{HeaderCondition, HeaderFilter};
+pub use self::pick::Picked;
 pub use self::position::{Group, GroupPart, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

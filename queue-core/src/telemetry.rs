@@ -78,6 +78,7 @@ names! {
     TICKS = "queue_ticks_total", counter, Count, "Messages of schedules enqueued.";
     SEQUENCED = "queue_sequenced_total", counter, Count, "Messages of streams that this process gave their offsets.";
     LOST = "queue_lost_to_retention_total", counter, Count, "Messages that retention removed before a group had claimed them, by group.";
+    FILTERED = "queue_filtered_total", counter, Count, "Messages that the filter of a group did not let through, by group.";
     PRUNED = "queue_pruned_total", counter, Count, "Rows removed at the end of their time, by table.";
     DUTY_RUNS = "queue_duty_runs_total", counter, Count, "Runs of a duty, by duty and outcome.";
     DUTY_SECONDS = "queue_duty_seconds", histogram, Seconds, "Time a duty took, by duty.";
@@ -115,6 +116,13 @@ pub fn lost_to_retention(group: &str, messages: u64) {
     if messages > 0 {
         counter!(LOST, "topic" => group.to_owned()).increment(messages);
         tracing::warn!(topic.name = group, messages, "Retention has removed messages unread.");
+    }
+}
+
+/// A group's filter has not let messages through.
+pub fn filtered(group: &str, messages: u64) {
+    if messages > 0 {
+        counter!(FILTERED, "topic" => group.to_owned()).increment(messages);
     }
 }
 

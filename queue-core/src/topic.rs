@@ -1,11 +1,13 @@
 //! A topic, its settings and its retry policy.
 
+mod access;
 mod backlog;
 mod name;
 mod retry;
 mod sampling;
 mod settings;
 
+pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
 pub use self::name::TopicName;
 pub(crate) use self::name::is_name;
@@ -13,5 +15,5 @@ pub use self::retry::RetryPolicy;
 pub use self::sampling::Sampling;
 pub use self::settings::{
     LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind,
-    TopicSettings, TopicState,
+    TopicSettings,
 };

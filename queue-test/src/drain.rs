@@ -142,7 +142,8 @@ pub(crate) async fn drain(
     topic: &Topic,
     run: impl Run,
 ) -> Drained {
-    assert!(!topic.state.claim_paused, "the claims of the topic '{}' are paused", topic.name);
+    let open = topic.effective_access.may_claim();
+    assert!(open, "the claims of the topic '{}' are paused", topic.name);
     let options = WorkerOptions::new(url.clone(), "queue-test");
     let worker = Worker::start(options).await.expect("a worker starts");
     let mut report = Drained::default();

@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod access;
 mod completions;
 mod dead;
 mod doctor;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     #[command(subcommand)]
     Topic(topic::Topic),
+    Access(access::Access),
     #[command(subcommand)]
     Group(group::Group),
     Enqueue(enqueue::Enqueue),
@@ -52,6 +54,7 @@ impl Command {
             Self::Migrate(command) => command.run(invocation).await?,
             Self::Doctor(command) => return command.run(invocation).await,
             Self::Topic(command) => command.run(invocation).await?,
+            Self::Access(command) => command.run(invocation).await?,
             Self::Group(command) => command.run(invocation).await?,
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,

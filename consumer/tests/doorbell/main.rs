@@ -18,7 +18,8 @@ use queue_core::doorbell::Doorbell;
 use queue_core::handler::Context;
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, LaneKind};
-use queue_core::{Error, NewMessage, Topic, doorbell, enqueue_all};
+use queue_core::topic::Access;
+use queue_core::{Error, NewMessage, Topic, doorbell, enqueue_all, store};
 use queue_test::proxy::FaultProxy;
 use queue_test::{PATIENCE, TestDatabase};
 use tokio::sync::mpsc;
@@ -227,6 +228,28 @@ async fn a_follower_that_is_cut_off_in_silence_is_noticed() {
     bell.turns(true).await;
     send(&database, &topic, &[NewMessage::new("heard")]).await;
     bell.handles(b"heard").await;
+    bell.running.stop().await;
+}
+
+/// Workers that hold nothing hardly ask for the rules while it rings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_of_one_topic_or_of_all_is_a_change_that_is_heard() {
+    let database = Server::with_log().database().await;
+    let topic = database.topic("ruled").await;
+    let bell = Bell::start(database.url(), &[&topic]);
+    bell.turns(true).await;
+    let mut conn = database.connect().await;
+    for access in [Access::WriteOnly, Access::ReadWrite] {
+        let mut changes = bell.doorbell.changes();
+        changes.mark_unchanged();
+        store::topic::set_access(&mut conn, &topic.name, access).await.expect("set");
+        let heard = tokio::time::timeout(PATIENCE, changes.changed()).await;
+        heard.expect("the topic's rule is heard").expect("it is there");
+        changes.mark_unchanged();
+        store::switch::set(&mut conn, access).await.expect("set");
+        let heard = tokio::time::timeout(PATIENCE, changes.changed()).await;
+        heard.expect("the switch is heard").expect("it is there");
+    }
     bell.running.stop().await;
 }
 

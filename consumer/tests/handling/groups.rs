@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::handler::{BatchHandler, Context, HandlerError};
+use queue_core::store::stream::standing;
+use queue_core::stream::HeaderCondition;
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
@@ -129,6 +131,57 @@ async fn an_ordered_group_keeps_each_keys_order_whatever_fails_and_however_many_
     for (key, numbers) in done.iter() {
         assert!(numbers.is_sorted(), "{}: {numbers:?}", String::from_utf8_lossy(key));
     }
+}
+
+#[tokio::test]
+async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest() {
+    let (database, stream, groups) = stage(2, &["mail", "pull"], false).await;
+    let mut conn = database.connect().await;
+    let wanted: HeaderCondition = "type=wanted".parse().expect("a condition");
+    for group in &groups {
+        let filter = vec![wanted.clone()].into();
+        let settings = TopicSettings { filter, ..group.settings.clone() };
+        store::topic::set(&mut conn, &group.name, &settings).await.expect("set");
+    }
+    let kind = |n: usize| if n % 100 == 7 { "wanted" } else { "other" };
+    let message = |n: usize| NewMessage::new(n.to_string()).with_header("type", kind(n));
+    send(&database, &stream, &(0..3000).map(message).collect::<Vec<_>>()).await;
+    let expected: BTreeSet<String> = (0..30).map(|n| (n * 100 + 7).to_string()).collect();
+    let seen = Seen::default();
+    let name = groups[0].name.clone();
+    let tell = Arc::clone(&seen);
+    let running = Running::start(&database, |builder| {
+        let handle = move |context: Context| {
+            let tell = Arc::clone(&tell);
+            async move {
+                tell.lock().expect("a lock").push(text(&context));
+                Ok(())
+            }
+        };
+        builder.raw_handler(name, consumer::TopicOptions::default(), With(handle))
+    });
+    let group = groups[0].group().expect("a group");
+    until("the group is through with the stream", async || {
+        let standings = standing::of_group(&mut conn, group).await.expect("read");
+        standings.iter().all(|one| one.lag == 0 && one.end.0 > 0)
+    })
+    .await;
+    running.stop().await;
+    let handled = std::mem::take(&mut *seen.lock().expect("a lock"));
+    assert_eq!(handled.len(), 30, "none is handled twice");
+    assert_eq!(handled.into_iter().collect::<BTreeSet<_>>(), expected);
+
+    let (url, name) = (database.url().clone(), groups[1].name.clone());
+    let options = consumer::ConsumerOptions::default();
+    let mut receiver = consumer::Receiver::connect(url, name, 10, options).await.expect("there");
+    let mut pulled = BTreeSet::new();
+    while pulled.len() < 30 {
+        let received = receiver.receive().await.expect("a message");
+        pulled.insert(String::from_utf8_lossy(&received.body).into_owned());
+        received.ack().await.expect("told");
+    }
+    assert_eq!(pulled, expected);
+    receiver.close().await.expect("closed");
 }
 
 #[tokio::test]

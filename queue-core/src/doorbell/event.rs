@@ -66,7 +66,7 @@ pub(super) fn understand<'t>(
         // The log's, too: batches are appended to it, and a member has the sequencer's to share.
         b"queue_message" | b"queue_log" if writes => Heard::Messages(rung(event, table)),
         b"queue_floor" => Heard::Floors(rung(event, table)),
-        b"queue_topic" => Heard::TopicsChanged,
+        b"queue_topic" | b"queue_switch" => Heard::TopicsChanged,
         name if name.starts_with(b"queue_") => Heard::Sign,
         _ => Heard::Nothing,
     }

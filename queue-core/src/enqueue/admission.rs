@@ -203,7 +203,7 @@ async fn store(conn: &mut impl Connection, topic: &Topic, messages: &[NewMessage
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topic::{TopicId, TopicName, TopicSettings, TopicState};
+    use crate::topic::{Access, TopicId, TopicName, TopicSettings};
 
     #[test]
     fn an_id_or_key_that_comes_twice_begins_another_piece() {
@@ -214,7 +214,8 @@ mod tests {
                 dedupe_window: Some(std::time::Duration::from_secs(1)),
                 ..TopicSettings::default()
             },
-            state: TopicState::default(),
+            access: Access::default(),
+            effective_access: Access::default(),
             kind: crate::topic::TopicKind::Queue,
             backlog: None,
         };

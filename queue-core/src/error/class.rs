@@ -1,5 +1,6 @@
 //! What is to be done about an error.
 
+use super::refusals::common_fault;
 use super::{Error, Fault};
 use crate::topic::WhenFull;
 
@@ -46,15 +47,4 @@ impl Error {
         let message = source.to_string();
         Self::Database { operation, fault: Fault::of(source), message }
     }
-}
-
-/// What is the matter with all of them; while one may come back, or become the writer, it is worth
-/// trying again.
-fn common_fault(refusals: &[Error]) -> Fault {
-    let faults = || refusals.iter().map(Error::fault);
-    let transient = [Fault::Gone, Fault::Busy, Fault::ReadOnly].into_iter();
-    transient
-        .chain(faults())
-        .find(|fault| faults().any(|found| found == *fault))
-        .unwrap_or(Fault::Other)
 }

@@ -51,15 +51,23 @@ pub async fn publish(
 pub struct Pulse {
     /// The last publications.
     pub floors: Vec<Floor>,
-    /// The topics whose claims are paused.
+    /// The topics whose claims are paused, and the groups of such streams.
     pub paused: Vec<TopicId>,
     /// The topics whose messages leave a trace, and which of them.
     pub traced: Vec<(TopicId, Sampling)>,
+    /// The claims of every topic are paused.
+    pub all_paused: bool,
     /// Whether nobody sweeps: the sweeper's name lock is free.
     pub unswept: bool,
 }
 
 impl Pulse {
+    /// Whether anything of the topic may be claimed.
+    #[must_use]
+    pub fn may_claim(&self, topic: TopicId) -> bool {
+        !self.all_paused && !self.paused.contains(&topic)
+    }
+
     /// Which messages of the topic leave a trace.
     #[must_use]
     pub fn sampling(&self, topic: TopicId) -> Sampling {
@@ -68,8 +76,9 @@ impl Pulse {
     }
 }
 
-/// PRIMARY of both tables, each a few rows: floors, pauses and traces in one round trip. Doubles as
-/// the probe that tells at once when the session is lost.
+/// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
+/// floors, pauses and traces in one round trip. Doubles as the probe that tells at once when the
+/// session is lost.
 ///
 /// # Errors
 /// A database failure.
@@ -93,6 +102,9 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
         "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS flag FROM queue_floor \
          UNION ALL SELECT 1, id, 0, trace_ppm, 0, claim_paused FROM queue_topic \
          WHERE claim_paused OR trace_ppm > 0 \
+         UNION ALL SELECT 1, g.id, 0, 0, 0, TRUE FROM queue_topic o \
+         JOIN queue_topic g ON g.stream_id = o.id WHERE o.claim_paused \
+         UNION ALL SELECT 3, 0, 0, 0, 0, TRUE FROM queue_switch WHERE claim_paused \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::duty::SWEEPER_LOCK
     ));
@@ -117,6 +129,7 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                     pulse.traced.push((topic, sampling));
                 }
             }
+            3 => pulse.all_paused = true,
             _ => pulse.unswept = row.flag,
         }
     }

@@ -192,7 +192,9 @@ pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick
         "SELECT s.name, s.next_at, UTC_TIMESTAMP(6) AS now \
          FROM queue_schedule s FORCE INDEX (queue_schedule_next) \
          WHERE s.next_at >= '1970-01-01' AND s.paused = 0 AND EXISTS (SELECT 1 FROM queue_topic t \
-         WHERE t.id = s.topic_id AND t.enqueue_paused = 0) ORDER BY s.next_at LIMIT ?",
+         WHERE t.id = s.topic_id AND t.enqueue_paused = 0) \
+         AND NOT EXISTS (SELECT 1 FROM queue_switch x WHERE x.enqueue_paused = 1) \
+         ORDER BY s.next_at LIMIT ?",
     )
     .number(limit);
     let rows: Vec<Row> = load(conn, "tick: look for due schedules", statement).await?;

@@ -16,9 +16,7 @@ use self::row::{SELECT, TopicRow};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
-use crate::topic::{
-    OnDone, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings, TopicState,
-};
+use crate::topic::{Access, OnDone, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// UNIQUE (name): the topic, or `None`.
 ///
@@ -73,8 +71,9 @@ pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// UNIQUE (name): makes the topic.
 ///
 /// # Errors
-/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; a dead-letter topic that does not exist or
-/// leads back here; a database failure.
+/// [`Error::TopicExists`]; [`Error::InvalidRetry`]; [`Error::InvalidFilter`] for one that is too
+/// long, [`Error::Setting`] for one that is not a group's; a dead-letter topic that does not exist
+/// or leads back here; a database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -115,9 +114,9 @@ pub async fn create_kind(
         "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, start_at, body_limit, \
          max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
          max_depth, max_bytes, when_full, searchable_ms, dedupe_window_ms, \
-         retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, \
+         retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter, \
          dead_letter_topic_id, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
@@ -126,7 +125,7 @@ pub async fn create_kind(
         .maybe_number(stream.map(|stream| u64::from(stream.0)))
         .number(u64::from(ordered))
         .maybe_bytes(start);
-    let statement = bind_settings(statement, settings).maybe_number(dead_letter_topic);
+    let statement = bind_settings(statement, settings)?.maybe_number(dead_letter_topic);
     match execute(conn, "create the topic", statement).await {
         Err(error) if error.fault() == Fault::Duplicate => {
             Err(Error::TopicExists { topic: name.clone() })
@@ -139,8 +138,7 @@ pub async fn create_kind(
 /// changes, which its groups share.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; [`Error::InvalidRetry`]; a dead-letter topic that leads back here; a
-/// database failure.
+/// [`Error::UnknownTopic`]; else as [`create`].
 pub async fn set(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -158,9 +156,10 @@ pub async fn set(
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
          max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, dedupe_window_ms = ?, \
          retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
-         trace_ppm = ?, dead_letter_topic_id = ?, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
+         trace_ppm = ?, header_filter = ?, dead_letter_topic_id = ?, \
+         updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     );
-    let statement = bind_settings(statement, settings)
+    let statement = bind_settings(statement, settings)?
         .maybe_number(dead_letter_topic)
         .bytes(name.as_str().as_bytes());
     one_topic(name, execute(conn, "set the topic", statement).await?)?;
@@ -195,23 +194,23 @@ async fn trace_groups(
     Ok(())
 }
 
-/// UNIQUE (name): lets messages in and out, or stops either.
+/// UNIQUE (name): sets what may be done with the topic.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; a database failure.
-pub async fn set_state(
+pub async fn set_access(
     conn: &mut impl Connection,
     name: &TopicName,
-    state: TopicState,
+    access: Access,
 ) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_topic SET enqueue_paused = ?, claim_paused = ?, \
          updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     )
-    .number(u64::from(state.enqueue_paused))
-    .number(u64::from(state.claim_paused))
+    .number(u64::from(!access.may_enqueue()))
+    .number(u64::from(!access.may_claim()))
     .bytes(name.as_str().as_bytes());
-    one_topic(name, execute(conn, "pause or resume the topic", statement).await?)
+    one_topic(name, execute(conn, "set the topic's access", statement).await?)
 }
 
 /// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
@@ -233,9 +232,16 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
-/// The lookup knows nothing of logs: what lies in one would be called gone. And what one member of
-/// a broadcast group has handled the others are to handle too.
+/// The lookup knows nothing of logs: what lies in one would be called gone. What one member of a
+/// broadcast group has handled the others are to handle too. And only groups choose.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
+    if !matches!(kind, TopicKind::Group { .. }) && !settings.filter.wants_all() {
+        return Err(Error::Setting {
+            name: "filter",
+            value: settings.filter.to_string(),
+            fix: "only a group of a stream has one",
+        });
+    }
     if matches!(kind, TopicKind::Stream { .. }) && settings.searchable.is_some() {
         return Err(Error::Setting {
             name: "searchable",
@@ -254,12 +260,13 @@ fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
     Ok(())
 }
 
-fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Statement<'q> {
+fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Result<Statement<'q>> {
     let keep = match settings.on_done {
         OnDone::Delete => None,
         OnDone::Keep(time) => Some(millis(time)),
     };
-    statement
+    let filter = settings.filter.to_stored()?;
+    Ok(statement
         .number(settings.body_limit)
         .number(settings.max_attempts)
         .number(settings.max_crashes)
@@ -277,6 +284,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Stat
         .number(u64::from(settings.retention.hard))
         .number(u64::from(settings.retention.handled))
         .number(settings.trace.millionths())
+        .maybe_bytes(filter))
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,40 +1,60 @@
+use super::pick::{Picked, pick, pruned};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::DeliveryNo;
 use crate::store::claim::Fence;
+use crate::store::moves::equal;
+use crate::store::stream::log::Stretch;
 use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, partition, passed};
-use crate::stream::{Group, Offset, PartitionNo};
+use crate::stream::{Group, HeaderFilter, Offset, PartitionNo};
 
 /// What a claim of a range came to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimedRange {
     /// The range; `None` if there is nothing, or somebody else has it.
     pub range: Option<Range>,
     /// Messages before it that retention had removed before the group had claimed them.
     pub lost: u64,
+    /// What the group wants of what was looked at, where it does not want all. Without a range all
+    /// of that is passed, and there may be more.
+    pub picked: Option<Picked>,
 }
 
-/// Claims up to `limit` offsets of a partition for a member of the group: what somebody gave back
+/// What a claim is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'f> {
+    /// The group.
+    pub group: Group,
+    /// The partition.
+    pub partition: PartitionNo,
+    /// Whose the range becomes.
+    pub fence: Fence,
+    /// The most messages that it is to have.
+    pub limit: u32,
+    /// Which free ranges it may be.
+    pub wanted: Wanted,
+    /// Which messages the group wants.
+    pub filter: &'f HeaderFilter,
+}
+
+/// Claims up to `limit` messages of a partition for a member of the group: what somebody gave back
 /// or died with, or else what comes next. Runs within the caller's transaction.
 ///
 /// The group's cursor is locked first. Whoever resets the group holds that lock too, so that no
 /// range of before is left over, and none comes to be twice (history H16).
 ///
+/// A group with a filter looks at the headers first, so that its range has as many messages that it
+/// wants as one without: the others are passed by the thousand, and their bodies are not read.
+///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
-pub async fn claim_range(
-    conn: &mut impl Connection,
-    group: Group,
-    no: PartitionNo,
-    fence: Fence,
-    limit: u32,
-    wanted: Wanted,
-) -> Result<ClaimedRange> {
+pub async fn claim_range(conn: &mut impl Connection, claim: Claim<'_>) -> Result<ClaimedRange> {
+    let (group, no) = (claim.group, claim.partition);
     let Some(next) = cursor::lock(conn, group.id, no).await? else {
         return Ok(ClaimedRange::default());
     };
-    let free = range::lock_free(conn, group.id, no, wanted).await?;
+    let free = range::lock_free(conn, group.id, no, claim.wanted).await?;
     if group.ordered {
         // One range at a time, the lowest first, and nothing beyond one that waits.
         let ranges = range::of_partition(conn, group.id, no).await?;
@@ -44,23 +64,45 @@ pub async fn claim_range(
             return Ok(ClaimedRange::default());
         }
     }
-    match (free, wanted) {
-        (Some(free), Wanted::Shared) => take(conn, free, fence, limit).await,
-        (Some(free), Wanted::Suspect) => take(conn, free, fence, 1).await,
+    match (free, claim.wanted) {
+        (Some(free), _) if claim.filter.wants_all() => {
+            take(conn, claim, free, claim.end(free.mark, free.hi), None).await
+        }
+        (Some(free), _) => take_picked(conn, claim, free).await,
         (None, Wanted::Suspect) => Ok(ClaimedRange::default()),
-        (None, Wanted::Shared) => go_on(conn, group, no, next, fence, limit).await,
+        (None, Wanted::Shared) => go_on(conn, claim, next).await,
     }
 }
 
-/// Takes the beginning of a free range; the rest stays free.
+impl Claim<'_> {
+    /// Where a range from `lo` on ends at the latest; one of suspects has one message.
+    fn end(&self, lo: Offset, hi: Offset) -> Offset {
+        let most = match self.wanted {
+            Wanted::Shared => self.limit.max(1),
+            Wanted::Suspect => 1,
+        };
+        Offset(hi.0.min(lo.0 + u64::from(most)))
+    }
+
+    async fn pick(
+        &self,
+        conn: &mut impl Connection,
+        (lo, hi): (Offset, Offset),
+    ) -> Result<(Offset, Picked)> {
+        let stretch = Stretch { stream: self.group.stream, partition: self.partition, lo, hi };
+        pick(conn, stretch, self.limit.max(1), self.filter).await
+    }
+}
+
+/// Takes the beginning of a free range, up to `hi`; the rest stays free.
 async fn take(
     conn: &mut impl Connection,
+    claim: Claim<'_>,
     free: Range,
-    fence: Fence,
-    limit: u32,
+    hi: Offset,
+    picked: Option<Picked>,
 ) -> Result<ClaimedRange> {
-    let hi = Offset(free.hi.0.min(free.mark.0 + u64::from(limit.max(1))));
-    range::take(conn, free.id, hi, fence).await?;
+    range::take(conn, free.id, hi, claim.fence).await?;
     if hi < free.hi {
         let rest = (hi, free.hi);
         let (deliveries, suspicions) = (free.delivery_no, free.suspicions);
@@ -69,44 +111,80 @@ async fn take(
         let rest = made.await?;
         passed::hand_on(conn, free.id, rest, (hi, free.hi)).await?;
     }
-    let range = Range { hi, fence, delivery_no: DeliveryNo(free.delivery_no.0 + 1), ..free };
-    Ok(ClaimedRange { range: Some(range), lost: 0 })
+    let delivery_no = DeliveryNo(free.delivery_no.0 + 1);
+    let range = Range { hi, fence: claim.fence, delivery_no, ..free };
+    Ok(ClaimedRange { range: Some(range), lost: 0, picked })
+}
+
+/// Takes what the group wants of a free range, or passes what it does not.
+async fn take_picked(
+    conn: &mut impl Connection,
+    claim: Claim<'_>,
+    free: Range,
+) -> Result<ClaimedRange> {
+    let (hi, mut picked) = claim.pick(conn, (free.mark, free.hi)).await?;
+    let head = picked.wanted.first().copied().unwrap_or(hi);
+    let alone = claim.wanted == Wanted::Suspect;
+    if !picked.wanted.is_empty() && (head == free.mark || !alone) {
+        let hi = if alone { Offset(head.0 + 1) } else { hi };
+        picked.filtered.retain(|offset| *offset < hi);
+        return take(conn, claim, free, hi, Some(picked)).await;
+    }
+    picked.wanted.clear();
+    picked.filtered.retain(|offset| *offset < head);
+    let lost = pruned(conn, free.id, (free.mark, head), &picked).await?;
+    if lost > 0 {
+        cursor::count_lost(conn, free.group, free.partition, lost).await?;
+    }
+    passed::forget(conn, free.id, head).await?;
+    let passed = if head == free.hi {
+        range::end(conn, free.id, free.fence).await?
+    } else {
+        range::pass(conn, free.id, free.fence, (free.mark, head)).await?
+    };
+    equal("claim: pass what is not wanted", 1, passed)?;
+    Ok(ClaimedRange { range: None, lost, picked: Some(picked) })
 }
 
 /// Takes the group's cursor on. What retention has removed before it was claimed is counted.
-async fn go_on(
-    conn: &mut impl Connection,
-    group: Group,
-    no: PartitionNo,
-    next: Offset,
-    fence: Fence,
-    limit: u32,
-) -> Result<ClaimedRange> {
+async fn go_on(conn: &mut impl Connection, claim: Claim<'_>, next: Offset) -> Result<ClaimedRange> {
+    let (group, no) = (claim.group, claim.partition);
     let Some(partition) = partition::find(conn, group.stream, no).await? else {
         return Ok(ClaimedRange::default());
     };
     let lo = next.max(partition.first);
-    let lost = lo.0 - next.0;
-    let hi = Offset(partition.next.0.min(lo.0 + u64::from(limit)));
+    let mut lost = lo.0 - next.0;
+    let mut hi = claim.end(lo, partition.next);
+    let mut picked = None;
+    if !claim.filter.wants_all() && partition.next > lo {
+        let (end, found) = claim.pick(conn, (lo, partition.next)).await?;
+        if found.wanted.is_empty() {
+            // What is neither there nor filtered was removed since the partition was read.
+            lost += end.0 - lo.0 - found.filtered.len() as u64;
+            cursor::advance(conn, group.id, no, end, lost).await?;
+            return Ok(ClaimedRange { range: None, lost, picked: Some(found) });
+        }
+        (hi, picked) = (end, Some(found));
+    }
     if hi.max(lo) > next {
         // Also if all that there was has been removed: it would look like work for ever.
         cursor::advance(conn, group.id, no, hi.max(lo), lost).await?;
     }
     if hi <= lo {
-        return Ok(ClaimedRange { range: None, lost });
+        return Ok(ClaimedRange { lost, ..ClaimedRange::default() });
     }
-    let id = range::insert_own(conn, group.id, no, (lo, hi), fence).await?;
+    let id = range::insert_own(conn, group.id, no, (lo, hi), claim.fence).await?;
     let range = Range {
         id,
         group: group.id,
         partition: no,
         mark: lo,
         hi,
-        fence,
+        fence: claim.fence,
         delivery_no: DeliveryNo(1),
         failures: 0,
         crashes: 0,
         suspicions: 0,
     };
-    Ok(ClaimedRange { range: Some(range), lost })
+    Ok(ClaimedRange { range: Some(range), lost, picked })
 }

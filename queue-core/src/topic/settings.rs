@@ -4,8 +4,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::group::Place;
-use crate::stream::{Broadcast, Group};
-use crate::topic::{Backlog, RetryPolicy, Sampling, TopicName, WhenFull};
+use crate::stream::{Broadcast, Group, HeaderFilter};
+use crate::topic::{Access, Backlog, ClosedBy, RetryPolicy, Sampling, TopicName, WhenFull};
 
 /// A topic's number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,6 +64,8 @@ pub struct TopicSettings {
     pub retention: Retention,
     /// Which messages leave a trace. Of a group: what its stream says. Default: none.
     pub trace: Sampling,
+    /// Which messages of its stream a group wants. Default: all.
+    pub filter: HeaderFilter,
 }
 
 /// What a stream removes of its log, oldest first.
@@ -102,21 +104,13 @@ impl Default for TopicSettings {
             dedupe_window: None,
             retention: Retention::default(),
             trace: Sampling::OFF,
+            filter: HeaderFilter::default(),
         }
     }
 }
 
-/// What flows through a topic at the moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TopicState {
-    /// Producers are refused.
-    pub enqueue_paused: bool,
-    /// Consumers claim nothing; messages wait.
-    pub claim_paused: bool,
-}
-
 /// For how long a producer's lane takes a topic for what it was when it was last read, which saves
-/// a send a round trip: a pause, a lower limit or a deletion holds within this time.
+/// a send a round trip: a rule, a lower limit or a deletion holds within this time.
 pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The same for a topic that has a limit: what is sent meanwhile may go beyond it.
@@ -162,9 +156,11 @@ pub struct Topic {
     /// What its owner set.
     #[serde(flatten)]
     pub settings: TopicSettings,
-    /// What flows through it.
-    #[serde(flatten)]
-    pub state: TopicState,
+    /// Its own rule.
+    pub access: Access,
+    /// What holds now: its own rule and that of the switch for all topics, and of a group, whose
+    /// messages come from a stream, that of the stream for its claims.
+    pub effective_access: Access,
     /// What was measured of it last, if it has a limit and somebody measures.
     pub backlog: Option<Backlog>,
 }
@@ -183,6 +179,17 @@ impl Topic {
     #[must_use]
     pub fn is_stream(&self) -> bool {
         matches!(self.kind, TopicKind::Stream { .. })
+    }
+
+    /// Whose rule refuses producers, if one does. That of the switch is named only where the
+    /// topic's own does not refuse them.
+    #[must_use]
+    pub fn closed_by(&self) -> Option<ClosedBy> {
+        match (self.access.may_enqueue(), self.effective_access.may_enqueue()) {
+            (false, _) => Some(ClosedBy::Topic),
+            (true, false) => Some(ClosedBy::Switch),
+            (true, true) => None,
+        }
     }
 
     /// The group that it is, if it is one whose members share the messages.

@@ -53,6 +53,9 @@ pub struct Claimed {
     pub suspect_waits: bool,
     /// Messages of a stream that retention had removed before they could be claimed.
     pub lost: u64,
+    /// Messages of a stream that the group's filter does not let through: they count as passed.
+    /// Without deliveries there may be more behind them: claim again at once.
+    pub filtered: u64,
     /// A group has ranges that others have, or that wait for their time: when they are free, nobody
     /// may tell.
     pub more_later: bool,

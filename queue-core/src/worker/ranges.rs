@@ -26,6 +26,8 @@ const RETRY: Duration = Duration::from_millis(500);
 enum End {
     /// Retention has removed it.
     Pruned,
+    /// The group does not want it.
+    Filtered,
     /// Its handler is through with it.
     Settled(Settled),
     /// A transaction of its own has acked it.
@@ -51,12 +53,14 @@ pub(super) struct HeldRange {
 }
 
 impl HeldRange {
-    /// The range, of which the log had `there`, and these had been acked before.
+    /// The range, of which the log had `there`; these had been acked before, and these the group
+    /// does not want.
     pub(super) fn new(
         range: Range,
         group: Group,
         there: &[Delivery],
         passed: &HashSet<Offset>,
+        filtered: &[Offset],
     ) -> Self {
         let traced =
             there.iter().filter_map(|one| Some((one.position?.offset.0, Traced::of(one)?)));
@@ -66,6 +70,9 @@ impl HeldRange {
         let end = |offset: u64| match passed.contains(&Offset(offset)) {
             true => Some((offset, End::Passed)),
             false if there.contains(&offset) => None,
+            false if filtered.binary_search(&Offset(offset)).is_ok() => {
+                Some((offset, End::Filtered))
+            }
             false => Some((offset, End::Pruned)),
         };
         let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
@@ -134,7 +141,7 @@ impl HeldRange {
                 }
                 End::Settled(one) if is_bare(one) => {}
                 End::Settled(one) => settled.push((Offset(mark), one.clone())),
-                End::Pruned | End::Passed => {}
+                End::Pruned | End::Filtered | End::Passed => {}
             }
             mark += 1;
         }
@@ -163,7 +170,7 @@ impl HeldRange {
         let mut settled = Vec::new();
         for (&offset, end) in &self.ends {
             match end {
-                End::Pruned | End::Passed => {}
+                End::Pruned | End::Filtered | End::Passed => {}
                 End::Settled(one) if is_bare(one) => {}
                 End::Settled(one) => settled.push((Offset(offset), one.clone())),
                 End::Released => match released.last_mut() {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::message::{ClaimNo, DeliveryNo, Settlement};
 use queue_core::store::claim::{Fence, Marks};
-use queue_core::topic::TopicState;
+use queue_core::topic::Access;
 use queue_core::worker::ClaimStrategy;
 use queue_core::{NewMessage, Priority, enqueue, enqueue_all, store};
 use queue_test::until;
@@ -183,9 +183,8 @@ async fn workers_share_a_topic_without_sharing_a_row() {
 async fn a_worker_that_starts_claims_nothing_of_a_topic_that_was_paused_before() {
     let mut scene = Scene::new().await;
     scene.enqueue(1).await;
-    let paused = TopicState { enqueue_paused: false, claim_paused: true };
     let name = scene.topic.name.clone();
-    store::topic::set_state(&mut scene.conn, &name, paused).await.unwrap();
+    store::topic::set_access(&mut scene.conn, &name, Access::WriteOnly).await.unwrap();
     let worker = scene.worker().await;
     assert_eq!(worker.claim(scene.topic.id, 1).await.unwrap().deliveries, []);
 }
@@ -198,15 +197,14 @@ async fn a_paused_topic_keeps_its_messages_and_goes_on_where_it_stopped() {
         let worker = scene.worker_by(strategy).await;
         assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 2).await), numbers(0..2));
         let name = scene.topic.name.clone();
-        let paused = TopicState { enqueue_paused: false, claim_paused: true };
-        store::topic::set_state(&mut scene.conn, &name, paused).await.unwrap();
+        store::topic::set_access(&mut scene.conn, &name, Access::WriteOnly).await.unwrap();
         let life = worker.life();
         until("the worker hears of the pause", async || {
             life.borrow().pulse.paused.contains(&scene.topic.id)
         })
         .await;
         assert!(worker.claim(scene.topic.id, 9).await.unwrap().deliveries.is_empty());
-        store::topic::set_state(&mut scene.conn, &name, TopicState::default()).await.unwrap();
+        store::topic::set_access(&mut scene.conn, &name, Access::ReadWrite).await.unwrap();
         assert_eq!(bodies(&claim_n(&worker, scene.topic.id, 2).await), numbers(2..4));
     }
 }

@@ -9,8 +9,8 @@ use queue_core::dead;
 use queue_core::message::{DeadCause, RowId, Settlement};
 use queue_core::store::dead::{self as stored, DeadFilter, DeadLetter};
 use queue_core::store::row_set::RowSet;
-use queue_core::store::topic::set_state;
-use queue_core::topic::TopicState;
+use queue_core::store::topic::{existing, set_access};
+use queue_core::topic::Access;
 use queue_core::{Delivery, Error};
 use queue_test::proxy::FaultProxy;
 use queue_test::until;
@@ -187,9 +187,9 @@ async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
 async fn a_topic_that_takes_nothing_takes_no_dead_letters_back() {
     let mut scene = Scene::new().await;
     scene.dead(1, |_| "no".to_owned()).await;
-    let state = TopicState { enqueue_paused: true, claim_paused: false };
-    set_state(&mut scene.conn, &scene.topic.name, state).await.unwrap();
-    scene.topic.state = state;
+    let name = scene.topic.name.clone();
+    set_access(&mut scene.conn, &name, Access::ReadOnly).await.unwrap();
+    scene.topic = existing(&mut scene.conn, &name).await.unwrap();
     let mut session = scene.session().await;
     let refused = dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await;
     assert!(matches!(refused, Err(Error::TopicPaused { .. })));

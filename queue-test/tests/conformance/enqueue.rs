@@ -2,7 +2,7 @@
 
 use diesel_async::SimpleAsyncConnection;
 use queue_core::message::MsgId;
-use queue_core::topic::{TopicSettings, TopicState};
+use queue_core::topic::{Access, TopicSettings};
 use queue_core::{
     Error, Fault, NewMessage, Priority, TopicName, enqueue, enqueue_all, enqueue_to, store,
 };
@@ -165,11 +165,10 @@ async fn an_unknown_and_a_paused_topic_are_refused_by_name() {
     assert!(matches!(&refused, Error::UnknownTopic { topic } if *topic == unknown), "{refused}");
 
     let name = scene.topic.name.clone();
-    let paused = TopicState { enqueue_paused: true, claim_paused: false };
-    store::topic::set_state(&mut scene.conn, &name, paused).await.unwrap();
+    store::topic::set_access(&mut scene.conn, &name, Access::ReadOnly).await.unwrap();
     let refused = enqueue(&mut scene.conn, &name, &NewMessage::new("m")).await.unwrap_err();
-    assert!(matches!(&refused, Error::TopicPaused { topic } if *topic == name), "{refused}");
-    store::topic::set_state(&mut scene.conn, &name, TopicState::default()).await.unwrap();
+    assert!(matches!(&refused, Error::TopicPaused { topic, .. } if *topic == name), "{refused}");
+    store::topic::set_access(&mut scene.conn, &name, Access::ReadWrite).await.unwrap();
     enqueue(&mut scene.conn, &name, &NewMessage::new("m")).await.unwrap();
 }
 

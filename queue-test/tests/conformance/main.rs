@@ -14,6 +14,7 @@
     reason = "tests: what cannot be set up has failed, and their numbers are small"
 )]
 
+mod access;
 mod backlog;
 mod claim;
 mod connect;

@@ -8,7 +8,7 @@ use queue_core::message::Settlement;
 use queue_core::rescue::Why;
 use queue_core::store::scheduled::Reach;
 use queue_core::store::{claim, floor, worker};
-use queue_core::topic::TopicState;
+use queue_core::topic::Access;
 use queue_core::worker::{ClaimStrategy, Worker};
 use queue_core::{NewMessage, Priority, enqueue, store};
 use queue_test::until;
@@ -230,8 +230,7 @@ async fn a_worker_hears_of_floors_pauses_and_sweepers_with_its_pulse() {
     drop(sweeper);
     until("nobody sweeps again", async || life.borrow().pulse.unswept).await;
 
-    let paused = TopicState { claim_paused: true, enqueue_paused: false };
-    store::topic::set_state(&mut scene.conn, &scene.topic.name, paused).await.unwrap();
+    store::topic::set_access(&mut scene.conn, &scene.topic.name, Access::WriteOnly).await.unwrap();
     floor::publish(&mut scene.conn, scene.topic.id, Priority::LAST, queue_core::message::RowId(9))
         .await
         .unwrap();

@@ -9,8 +9,8 @@ use queue_core::connection::transaction;
 use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
 use queue_core::store::backlog;
 use queue_core::store::schedule::{self as stored, Standing};
-use queue_core::store::topic::set_state;
-use queue_core::topic::{Backlog, TopicSettings, TopicState};
+use queue_core::store::topic::set_access;
+use queue_core::topic::{Access, Backlog, TopicSettings};
 use queue_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 use queue_test::until;
 
@@ -144,14 +144,13 @@ async fn a_paused_topic_holds_its_schedules_back() {
     let mut scene = Scene::new().await;
     let nightly = schedule("* * * * *", "UTC", Missed::Once);
     scene.set_at(&nightly, "2026-01-01 02:00:00").await;
-    let state = |enqueue_paused| TopicState { enqueue_paused, claim_paused: false };
-    set_state(&mut scene.conn, &scene.topic.name, state(true)).await.unwrap();
+    set_access(&mut scene.conn, &scene.topic.name, Access::ReadOnly).await.unwrap();
     assert_eq!(stored::next(&mut scene.conn, 10).await.unwrap(), []);
     let paused = transaction(&mut scene.conn, "tick", async |conn| {
         schedule::tick(conn, &nightly.name).await
     });
     assert!(matches!(paused.await, Err(Error::TopicPaused { .. })));
-    set_state(&mut scene.conn, &scene.topic.name, state(false)).await.unwrap();
+    set_access(&mut scene.conn, &scene.topic.name, Access::ReadWrite).await.unwrap();
     assert_eq!(tick(&mut scene.conn, &nightly.name).await, 1);
     let standing = standing(&mut scene.conn).await;
     assert!(standing.next_at.unwrap() - standing.last_at.unwrap() == TimeDelta::minutes(1));

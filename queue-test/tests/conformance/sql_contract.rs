@@ -6,7 +6,7 @@ use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use queue_core::connection::ServerUrl;
 use queue_core::message::MsgId;
 use queue_core::store;
-use queue_core::topic::{TopicSettings, TopicState};
+use queue_core::topic::{Access, TopicSettings};
 use uuid::Uuid;
 
 use crate::scene::{Scene, claim_n};
@@ -117,8 +117,7 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
     let settings = TopicSettings { body_limit: 10, ..TopicSettings::default() };
     let mut scene = Scene::with(&settings).await;
     let paused = scene.db.topic("paused").await;
-    let state = TopicState { enqueue_paused: true, claim_paused: false };
-    store::topic::set_state(&mut scene.conn, &paused.name, state).await.unwrap();
+    store::topic::set_access(&mut scene.conn, &paused.name, Access::ReadOnly).await.unwrap();
     let mut conn = client(scene.db.url()).await;
     let call = |arguments: &str| format!("CALL queue_enqueue({arguments})");
     for (arguments, number, part) in [
@@ -164,8 +163,7 @@ async fn a_refusal_of_the_longest_name_still_says_what_to_do() {
     assert_eq!(code, 31001);
     assert!(text.contains(&long) && text.contains("queuectl topic create"), "{text}");
     let topic = scene.db.topic(&long).await;
-    let state = TopicState { enqueue_paused: true, claim_paused: false };
-    store::topic::set_state(&mut scene.conn, &topic.name, state).await.unwrap();
+    store::topic::set_access(&mut scene.conn, &topic.name, Access::ReadOnly).await.unwrap();
     let (code, _, text) = refusal(&mut conn, &call).await;
     assert_eq!(code, 31002);
     assert!(text.contains("queuectl topic resume"), "{text}");

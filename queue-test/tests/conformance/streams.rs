@@ -2,6 +2,7 @@
 
 mod broadcast;
 mod direct;
+mod filters;
 mod groups;
 mod priorities;
 mod reports;

@@ -4,8 +4,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use queue_core::store::topic;
+use queue_core::stream::HeaderFilter;
 use queue_core::topic::{
-    OnDone, Retention, RetryPolicy, Sampling, TopicSettings, TopicState, WhenFull,
+    Access, OnDone, Retention, RetryPolicy, Sampling, TopicSettings, WhenFull,
 };
 use queue_core::{Error, TopicName};
 
@@ -54,11 +55,13 @@ async fn settings_come_back_as_they_were_set() {
             handled: true,
         },
         trace: Sampling::per_million(1),
+        // Of a group only: in the tests of streams.
+        filter: HeaderFilter::default(),
     };
     let (a, b) = (name("a"), name("b"));
     topic::create(&mut scene.conn, &a, &settings).await.unwrap();
     let found = topic::find(&mut scene.conn, &a).await.unwrap().unwrap();
-    assert_eq!((found.settings, found.state), (settings.clone(), TopicState::default()));
+    assert_eq!((found.settings, found.access), (settings.clone(), Access::ReadWrite));
     topic::create(&mut scene.conn, &b, &TopicSettings::default()).await.unwrap();
     let found = topic::find(&mut scene.conn, &b).await.unwrap().unwrap();
     assert_eq!(found.settings, TopicSettings::default());
@@ -70,16 +73,14 @@ async fn settings_come_back_as_they_were_set() {
 }
 
 #[tokio::test]
-async fn pauses_are_set_and_lifted_each_by_itself() {
+async fn a_rule_is_set_and_changes_nothing_else() {
     let mut scene = Scene::new().await;
     let t = scene.topic.name.clone();
-    for (enqueue_paused, claim_paused) in
-        [(true, false), (false, true), (true, true), (false, false)]
-    {
-        let state = TopicState { enqueue_paused, claim_paused };
-        topic::set_state(&mut scene.conn, &t, state).await.unwrap();
+    for access in Access::ALL.into_iter().rev() {
+        topic::set_access(&mut scene.conn, &t, access).await.unwrap();
         let found = topic::find(&mut scene.conn, &t).await.unwrap().unwrap();
-        assert_eq!((found.state, &found.settings), (state, &scene.topic.settings));
+        assert_eq!((found.access, &found.settings), (access, &scene.topic.settings));
+        assert_eq!(found.effective_access, access);
     }
 }
 
@@ -89,7 +90,7 @@ async fn what_does_not_exist_cannot_be_set_and_what_exists_cannot_be_made() {
     let (unknown, settings) = (name("unknown"), TopicSettings::default());
     let refused = topic::set(&mut scene.conn, &unknown, &settings).await.unwrap_err();
     assert!(matches!(refused, Error::UnknownTopic { .. }), "{refused}");
-    let refused = topic::set_state(&mut scene.conn, &unknown, TopicState::default()).await;
+    let refused = topic::set_access(&mut scene.conn, &unknown, Access::Denied).await;
     assert!(matches!(refused, Err(Error::UnknownTopic { .. })), "{refused:?}");
     let t = scene.topic.name.clone();
     let refused = topic::create(&mut scene.conn, &t, &settings).await.unwrap_err();

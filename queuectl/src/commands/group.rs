@@ -1,9 +1,11 @@
 mod blocked;
 mod create;
+mod filter;
 mod forget_member;
 mod list;
 mod replay;
 mod reset;
+mod set;
 mod show;
 
 use clap::Subcommand;
@@ -17,6 +19,7 @@ use crate::invocation::Invocation;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Group {
     Create(Box<create::Create>),
+    Set(Box<set::Set>),
     List(list::List),
     Show(show::Show),
     Blocked(blocked::Blocked),
@@ -29,6 +32,7 @@ impl Group {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         match self {
             Self::Create(command) => command.run(invocation).await,
+            Self::Set(command) => command.run(invocation).await,
             Self::List(command) => command.run(invocation).await,
             Self::Show(command) => command.run(invocation).await,
             Self::Blocked(command) => command.run(invocation).await,

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use queue_core::store::inspect::{DEPTH_CAP, Depth};
-use queue_core::topic::{Backlog, TopicState};
+use queue_core::topic::{Access, Backlog};
 use queue_core::{Topic, TopicName, store};
 use serde::Serialize;
 
-use super::topic::{find, state_word};
+use super::topic::{access_words, find};
 use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
@@ -23,15 +23,18 @@ pub(crate) struct Stats {
 #[derive(Debug, Serialize)]
 struct Stat {
     topic: TopicName,
-    #[serde(flatten)]
-    state: TopicState,
+    access: Access,
+    effective_access: Access,
+    #[serde(skip)]
+    access_words: String,
     #[serde(flatten)]
     depth: Depth,
     counted_up_to: u64,
     backlog: Option<Backlog>,
 }
 
-const HEADER: [&str; 7] = ["topic", "state", "unsettled", "claimed", "scheduled", "dead", "oldest"];
+const HEADER: [&str; 7] =
+    ["topic", "access", "unsettled", "claimed", "scheduled", "dead", "oldest"];
 
 impl Stat {
     fn count(&self, n: u64) -> String {
@@ -55,7 +58,7 @@ impl Row for Stat {
         let oldest = depth.oldest_age_ms.map(Duration::from_millis).map(units::age);
         vec![
             self.topic.to_string(),
-            state_word(self.state, self.backlog).to_owned(),
+            self.access_words.clone(),
             self.unsettled(),
             depth.claimed.to_string(),
             self.count(depth.scheduled),
@@ -83,9 +86,15 @@ impl Stats {
                     store::inspect::depth(conn, topic.id).await
                 })
                 .await?;
-            let (state, backlog) = (topic.state, topic.backlog);
-            let topic = topic.name;
-            stats.push(Stat { topic, state, depth, counted_up_to: DEPTH_CAP, backlog });
+            stats.push(Stat {
+                access: topic.access,
+                effective_access: topic.effective_access,
+                access_words: access_words(&topic),
+                depth,
+                counted_up_to: DEPTH_CAP,
+                backlog: topic.backlog,
+                topic: topic.name,
+            });
         }
         invocation.output.rows(&HEADER, &stats, super::topic::NO_TOPICS)
     }

@@ -5,7 +5,7 @@ mod state;
 use clap::{Subcommand, ValueEnum};
 use queue_core::connection::{Link, Session};
 use queue_core::stream::group::create_stream;
-use queue_core::topic::{Backlog, OnDone, TopicKind, TopicSettings, TopicState};
+use queue_core::topic::{Backlog, OnDone, TopicKind, TopicSettings};
 use queue_core::{TopicName, store};
 use serde::Serialize;
 
@@ -55,6 +55,7 @@ pub(crate) enum Topic {
         #[command(flatten)]
         settings: SettingsArgs,
     },
+    Access(state::Access),
     Pause(state::Pause),
     Resume(state::Resume),
     Delete(delete::Delete),
@@ -71,7 +72,10 @@ impl Topic {
                 let mut session = invocation.session().await?;
                 show(invocation, find(&mut session, &name).await?)
             }
-            Self::Set { name, settings } => set(invocation, name, settings).await,
+            Self::Set { name, settings } => {
+                change(invocation, name, |old| settings.laid_over(old)).await
+            }
+            Self::Access(command) => command.run(invocation).await,
             Self::Pause(command) => command.run(invocation).await,
             Self::Resume(command) => command.run(invocation).await,
             Self::Delete(command) => command.run(invocation).await,
@@ -87,15 +91,15 @@ pub(crate) async fn find(
     session.call("read the topic", async |conn| store::topic::existing(conn, name).await).await
 }
 
-/// What flows through a topic, in a word.
-pub(crate) fn state_word(state: TopicState, backlog: Option<Backlog>) -> &'static str {
-    match (state.enqueue_paused, state.claim_paused) {
-        (false, false) if backlog.is_some_and(|backlog| backlog.full) => "full",
-        (false, true) if backlog.is_some_and(|backlog| backlog.full) => "claim paused, full",
-        (false, false) => "open",
-        (true, false) => "enqueue paused",
-        (false, true) => "claim paused",
-        (true, true) => "paused",
+/// What may be done with a topic now, and whether it is full.
+pub(crate) fn access_words(topic: &queue_core::Topic) -> String {
+    let access = topic.effective_access;
+    let is_full = topic.backlog.is_some_and(|backlog| backlog.full) && access.may_enqueue();
+    let full = if is_full { ", full" } else { "" };
+    if topic.access == access {
+        format!("{access}{full}")
+    } else {
+        format!("{access} (itself {}){full}", topic.access)
     }
 }
 
@@ -128,15 +132,16 @@ async fn create(
     invocation.output.told(&topic, &format!("The topic '{name}' is created."))
 }
 
-async fn set(
+/// Changes a topic's settings and shows them.
+pub(crate) async fn change(
     invocation: &Invocation,
     name: TopicName,
-    settings: SettingsArgs,
+    change: impl FnOnce(TopicSettings) -> TopicSettings,
 ) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
     let topic = find(&mut session, &name).await?;
     let body_limit = topic.settings.body_limit;
-    let settings = settings.laid_over(topic.settings);
+    let settings = change(topic.settings);
     if settings.body_limit != body_limit {
         check_packet(&mut session, &settings).await?;
     }
@@ -157,7 +162,7 @@ struct Listed(queue_core::Topic);
 const HEADER: [&str; 8] = [
     "topic",
     "kind",
-    "state",
+    "access",
     "body limit",
     "max attempts",
     "max crashes",
@@ -172,7 +177,7 @@ impl Row for Listed {
         vec![
             topic.name.to_string(),
             kind_word(topic.kind).to_owned(),
-            state_word(topic.state, topic.backlog).to_owned(),
+            access_words(topic),
             units::size(settings.body_limit),
             settings.max_attempts.to_string(),
             settings.max_crashes.to_string(),
@@ -187,6 +192,12 @@ fn keep_done(on_done: OnDone) -> String {
         OnDone::Delete => "none".to_owned(),
         OnDone::Keep(time) => units::time(time),
     }
+}
+
+/// Which messages a group wants.
+pub(crate) fn filter(settings: &TopicSettings) -> String {
+    let filter = &settings.filter;
+    if filter.wants_all() { "none".to_owned() } else { filter.to_string() }
 }
 
 /// What was measured last, for a topic that has a limit.
@@ -214,7 +225,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
     let settings = &topic.settings;
     let properties = [
         ("topic", topic.name.to_string()),
-        ("state", state_word(topic.state, topic.backlog).to_owned()),
+        ("access", access_words(&topic)),
         ("body limit", units::size(settings.body_limit)),
         ("max attempts", settings.max_attempts.to_string()),
         ("max crashes", settings.max_crashes.to_string()),
@@ -235,6 +246,9 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("trace", settings.trace.to_string()),
     ];
     let mut properties = Vec::from(properties);
+    if topic.group().is_some() {
+        properties.push(("filter", filter(settings)));
+    }
     if let TopicKind::Stream { partitions } = topic.kind {
         let retention = settings.retention;
         let on_off = |on: bool| if on { "on" } else { "off" }.to_owned();

@@ -43,7 +43,7 @@ async fn a_topic_that_holds_messages_is_deleted_only_with_all_of_them() {
     );
     let sentence = queuectl.refuse(&["topic", "delete", "mail", "--purge"]);
     assert!(sentence.contains("--yes"), "{sentence}");
-    assert_eq!(queuectl.json(&["topic", "show", "mail"])["enqueue_paused"], false);
+    assert_eq!(queuectl.json(&["topic", "show", "mail"])["access"], "read-write");
 
     let deleted = queuectl.json(&["topic", "delete", "mail", "--purge", "--yes"]);
     assert_eq!(deleted, json!({ "topic": "mail", "purged": 2504 }));

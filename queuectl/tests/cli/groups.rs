@@ -63,6 +63,42 @@ async fn a_group_is_created_watched_reset_and_replayed() {
 }
 
 #[tokio::test]
+async fn a_groups_filter_is_created_shown_changed_and_removed() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    filled(&database, &queuectl, 1).await;
+    let made = queuectl.json(&[
+        "group",
+        "create",
+        "orders@mail",
+        "--filter",
+        "type = created",
+        "--filter",
+        "region=us,eu",
+    ]);
+    assert_eq!(made["filter"], json!(["type=created", "region=eu,us"]));
+    let list = queuectl.say(&["group", "list"]);
+    assert_eq!(cells(&list)[0][3], "type=created and region=eu,us");
+    let kept = queuectl.json(&["group", "set", "orders@mail", "--max-attempts", "3"]);
+    assert_eq!((&kept["filter"], &kept["max_attempts"]), (&made["filter"], &json!(3)));
+    assert_eq!(queuectl.json(&["topic", "show", "orders@mail"]), kept);
+    let shown = queuectl.say(&["group", "set", "orders@mail", "--filter", "type!=test"]);
+    assert!(shown.contains("filter             type!=test"), "{shown}");
+    let none = queuectl.json(&["group", "set", "orders@mail", "--filter", "none"]);
+    assert_eq!((&none["filter"], &none["max_attempts"]), (&json!([]), &json!(3)));
+    for (wrong, says) in [("=a", "the name of a header"), ("type=", "a value is missing")] {
+        let sentence = queuectl.run(&["group", "set", "orders@mail", "--filter", wrong]).refused(2);
+        assert!(sentence.contains(says), "{sentence}");
+    }
+    assert_eq!(queuectl.run(&["group", "set", "orders@mail"]).code, Some(2), "set what?");
+    let long = format!("type={}", "x".repeat(5000));
+    let sentence = queuectl.refuse(&["group", "set", "orders@mail", "--filter", &long]);
+    assert!(sentence.contains("4096 bytes"), "{sentence}");
+    let sentence = queuectl.refuse(&["group", "set", "orders", "--filter", "type"]);
+    assert!(sentence.contains("is no group of a stream"), "{sentence}");
+}
+
+#[tokio::test]
 async fn what_makes_no_sense_of_streams_is_refused_in_a_sentence() {
     let database = TestDatabase::new().await;
     let queuectl = Queuectl::on(&database);

@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot run its command has failed")]
 
+mod access;
 mod broadcast;
 mod dead;
 mod delete;

@@ -69,8 +69,8 @@ async fn stats_counts_what_waits_is_claimed_is_scheduled_and_is_dead() {
     assert_eq!(stats[1]["oldest_age_ms"], json!(null));
     let table = queuectl.say(&["stats", "quiet", "mail"]);
     let rows = cells(&table);
-    assert_eq!(rows[0], ["quiet", "open", "0", "0", "0", "0", "-"]);
-    assert_eq!(rows[1][..6], ["mail", "open", "4", "2", "1", "0"]);
+    assert_eq!(rows[0], ["quiet", "read-write", "0", "0", "0", "0", "-"]);
+    assert_eq!(rows[1][..6], ["mail", "read-write", "4", "2", "1", "0"]);
     worker.stop().await.expect("stopped");
 }
 

@@ -45,7 +45,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "searchable": "30days", "dedupe_window": null, "max_depth": 100_000,
         "max_bytes": 2_147_483_648_u64, "when_full": "reject",
         "retention": null, "retention_bytes": null, "retention_hard": false,
-        "prune_handled": false, "trace": "off", "enqueue_paused": false, "claim_paused": false, "backlog": null,
+        "prune_handled": false, "trace": "off", "filter": [], "access": "read-write",
+        "effective_access": "read-write", "backlog": null,
     });
     assert_eq!(told, expected);
     assert_eq!(queuectl.json(&["topic", "show", "told"]), expected);
@@ -53,8 +54,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     assert_eq!(
         cells(&list),
         [
-            ["plain", "queue", "open", "4 MiB", "16", "3", "none", "none"],
-            ["told", "queue", "open", "64 KiB", "2", "1", "1m 30s", "1h"]
+            ["plain", "queue", "read-write", "4 MiB", "16", "3", "none", "none"],
+            ["told", "queue", "read-write", "64 KiB", "2", "1", "1m 30s", "1h"]
         ]
     );
     let list = queuectl.json(&["topic", "list"]);
@@ -116,30 +117,10 @@ async fn a_full_topic_is_shown_as_such_and_opened_by_another_limit() {
     let sentence = queuectl.refuse(&["enqueue", "mail", "x"]);
     assert!(sentence.contains("about 2 messages, the limit is 2"), "{sentence}");
     assert_eq!(queuectl.json(&["stats"])[0]["backlog"]["full"], true);
-    assert!(queuectl.say(&["stats"]).contains(" full "));
+    assert!(queuectl.say(&["stats"]).contains("read-write, full "));
     queuectl.say(&["topic", "set", "mail", "--max-depth", "off"]);
     queuectl.say(&["enqueue", "mail", "x"]);
     for wrong in [["--max-depth", "0"], ["--max-bytes", "1GB"]] {
         queuectl.run(&["topic", "set", "mail", wrong[0], wrong[1]]).refused(2);
     }
-}
-
-#[tokio::test]
-async fn pause_stops_claims_unless_told_and_resume_opens_both() {
-    let database = TestDatabase::new().await;
-    let queuectl = Queuectl::on(&database);
-    queuectl.say(&["topic", "create", "mail"]);
-    let state = |command: &[&str]| {
-        let topic = queuectl.json(command);
-        assert_eq!(topic, queuectl.json(&["topic", "show", "mail"]));
-        let paused = |name: &str| topic[name].as_bool().expect("a boolean");
-        (paused("enqueue_paused"), paused("claim_paused"))
-    };
-    assert_eq!(state(&["topic", "pause", "mail"]), (false, true));
-    assert_eq!(state(&["topic", "pause", "mail", "--enqueue"]), (true, true));
-    assert_eq!(state(&["topic", "resume", "mail", "--claim"]), (true, false));
-    assert_eq!(state(&["topic", "pause", "mail", "--claim", "--enqueue"]), (true, true));
-    assert_eq!(state(&["topic", "resume", "mail"]), (false, false));
-    let sentence = queuectl.say(&["topic", "pause", "mail", "--enqueue"]);
-    assert_eq!(sentence, "The topic 'mail' takes no messages; consumers go on.\n");
 }

@@ -1,14 +1,14 @@
 //! Where a group stands in each partition.
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::rescue::SHARED_CRASHES;
 use crate::store::moves::equal;
 use crate::store::{Statement, execute, load};
-use crate::stream::{Group, Offset, PartitionNo};
+use crate::stream::{Group, HeaderFilter, Offset, PartitionNo};
 use crate::topic::TopicId;
 
 /// PRIMARY: makes the group's cursor of a partition.
@@ -55,12 +55,21 @@ impl Work {
     }
 }
 
-/// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, plain, a row
-/// a partition: where there is something for the group.
+/// What there is for a group, and what it wants of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// What each partition has, in order.
+    pub work: Vec<Work>,
+    /// Which messages the group wants.
+    pub filter: HeaderFilter,
+}
+
+/// PRIMARY of cursors, partitions and topics, KEY (`group_id`, `partition_no`) of the ranges,
+/// plain, a row a partition: where there is something for the group, and what it wants now.
 ///
 /// # Errors
 /// A database failure.
-pub async fn work(conn: &mut impl Connection, group: Group) -> Result<Vec<Work>> {
+pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<Integer>)]
@@ -73,6 +82,8 @@ pub async fn work(conn: &mut impl Connection, group: Group) -> Result<Vec<Work>>
         suspect: i64,
         #[diesel(sql_type = BigInt)]
         busy: i64,
+        #[diesel(sql_type = Nullable<Binary>)]
+        header_filter: Option<Vec<u8>>,
     }
     let due = "r.worker_id = 0 AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6))";
     let statement = Statement::new(format!(
@@ -80,16 +91,21 @@ pub async fn work(conn: &mut impl Connection, group: Group) -> Result<Vec<Work>>
          CAST(p.next_offset - LEAST(c.next_offset, p.next_offset) AS SIGNED) AS unclaimed, \
          CAST(COALESCE(SUM({due} AND r.suspicions < {SHARED_CRASHES}), 0) AS SIGNED) AS free, \
          CAST(COALESCE(SUM({due} AND r.suspicions >= {SHARED_CRASHES}), 0) AS SIGNED) AS suspect, \
-         CAST(COALESCE(SUM(NOT ({due})), 0) AS SIGNED) AS busy \
+         CAST(COALESCE(SUM(NOT ({due})), 0) AS SIGNED) AS busy, \
+         (SELECT t.header_filter FROM queue_topic t WHERE t.id = ?) AS header_filter \
          FROM queue_cursor c \
          JOIN queue_partition p ON p.topic_id = ? AND p.partition_no = c.partition_no \
          LEFT JOIN queue_range r ON r.group_id = c.group_id AND r.partition_no = c.partition_no \
          WHERE c.group_id = ? GROUP BY c.partition_no, p.next_offset, c.next_offset \
          ORDER BY c.partition_no"
     ))
+    .number(group.id.0)
     .number(group.stream.0)
     .number(group.id.0);
     let rows: Vec<Row> = load(conn, "look for work of the group", statement).await?;
+    // What cannot be read is as good as none; whoever reads the topic says so.
+    let filter = rows.first().and_then(|row| row.header_filter.as_deref());
+    let filter = HeaderFilter::from_stored(filter).unwrap_or_default();
     let work = |row: Row| Work {
         partition: PartitionNo(row.partition_no),
         unclaimed: row.unclaimed.unsigned_abs(),
@@ -97,7 +113,7 @@ pub async fn work(conn: &mut impl Connection, group: Group) -> Result<Vec<Work>>
         suspect: row.suspect.unsigned_abs(),
         busy: row.busy.unsigned_abs(),
     };
-    Ok(rows.into_iter().map(work).collect())
+    Ok(Outlook { work: rows.into_iter().map(work).collect(), filter })
 }
 
 /// PRIMARY: locks the group's cursor of a partition: until the transaction ends nobody claims,

@@ -3,16 +3,20 @@
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, DeliveryNo, MsgId, NewMessage};
+use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, NewMessage};
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
+use crate::store::row_set::placeholders;
 use crate::store::{Statement, execute, load};
 use crate::stream::{Offset, PartitionNo, Position};
 use crate::topic::TopicId;
+
+/// The most offsets of one list; see [`RowSet`](crate::store::row_set::RowSet).
+const LIST_LIMIT: usize = 512;
 
 /// Offsets of one partition of a stream, from `lo` up to `hi`, which is not of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +42,12 @@ pub struct Reading {
     pub delivery_no: DeliveryNo,
 }
 
+const MESSAGES: &str = "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS UNSIGNED), \
+     CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED), enqueued_at, expires_at, UTC_TIMESTAMP(6), \
+     ordering_key, biz_id, NULL, headers, body FROM queue_log FORCE INDEX (PRIMARY) \
+     WHERE topic_id = ? AND partition_no = ? AND ";
+
+const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
 /// PRIMARY: appends messages, each at its place, as one statement. None of them may wait for its
 /// time.
 ///
@@ -85,18 +95,50 @@ pub async fn read(
     stretch: Stretch,
     reading: Reading,
 ) -> Result<Vec<Delivery>> {
-    let statement = Statement::new(
-        "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS UNSIGNED), \
-         CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED), enqueued_at, expires_at, UTC_TIMESTAMP(6), \
-         ordering_key, biz_id, NULL, headers, body FROM queue_log FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
-         ORDER BY topic_id, partition_no, offset_no",
-    )
-    .number(reading.delivery_no.0)
-    .number(stretch.stream.0)
-    .number(stretch.partition.0)
-    .number(stretch.lo.0)
-    .number(stretch.hi.0);
+    let statement = Statement::new(MESSAGES)
+        .sql("offset_no >= ? AND offset_no < ?")
+        .sql(IN_ORDER)
+        .number(reading.delivery_no.0)
+        .number(stretch.stream.0)
+        .number(stretch.partition.0)
+        .number(stretch.lo.0)
+        .number(stretch.hi.0);
+    read_by(conn, stretch, reading, statement).await
+}
+
+/// PRIMARY, forced, plain: these messages of a stretch, in order, as [`read()`].
+///
+/// # Errors
+/// A database failure.
+pub async fn read_some(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    reading: Reading,
+    offsets: &[Offset],
+) -> Result<Vec<Delivery>> {
+    let mut deliveries = Vec::with_capacity(offsets.len());
+    for some in offsets.chunks(LIST_LIMIT) {
+        // Padded, so that the texts have few shapes and stay prepared.
+        let n = some.len().next_power_of_two();
+        let last = some.last().into_iter().cycle();
+        let statement = Statement::new(MESSAGES)
+            .sql(&format!("offset_no IN ({})", placeholders(n)))
+            .sql(IN_ORDER)
+            .number(reading.delivery_no.0)
+            .number(stretch.stream.0)
+            .number(stretch.partition.0)
+            .numbers(some.iter().chain(last).take(n).map(|offset| offset.0));
+        deliveries.extend(read_by(conn, stretch, reading, statement).await?);
+    }
+    Ok(deliveries)
+}
+
+async fn read_by(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    reading: Reading,
+    statement: Statement<'static>,
+) -> Result<Vec<Delivery>> {
     let rows: Vec<MessageRow> = load(conn, "read the log", statement).await?;
     let delivery = |row: MessageRow| {
         let mut delivery = row.into_delivery(reading.group, reading.claim_no, 0);
@@ -131,6 +173,35 @@ pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec
     let rows: Vec<Row> = load(conn, "read message ids of the log", statement).await?;
     let found = |row: Row| Some((Offset(row.offset_no), MsgId::from_bytes(&row.msg_id)?));
     Ok(rows.into_iter().filter_map(found).collect())
+}
+
+/// PRIMARY, forced, plain: the headers of a stretch's messages, in order, without their bodies.
+///
+/// # Errors
+/// A database failure.
+pub async fn headers(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+) -> Result<Vec<(Offset, Headers)>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        offset_no: u64,
+        #[diesel(sql_type = Nullable<Binary>)]
+        headers: Option<Vec<u8>>,
+    }
+    let statement = Statement::new(
+        "SELECT offset_no, headers FROM queue_log FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
+         ORDER BY topic_id, partition_no, offset_no",
+    )
+    .number(stretch.stream.0)
+    .number(stretch.partition.0)
+    .number(stretch.lo.0)
+    .number(stretch.hi.0);
+    let rows: Vec<Row> = load(conn, "read the headers of the log", statement).await?;
+    let headers = |row: Row| (Offset(row.offset_no), Headers::from_stored(row.headers.as_deref()));
+    Ok(rows.into_iter().map(headers).collect())
 }
 
 /// PRIMARY, forced, plain, one dive: the first offset from `from` on that the log has, and when it

@@ -7,21 +7,28 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
 use crate::error::Result;
+use crate::stream::HeaderFilter;
 use crate::stream::group::Place;
 use crate::topic::{
-    Backlog, OnDone, Retention, RetryPolicy, Sampling, Topic, TopicId, TopicKind, TopicName,
-    TopicSettings, TopicState, WhenFull,
+    Access, Backlog, OnDone, Retention, RetryPolicy, Sampling, Topic, TopicId, TopicKind,
+    TopicName, TopicSettings, WhenFull,
 };
 
 /// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
 /// renews it every few seconds, and without one the topic must not stay closed for ever.
 pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, start_at, \
-     enqueue_paused, claim_paused, body_limit, max_attempts, \
+     enqueue_paused, claim_paused, \
+     CASE WHEN EXISTS (SELECT 1 FROM queue_switch x WHERE x.enqueue_paused = 1) THEN 1 ELSE 0 END \
+     AS enqueue_stopped, \
+     CASE WHEN EXISTS (SELECT 1 FROM queue_switch x WHERE x.claim_paused = 1) \
+     OR EXISTS (SELECT 1 FROM queue_topic o WHERE o.id = queue_topic.stream_id \
+     AND o.claim_paused = 1) THEN 1 ELSE 0 END AS claim_stopped, \
+     body_limit, max_attempts, \
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
      AS backlog_holds, searchable_ms, dedupe_window_ms, \
-     retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, \
+     retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter, \
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
@@ -31,6 +38,14 @@ pub(super) struct TopicRow {
     id: u32,
     #[diesel(sql_type = Binary)]
     name: Vec<u8>,
+    #[diesel(sql_type = Bool)]
+    enqueue_paused: bool,
+    #[diesel(sql_type = Bool)]
+    claim_paused: bool,
+    #[diesel(sql_type = BigInt)]
+    enqueue_stopped: i64,
+    #[diesel(sql_type = BigInt)]
+    claim_stopped: i64,
     #[diesel(sql_type = Binary)]
     kind: Vec<u8>,
     #[diesel(sql_type = Unsigned<Integer>)]
@@ -41,10 +56,6 @@ pub(super) struct TopicRow {
     is_ordered: bool,
     #[diesel(sql_type = Nullable<Binary>)]
     start_at: Option<Vec<u8>>,
-    #[diesel(sql_type = Bool)]
-    enqueue_paused: bool,
-    #[diesel(sql_type = Bool)]
-    claim_paused: bool,
     #[diesel(sql_type = Unsigned<Integer>)]
     body_limit: u32,
     #[diesel(sql_type = Unsigned<Integer>)]
@@ -89,6 +100,8 @@ pub(super) struct TopicRow {
     prune_handled: bool,
     #[diesel(sql_type = Unsigned<Integer>)]
     trace_ppm: u32,
+    #[diesel(sql_type = Nullable<Binary>)]
+    header_filter: Option<Vec<u8>>,
 }
 
 /// A policy that somebody wrote into the table past this library: what cannot be read is as good as
@@ -97,6 +110,15 @@ fn retry(topic: &TopicName, stored: &[u8]) -> RetryPolicy {
     String::from_utf8_lossy(stored).parse().unwrap_or_else(|error| {
         tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
         RetryPolicy::default()
+    })
+}
+
+/// As above: a group that gets what it does not want is better off than one that misses what it
+/// does.
+fn filter(topic: &TopicName, stored: Option<&[u8]>) -> HeaderFilter {
+    HeaderFilter::from_stored(stored).unwrap_or_else(|| {
+        tracing::warn!(topic.name = %topic, "Group has no readable filter; it gets everything.");
+        HeaderFilter::default()
     })
 }
 
@@ -127,6 +149,8 @@ impl TopicRow {
     pub(super) fn into_topic(self) -> Result<Topic> {
         let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
         let backlog = self.backlog();
+        let access = Access::new(!self.enqueue_paused, !self.claim_paused);
+        let beside = Access::new(self.enqueue_stopped == 0, self.claim_stopped == 0);
         Ok(Topic {
             id: TopicId(self.id),
             backlog,
@@ -157,11 +181,10 @@ impl TopicRow {
                     handled: self.prune_handled,
                 },
                 trace: Sampling::per_million(self.trace_ppm),
+                filter: filter(&name, self.header_filter.as_deref()),
             },
-            state: TopicState {
-                enqueue_paused: self.enqueue_paused,
-                claim_paused: self.claim_paused,
-            },
+            access,
+            effective_access: access.and(beside),
             name,
         })
     }

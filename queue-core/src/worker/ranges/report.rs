@@ -165,7 +165,7 @@ impl Report {
             let settlement = match held.ends.get(&offset)? {
                 End::Settled(one) => &one.settlement,
                 End::Released => &Settlement::Release,
-                End::Pruned | End::Passed => return None,
+                End::Pruned | End::Filtered | End::Passed => return None,
             };
             let (group, worker) = (held.group.id, held.range.fence.worker);
             let at = Position { partition: held.range.partition, offset: Offset(offset) };

@@ -78,7 +78,7 @@ impl Work {
         for floor in life.pulse.floors.iter().filter(|floor| floor.topic == topic) {
             cursor.see(floor);
         }
-        Ok(life.phase == Phase::Alive && !life.pulse.paused.contains(&topic))
+        Ok(life.phase == Phase::Alive && life.pulse.may_claim(topic))
     }
 
     pub(super) fn cursor(&mut self, topic: TopicId) -> &mut Cursor {

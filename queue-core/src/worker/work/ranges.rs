@@ -8,10 +8,13 @@ use super::settle::{Key, key};
 use crate::connection::{Connection, Link};
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, Delivery, Settlement};
+use crate::store::stream::cursor::Outlook;
 use crate::store::stream::log::{self, Reading, Stretch};
 use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, inbox, passed};
-use crate::stream::{Contention, Group, Offset, PartitionNo, Position, claim_range, sequence};
+use crate::stream::{
+    Claim, Contention, Group, Offset, PartitionNo, Picked, Position, claim_range, sequence,
+};
 use crate::telemetry;
 use crate::topic::TopicId;
 use crate::worker::cursor::Claimed;
@@ -24,6 +27,10 @@ const SEQUENCED_AT_ONCE: u32 = 1000;
 
 /// The most turns of the sequencer before a claim: what is left is for the next one.
 const TURNS: usize = 8;
+
+/// The most claims in a row that pass what the group does not want, up to a thousand messages each:
+/// what else the worker has to do comes first then.
+const PASSING: u32 = 8;
 
 impl Work {
     /// Claims up to `limit` messages of a group's stream.
@@ -38,8 +45,8 @@ impl Work {
         }
         self.sequence(group.stream).await?;
         let session = self.session().await?;
-        let look = async |conn: &mut Link| cursor::work(conn, group).await;
-        let work = session.call("look for work of the group", look).await?;
+        let look = async |conn: &mut Link| cursor::outlook(conn, group).await;
+        let Outlook { work, filter } = session.call("look for work of the group", look).await?;
         let mut claimed = Claimed {
             suspect_waits: work.iter().any(|work| work.suspect > 0),
             more_later: work.iter().any(|work| work.busy + work.free + work.suspect > 0),
@@ -51,11 +58,19 @@ impl Work {
             Wanted::Suspect => work.suspect > 0,
         };
         let places = work.iter().enumerate();
+        let mut passing = PASSING;
         // Others may have been quicker at the first, or retention may have left nothing of it.
         for (nth, place) in places.clone().skip(turn).chain(places.take(turn)).filter(has_some) {
             claimed.more_later = true;
-            self.claim_at(group, place.partition, limit, wanted, &mut claimed).await?;
-            if !claimed.deliveries.is_empty() {
+            loop {
+                let (partition, fence, filter) = (place.partition, self.next_fence(), &filter);
+                let claim = Claim { group, partition, fence, limit, wanted, filter };
+                if !self.claim_at(claim, &mut claimed).await? || passing == 0 {
+                    break;
+                }
+                passing -= 1;
+            }
+            if !claimed.deliveries.is_empty() || passing == 0 {
                 if wanted == Wanted::Shared {
                     self.cursor(group.id).next_partition = Some(nth + 1);
                 }
@@ -73,32 +88,29 @@ impl Work {
         if n == 0 { 0 } else { next % n }
     }
 
-    /// Claims up to `limit` messages of one partition.
-    async fn claim_at(
-        &mut self,
-        group: Group,
-        no: PartitionNo,
-        limit: u32,
-        wanted: Wanted,
-        claimed: &mut Claimed,
-    ) -> Result<()> {
-        let fence = self.next_fence();
-        let limit = self.cursor(group.id).sized(limit);
+    /// Claims messages of one partition; whether it has only passed some that the group does not
+    /// want.
+    async fn claim_at(&mut self, mut claim: Claim<'_>, claimed: &mut Claimed) -> Result<bool> {
+        let group = claim.group;
+        let limit = self.cursor(group.id).sized(claim.limit);
+        claim.limit = limit;
         let session = self.session().await?;
-        let claim =
-            async |conn: &mut Link| claim_range(conn, group, no, fence, limit, wanted).await;
-        let found = session.transaction("claim", claim).await;
+        let take = async |conn: &mut Link| claim_range(conn, claim).await;
+        let found = session.transaction("claim", take).await;
         self.cursor(group.id).answered(&found, limit);
         let found = found?;
         claimed.lost += found.lost;
-        let Some(range) = found.range else { return Ok(()) };
-        let read = self.read(group, range).await;
+        let picked = found.picked.as_ref();
+        let filtered = picked.map_or(0, |picked| picked.filtered.len());
+        claimed.filtered += filtered as u64;
+        let Some(range) = found.range else { return Ok(filtered > 0) };
+        let read = self.read(group, range, picked).await;
         self.cursor(group.id).answered(&read, limit);
         let (deliveries, pruned) = read?;
         self.cursor(group.id).learn(&deliveries, limit);
         claimed.lost += pruned;
         claimed.deliveries = deliveries;
-        Ok(())
+        Ok(false)
     }
 
     /// Gives the stream's inbox its offsets, unless somebody else is about to.
@@ -128,7 +140,12 @@ impl Work {
 
     /// Reads the messages of a range that has just been claimed, and counts those that retention
     /// has removed of it.
-    async fn read(&mut self, group: Group, range: Range) -> Result<(Vec<Delivery>, u64)> {
+    async fn read(
+        &mut self,
+        group: Group,
+        range: Range,
+        picked: Option<&Picked>,
+    ) -> Result<(Vec<Delivery>, u64)> {
         let stretch = Stretch {
             stream: group.stream,
             partition: range.partition,
@@ -142,7 +159,12 @@ impl Work {
         };
         let tracer = self.tracer(group.id);
         let session = self.session().await?;
-        let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
+        // Bodies of messages that nobody wants need not come.
+        let picked = picked.filter(|picked| !picked.filtered.is_empty());
+        let read = async |conn: &mut Link| match picked {
+            Some(picked) => log::read_some(conn, stretch, reading, &picked.wanted).await,
+            None => log::read(conn, stretch, reading).await,
+        };
         let mut deliveries = session.call("read the log", read).await?;
         tracer.mark(&mut deliveries);
         let mut acked = HashSet::new();
@@ -157,7 +179,8 @@ impl Work {
         {
             (head.failures, head.crashes) = (range.failures, range.crashes);
         }
-        let held = HeldRange::new(range, group, &deliveries, &acked);
+        let filtered = picked.map_or(&[][..], |picked| &picked.filtered);
+        let held = HeldRange::new(range, group, &deliveries, &acked, filtered);
         let pruned = held.pruned();
         if pruned > 0
             && let Err(error) = self.count_lost(group, range.partition, pruned).await

@@ -8,6 +8,7 @@ use queue_core::stream::broadcast::{
 };
 use queue_core::stream::group::Place;
 use queue_core::stream::{MemberName, Offset};
+use queue_core::topic::Access;
 use queue_core::worker::{Member, Settled, Worker};
 use queue_core::{Delivery, Error, Topic, TopicName, store};
 use queue_test::until;
@@ -327,9 +328,7 @@ async fn a_paused_group_reads_nothing_and_a_deleted_one_leaves_no_members() {
     stream.enqueue(0..5).await;
     let (worker, member) = (stream.worker().await, member(&group, Some("a")));
     ack(&worker, &read_n(&worker, &member, 2).await).await;
-    let mut closed = group.state;
-    closed.claim_paused = true;
-    store::topic::set_state(&mut stream.conn, &group.name, closed).await.unwrap();
+    store::topic::set_access(&mut stream.conn, &group.name, Access::WriteOnly).await.unwrap();
     until("the pause is heard", async || {
         let read = worker.read(&member, 1).await.unwrap().deliveries;
         worker.settle(read.iter().map(Settled::release).collect()).await.unwrap();
@@ -338,8 +337,7 @@ async fn a_paused_group_reads_nothing_and_a_deleted_one_leaves_no_members() {
     .await;
     let forgotten = forget_member(&mut stream.conn, &group, &name("b")).await.unwrap_err();
     assert!(forgotten.to_string().contains("has no member 'b'"), "{forgotten}");
-    closed.claim_paused = false;
-    store::topic::set_state(&mut stream.conn, &group.name, closed).await.unwrap();
+    store::topic::set_access(&mut stream.conn, &group.name, Access::ReadWrite).await.unwrap();
     let other = Member::new(&group, None).unwrap();
     let second = stream.worker().await;
     until("it has begun", async || second.read(&other, 1).await.is_ok()).await;

@@ -36,7 +36,7 @@ async fn each_group_gets_every_message_and_each_message_goes_to_one_member() {
             worker.stop().await.unwrap();
         }
         assert_eq!(stream.number(RANGES).await, 0);
-        for work in cursor::work(&mut stream.conn, group.group().unwrap()).await.unwrap() {
+        for work in cursor::outlook(&mut stream.conn, group.group().unwrap()).await.unwrap().work {
             assert_eq!((work.unclaimed, work.busy, work.free), (0, 0, 0));
         }
     }

@@ -4,6 +4,7 @@ use queue_core::connection::Link;
 use queue_core::stream::broadcast::{broadcast_settings, create_broadcast};
 use queue_core::stream::group::{Place, create_group, group_settings};
 
+use super::filter::FilterArgs;
 use crate::commands::topic::find;
 use crate::commands::topic::settings::SettingsArgs;
 use crate::invocation::Invocation;
@@ -30,6 +31,8 @@ pub(crate) struct Create {
     #[arg(long, value_name = "PLACE")]
     from: Option<Place>,
     #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
     settings: SettingsArgs,
 }
 
@@ -45,7 +48,9 @@ impl Create {
             true => (broadcast_settings(), self.from.unwrap_or(Place::Latest)),
             false => (group_settings(), self.from.unwrap_or(Place::Earliest)),
         };
-        let (name, settings) = (self.name, self.settings.laid_over(defaults));
+        let mut settings = self.settings.laid_over(defaults);
+        settings.filter = self.filter.or(settings.filter);
+        let name = self.name;
         let mut session = invocation.session().await?;
         let create = async |conn: &mut Link| match self.broadcast {
             true => create_broadcast(conn, &name, from, &settings).await,

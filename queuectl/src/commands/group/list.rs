@@ -8,7 +8,7 @@ use queue_core::topic::TopicKind;
 use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
-use crate::commands::topic::{find, state_word};
+use crate::commands::topic::{access_words, filter, find};
 use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
@@ -30,7 +30,8 @@ struct Listed {
     lost: u64,
 }
 
-const HEADER: [&str; 7] = ["group", "state", "order", "lag", "oldest", "claimed", "lost"];
+const HEADER: [&str; 8] =
+    ["group", "access", "order", "filter", "lag", "oldest", "claimed", "lost"];
 
 impl Row for Listed {
     fn cells(&self) -> Vec<String> {
@@ -42,8 +43,9 @@ impl Row for Listed {
         let oldest = self.lag_ms.map(Duration::from_millis).map(units::age);
         vec![
             self.topic.name.to_string(),
-            state_word(self.topic.state, self.topic.backlog).to_owned(),
+            access_words(&self.topic),
             order.to_owned(),
+            filter(&self.topic.settings),
             self.lag.to_string(),
             oldest.unwrap_or_else(|| "-".to_owned()),
             self.claimed.to_string(),

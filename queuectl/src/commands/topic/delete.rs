@@ -8,7 +8,7 @@ use queue_core::store::stream::log::Stretch;
 use queue_core::store::stream::partition::{self, Partition};
 use queue_core::stream::group::leave;
 use queue_core::stream::retention::remove_some;
-use queue_core::topic::{TOPIC_KNOWN_FOR, TopicState};
+use queue_core::topic::{Access, TOPIC_KNOWN_FOR};
 use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
@@ -135,8 +135,7 @@ async fn depth(session: &mut Session, topic: &Topic) -> queue_core::Result<Depth
 /// Nothing comes in or goes out from here on, or the count would be out of date when it is read:
 /// producers have heard of the pause, and what they sent before has arrived.
 async fn close(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
-    let closed = TopicState { enqueue_paused: true, claim_paused: true };
-    state::set(session, &topic.name, closed).await?;
+    state::set(session, &topic.name, Access::Denied).await?;
     tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
     Ok(())
 }
@@ -147,7 +146,7 @@ async fn refuse_unless_empty(session: &mut Session, topic: &Topic) -> queue_core
     if held(&depth) == 0 {
         return Ok(());
     }
-    state::set(session, &topic.name, topic.state).await?;
+    state::set(session, &topic.name, topic.access).await?;
     Err(Error::TopicNotEmpty { topic: topic.name.clone() })
 }
 

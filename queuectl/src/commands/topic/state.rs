@@ -1,9 +1,18 @@
-use queue_core::connection::Session;
-use queue_core::topic::TopicState;
-use queue_core::{TopicName, store};
+use queue_core::connection::{Link, Session};
+use queue_core::topic::Access as Rule;
+use queue_core::{Topic, TopicName, store};
 
 use super::find;
 use crate::invocation::Invocation;
+
+/// Set what may be done with a topic.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Access {
+    name: TopicName,
+    /// read-write, write-only (consumers claim nothing), read-only (producers are refused) or
+    /// denied (both).
+    rule: Rule,
+}
 
 /// Stop what flows through a topic: without a flag, what consumers claim.
 #[derive(Debug, clap::Args)]
@@ -29,59 +38,65 @@ pub(crate) struct Resume {
     claim: bool,
 }
 
+impl Access {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        change(invocation, &self.name, |_| self.rule).await
+    }
+}
+
 impl Pause {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let none = !self.enqueue && !self.claim;
-        change(invocation, &self.name, |state| TopicState {
-            enqueue_paused: state.enqueue_paused || self.enqueue,
-            claim_paused: state.claim_paused || self.claim || none,
-        })
-        .await
+        let left = Rule::new(!self.enqueue, !self.claim && !none);
+        change(invocation, &self.name, |access| access.and(left)).await
     }
 }
 
 impl Resume {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let both = !self.enqueue && !self.claim;
-        change(invocation, &self.name, |state| TopicState {
-            enqueue_paused: state.enqueue_paused && !self.enqueue && !both,
-            claim_paused: state.claim_paused && !self.claim && !both,
+        change(invocation, &self.name, |access| {
+            let enqueue = access.may_enqueue() || self.enqueue || both;
+            Rule::new(enqueue, access.may_claim() || self.claim || both)
         })
         .await
     }
 }
 
-/// Sets what flows through a topic.
+/// Sets what may be done with a topic.
 pub(super) async fn set(
     session: &mut Session,
     name: &TopicName,
-    state: TopicState,
+    access: Rule,
 ) -> queue_core::Result<()> {
-    session
-        .call("pause or resume the topic", async |conn| {
-            store::topic::set_state(conn, name, state).await
-        })
-        .await
+    let set = async |conn: &mut Link| store::topic::set_access(conn, name, access).await;
+    session.call("set the topic's access", set).await
 }
 
 async fn change(
     invocation: &Invocation,
     name: &TopicName,
-    change: impl FnOnce(TopicState) -> TopicState,
+    change: impl FnOnce(Rule) -> Rule,
 ) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
-    let mut topic = find(&mut session, name).await?;
-    topic.state = change(topic.state);
-    set(&mut session, name, topic.state).await?;
-    invocation.output.told(&topic, &sentence(name, topic.state))
+    let topic = find(&mut session, name).await?;
+    set(&mut session, name, change(topic.access)).await?;
+    let topic = find(&mut session, name).await?;
+    invocation.output.told(&topic, &sentence(&topic))
 }
 
-fn sentence(name: &TopicName, state: TopicState) -> String {
-    let what = match (state.enqueue_paused, state.claim_paused) {
-        (false, false) => "is open",
-        (true, false) => "takes no messages; consumers go on",
-        (false, true) => "takes messages; consumers claim none",
-        (true, true) => "takes no messages, and consumers claim none",
+fn sentence(topic: &Topic) -> String {
+    let (name, access) = (&topic.name, topic.effective_access);
+    let what = match access {
+        Rule::ReadWrite => "messages flow",
+        Rule::ReadOnly => "it takes no messages; consumers go on",
+        Rule::WriteOnly => "it takes messages; consumers claim none",
+        Rule::Denied => "it takes no messages, and consumers claim none",
     };
-    format!("The topic '{name}' {what}.")
+    match topic.access {
+        own if own == access => format!("The topic '{name}' is {own}: {what}."),
+        own => format!(
+            "The topic '{name}' is {own} itself, but {access} now, by a rule above it: {what}."
+        ),
+    }
 }

@@ -1,0 +1,45 @@
+//! The switch for all topics at once.
+
+use diesel::QueryableByName;
+use diesel::sql_types::Bool;
+
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::topic::Access;
+
+/// PRIMARY: what every topic allows at most.
+///
+/// # Errors
+/// A database failure.
+pub async fn read(conn: &mut impl Connection) -> Result<Access> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Bool)]
+        enqueue_paused: bool,
+        #[diesel(sql_type = Bool)]
+        claim_paused: bool,
+    }
+    let statement =
+        Statement::new("SELECT enqueue_paused, claim_paused FROM queue_switch WHERE only_row = 1");
+    let rows: Vec<Row> = load(conn, "read the switch for all topics", statement).await?;
+    let access = |row: &Row| Access::new(!row.enqueue_paused, !row.claim_paused);
+    Ok(rows.first().map_or(Access::ReadWrite, access))
+}
+
+/// PRIMARY: sets what every topic allows at most.
+///
+/// # Errors
+/// A database failure.
+pub async fn set(conn: &mut impl Connection, access: Access) -> Result<()> {
+    let flags = [!access.may_enqueue(), !access.may_claim()].map(u64::from);
+    let statement = Statement::new(
+        "INSERT INTO queue_switch (only_row, enqueue_paused, claim_paused, updated_at) \
+         VALUES (1, ?, ?, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE \
+         enqueue_paused = ?, claim_paused = ?, updated_at = UTC_TIMESTAMP(6)",
+    )
+    .numbers(flags)
+    .numbers(flags);
+    execute(conn, "set the switch for all topics", statement).await?;
+    Ok(())
+}

@@ -1,0 +1,94 @@
+use std::collections::HashSet;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::store::stream::log::{self, Stretch};
+use crate::store::stream::passed;
+use crate::stream::{HeaderFilter, Offset, RangeId};
+
+/// The most messages whose headers a claim looks at under the lock of its group's cursor, where the
+/// group's other members wait meanwhile.
+const LOOKED_AT: u64 = 1000;
+
+/// The fewest that it looks at in one statement.
+const LOOK: u64 = 64;
+
+/// What a group wants of a stretch of its stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Picked {
+    /// The messages that it wants, in order.
+    pub wanted: Vec<Offset>,
+    /// Those that its filter does not let through, in order: they count as passed.
+    pub filtered: Vec<Offset>,
+}
+
+/// Looks at the stretch until `limit` messages are wanted, or a thousand are looked at, and at few
+/// beyond. With where that ends: at the latest before the next one that is wanted.
+pub(super) async fn pick(
+    conn: &mut impl Connection,
+    stretch: Stretch,
+    limit: u32,
+    filter: &HeaderFilter,
+) -> Result<(Offset, Picked)> {
+    let limit = u64::from(limit);
+    let end = stretch.hi.0.min(stretch.lo.0 + LOOKED_AT);
+    let mut picked = Picked::default();
+    let (mut lo, mut look) = (stretch.lo.0, limit.max(LOOK));
+    while lo < end && (picked.wanted.len() as u64) < limit {
+        let hi = end.min(lo + look);
+        let stretch = Stretch { lo: Offset(lo), hi: Offset(hi), ..stretch };
+        for (offset, headers) in log::headers(conn, stretch).await? {
+            if !filter.wants(&headers) {
+                picked.filtered.push(offset);
+            } else if (picked.wanted.len() as u64) < limit {
+                picked.wanted.push(offset);
+            } else {
+                return Ok((offset, picked));
+            }
+        }
+        lo = hi;
+        look = picked.next_look(limit);
+    }
+    Ok((Offset(lo), picked))
+}
+
+impl Picked {
+    /// How many more messages are likely to have what is missing.
+    fn next_look(&self, limit: u64) -> u64 {
+        let wanted = self.wanted.len() as u64;
+        let looked = wanted + self.filtered.len() as u64;
+        let missing = limit.saturating_sub(wanted);
+        missing.saturating_mul(looked).checked_div(wanted).unwrap_or(LOOKED_AT).max(LOOK)
+    }
+}
+
+/// How many messages of a stretch, of which nothing is wanted, retention has removed: they are
+/// neither there nor acked by transactions of their own.
+pub(super) async fn pruned(
+    conn: &mut impl Connection,
+    range: RangeId,
+    stretch: (Offset, Offset),
+    picked: &Picked,
+) -> Result<u64> {
+    let acked = passed::of_range(conn, range).await?;
+    let known: HashSet<u64> = acked.iter().chain(&picked.filtered).map(|at| at.0).collect();
+    let pruned = (stretch.0.0..stretch.1.0).filter(|offset| !known.contains(offset)).count();
+    Ok(pruned as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_look_is_as_long_as_the_last_ones_let_expect() {
+        let picked = |wanted: u64, filtered: u64| Picked {
+            wanted: (0..wanted).map(Offset).collect(),
+            filtered: (0..filtered).map(Offset).collect(),
+        };
+        assert_eq!(picked(0, 100).next_look(10), LOOKED_AT, "nothing is known");
+        assert_eq!(picked(50, 50).next_look(100), 100);
+        assert_eq!(picked(1, 99).next_look(100), 9900, "cut to what a claim looks at");
+        assert_eq!(picked(99, 1).next_look(100), LOOK);
+    }
+}
