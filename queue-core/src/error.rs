@@ -180,7 +180,7 @@ pub enum Error {
     },
     /// A text that is no place in a stream.
     #[error(
-        "'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z"
+        "'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z."
     )]
     InvalidPlace {
         /// The text as given.

@@ -1,4 +1,7 @@
 use std::collections::HashSet;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use queue_core::MsgId;
 use rustix::process::Signal;
@@ -48,4 +51,61 @@ async fn a_named_member_that_is_killed_goes_on_and_loses_nothing() {
         assert!(processes.len() > 1 || again == 0, "{again} again without a kill");
         assert!(again < ids.len() / 2, "{again} messages were handled again");
     }
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A `consumer exec` that is the member `cache-1` and appends each body to a file.
+fn exec_as_member(fleet: &Fleet, folder: &Path, name: &str) -> Process {
+    let errors = File::create(folder.join(format!("{name}.err"))).expect("a log");
+    let append = r#"{ cat; echo; } >> "$0""#;
+    let child = Command::new(env!("CARGO_BIN_EXE_consumer"))
+        .args(["--member", "cache-1", "exec", fleet.consumed.name.as_str()])
+        .args(["--concurrency", "1", "--", "sh", "-c", append])
+        .arg(folder.join(name))
+        .env("QUEUE_URL", fleet.database.url().expose())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn();
+    Process(child.expect("the consumer starts"))
+}
+
+fn lines(folder: &Path, name: &str) -> usize {
+    fs::read_to_string(folder.join(name)).map_or(0, |text| text.lines().count())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_name_is_taken_says_so_and_goes_on_when_the_other_is_killed() {
+    let fleet = Fleet::of_broadcast(1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let first = exec_as_member(&fleet, folder, "first");
+    fleet.enqueue(10).await;
+    fleet.until("handled", async || lines(folder, "first") == 10).await;
+    let _second = exec_as_member(&fleet, folder, "second");
+    fleet
+        .until("it says why it waits", async || {
+            let said = fs::read_to_string(folder.join("second.err")).unwrap_or_default();
+            said.contains("give this one a name of its own") && said.contains("cache-1")
+        })
+        .await;
+    fleet.enqueue(10).await;
+    fleet.until("handled", async || lines(folder, "first") == 20).await;
+    assert_eq!(lines(folder, "second"), 0);
+    drop(first);
+    fleet.enqueue(10).await;
+    fleet.until("handled by the other", async || lines(folder, "second") >= 10).await;
+    let text = fs::read_to_string(folder.join("second")).expect("its lines");
+    let handled: HashSet<_> = text.lines().collect();
+    assert!((0..10).all(|n| handled.contains(format!("message {n}").as_str())));
 }
