@@ -42,6 +42,7 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "id": told["id"], "name": "told", "kind": "queue", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
         "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
+        "max_depth": 100_000, "max_bytes": 2_147_483_648_u64, "when_full": "reject",
         "searchable": "30days", "dedupe_window": null,
         "retention": null, "retention_bytes": null, "retention_hard": false,
         "prune_handled": false, "trace": "off", "enqueue_paused": false, "claim_paused": false, "backlog": null,
