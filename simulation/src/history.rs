@@ -73,9 +73,9 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         drop(entered);
         let recorder = stage.recorder.borrow();
         assert!(!server.broken.get(), "the model met what it does not know in seed {seed}");
-        let verdict = recorder.verdict().map(|(id, what, events)| {
+        let verdict = recorder.verdict().map(|((topic, id), what, events)| {
             let (events, changes) = (events.join("\n  "), stage.changes(id).join("\n  "));
-            format!("message {id}: {what}\n  {events}\nits rows:\n  {changes}")
+            format!("message {id} of topic {topic}: {what}\n  {events}\nits rows:\n  {changes}")
         });
         Played {
             trace: server.trace_hash(),
@@ -264,7 +264,7 @@ fn judge(stage: &Rc<Stage>) {
         recorder.judge(id, place, PATIENCE);
         recorder.judge_effect(id, place, effects.contains(&id));
         if found.next().is_some() {
-            recorder.fail(format!("message {id} is in two places"));
+            recorder.fail(format!("message {} is in two places", id.1));
         }
     }
     drop(recorder);

@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use queue_core::connection::ServerUrl;
 use queue_core::message::MsgId;
 use queue_core::simulation::{StandIn, World};
+use queue_core::stream::Group;
 use queue_core::topic::{OnDone, TopicId};
 use queue_core::worker::ClaimStrategy;
 use queue_core::{Error, NewMessage, Priority, TopicName, Unique};
@@ -55,7 +56,30 @@ pub(crate) struct Settings {
     pub(crate) searchable: bool,
     /// Whether the topic remembers the ids of its messages; else some have unique keys.
     pub(crate) dedupe: bool,
+    /// The topic is a stream instead of a queue.
+    pub(crate) stream: Option<Streamed>,
 }
+
+/// A stream, and who reads it.
+#[derive(Debug, Clone)]
+pub(crate) struct Streamed {
+    pub(crate) partitions: u32,
+    /// Whether each of its groups is ordered.
+    pub(crate) groups: Vec<bool>,
+    /// How long a message is kept; what a group has not handled is always kept.
+    pub(crate) retention: Duration,
+}
+
+/// Where messages are consumed from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    /// A queue, or a group's own topic.
+    pub(crate) topic: TopicId,
+    pub(crate) group: Option<Group>,
+}
+
+/// A message as one of those has it who consume it. The first is the topic, or the group.
+pub(crate) type Share = (TopicId, MsgId);
 
 /// A played history's surroundings.
 pub(crate) struct Stage {
@@ -75,6 +99,7 @@ pub(crate) struct Stage {
     /// Poison does no harm any more.
     pub(crate) cured: Cell<bool>,
     messages: Cell<u32>,
+    pub(crate) readers: RefCell<Vec<Reader>>,
 }
 
 impl Stage {
@@ -97,6 +122,7 @@ impl Stage {
             crashes,
             cured: Cell::new(false),
             messages: Cell::new(0),
+            readers: RefCell::default(),
         })
     }
 
@@ -125,7 +151,11 @@ impl Stage {
     pub(crate) fn message(&self) -> NewMessage {
         let n = self.messages.get() + 1;
         self.messages.set(n);
-        let priority = if self.below(4) == 0 { Priority::FIRST } else { Priority::default() };
+        let streams = self.settings.stream.is_some();
+        let priority = match self.below(4) {
+            0 if !streams => Priority::FIRST,
+            _ => Priority::default(),
+        };
         let poison = self.settings.poison > 0 && n.is_multiple_of(self.settings.poison);
         let body = if poison && !self.cured.get() { "poison" } else { "" };
         let message = NewMessage::new(body)
@@ -135,6 +165,10 @@ impl Stage {
             0 => message.with_delay(Duration::from_millis(self.below(3000).into())),
             _ => message,
         };
+        if streams {
+            let key = self.below(6);
+            return if key == 0 { message } else { message.with_key(format!("k{key}")) };
+        }
         // Seldom: a batch without any is one statement, and that way is to be broken too.
         match self.below(12) {
             0 if !self.settings.dedupe => {
@@ -168,8 +202,28 @@ impl Stage {
         connect(&self.connects, host).await
     }
 
-    /// Where each message is now: its id, and whether it still has to be handled.
-    pub(crate) fn places(&self) -> Vec<(MsgId, Place)> {
+    /// Somebody who consumes messages, by lot.
+    pub(crate) fn reader(&self) -> Reader {
+        let readers = self.readers.borrow();
+        match readers.as_slice() {
+            [one] => *one,
+            several => several[self.below(several.len() as u32) as usize],
+        }
+    }
+
+    /// Whose the message of a row is: each group's, while it has no offset.
+    fn shares(&self, topic: &Value, id: MsgId) -> Vec<Share> {
+        let readers = self.readers.borrow();
+        let of = |reader: &Reader| (reader.topic, id);
+        let own = |reader: &&Reader| *topic == Value::Number(reader.topic.0.into());
+        match readers.iter().find(own) {
+            Some(reader) => vec![of(reader)],
+            None => readers.iter().map(of).collect(),
+        }
+    }
+
+    /// Where each message is now, and whether it still has to be handled.
+    pub(crate) fn places(&self) -> Vec<(Share, Place)> {
         let engine = self.server.engine.borrow();
         let mut places = Vec::new();
         for (name, place) in [
@@ -197,7 +251,8 @@ impl Stage {
                     place
                 };
                 self.check_history(id, table, row);
-                places.push((id, place));
+                let topic = table.definition.place("topic_id").expect("a column");
+                places.extend(self.shares(&row[topic], id).into_iter().map(|it| (it, place)));
             }
         }
         places
