@@ -19,7 +19,8 @@ use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
-use crate::stage::{Settings, Stage, Way, Weather};
+use crate::stage::{Reader, Settings, Stage, Streamed, Way, Weather};
+use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 
 /// How long after the last fault everything must be handled. The longest wait of a producer that
@@ -75,7 +76,7 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         assert!(!server.broken.get(), "the model met what it does not know in seed {seed}");
         let verdict = recorder.verdict().map(|((topic, id), what, events)| {
             let (events, changes) = (events.join("\n  "), stage.changes(id).join("\n  "));
-            format!("message {id} of topic {topic}: {what}\n  {events}\nits rows:\n  {changes}")
+            format!("message {id} of topic {}: {what}\n  {events}\nits rows:\n  {changes}", topic.0)
         });
         Played {
             trace: server.trace_hash(),
@@ -147,7 +148,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
     } else {
         0
     };
-    Settings {
+    let settings = Settings {
         weather,
         rule,
         lease: Duration::from_secs(rng.random_range(2..=3)),
@@ -171,6 +172,29 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         dead_letter_topic: rng.random_range(0..3) == 0,
         searchable: rng.random_range(0..3) == 0,
         dedupe: rng.random_range(0..6) == 0,
+        stream: None,
+    };
+    let streams = match rule {
+        Some(rule) => rule.is_of_streams(),
+        None => rng.random_range(0..3) == 0,
+    };
+    if streams { streaming(settings, &mut rng) } else { settings }
+}
+
+/// The same with a stream, which has neither dedupe windows nor a search of its own. Dead letters of
+/// several groups cannot be told apart in one topic.
+fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
+    let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
+    Settings {
+        dead_letter_topic: settings.dead_letter_topic && groups.len() == 1,
+        searchable: false,
+        dedupe: false,
+        stream: Some(Streamed {
+            partitions: rng.random_range(1..=3),
+            groups,
+            retention: Duration::from_secs(rng.random_range(2..=20)),
+        }),
+        ..settings
     }
 }
 
@@ -194,7 +218,11 @@ async fn prepare(stage: &Rc<Stage>) {
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
-            store::topic::create(conn, &stage.topic, &settings).await?;
+            if let Some(streamed) = &stage.settings.stream {
+                create(conn, stage, streamed, &settings).await?;
+            } else {
+                store::topic::create(conn, &stage.topic, &settings).await?;
+            }
             let id = |topic: Option<Topic>| topic.expect("the topic just made").id;
             stage.topic_id.set(id(store::topic::find(conn, &stage.topic).await?));
             stage.dead_topic_id.set(id(store::topic::find(conn, &stage.dead_topic).await?));
@@ -202,12 +230,19 @@ async fn prepare(stage: &Rc<Stage>) {
         })
         .await;
     made.expect("no fault yet");
+    if stage.settings.stream.is_none() {
+        let queue = Reader { topic: stage.topic_id.get(), group: None };
+        stage.readers.borrow_mut().push(queue);
+    }
+    let readers = stage.readers.borrow().iter().map(|reader| reader.topic).collect();
+    stage.recorder.borrow_mut().readers = readers;
 }
 
-/// Looks at the unique keys all the time.
+/// Looks at the unique keys, and at the groups, all the time.
 async fn watch_keys(stage: Rc<Stage>) {
     loop {
         stage.check_keys();
+        stage.check_groups();
         sleep(Duration::from_millis(170)).await;
     }
 }
@@ -242,7 +277,7 @@ async fn recover(
         sleep(Duration::from_millis(500)).await;
         look_up(stage);
         let left = ["queue_message", "queue_scheduled", "queue_claim"];
-        let drained = left.iter().all(|table| stage.rows(table) == 0);
+        let drained = left.iter().all(|table| stage.rows(table) == 0) && stage.is_read();
         calm = if drained { calm + 1 } else { 0 };
     }
 }
@@ -255,6 +290,8 @@ fn look_up(stage: &Rc<Stage>) {
 
 fn judge(stage: &Rc<Stage>) {
     stage.check_keys();
+    stage.check_groups();
+    stage.judge_log();
     let places = stage.places();
     let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();
@@ -263,7 +300,8 @@ fn judge(stage: &Rc<Stage>) {
         let place = found.next().unwrap_or(Place::Nowhere);
         recorder.judge(id, place, PATIENCE);
         recorder.judge_effect(id, place, effects.contains(&id));
-        if found.next().is_some() {
+        // Dead before its group was put back, and after it once more.
+        if found.next().is_some() && !recorder.is_rewound(id) {
             recorder.fail(format!("message {} is in two places", id.1));
         }
     }

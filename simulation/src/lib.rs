@@ -26,6 +26,7 @@ mod sender;
 mod server;
 mod sql;
 mod stage;
+mod stream;
 mod troupe;
 
 pub use self::alone::Model;

@@ -99,6 +99,12 @@ pub(crate) enum Place {
     Nowhere,
 }
 
+impl Place {
+    pub(crate) fn is_dead(self) -> bool {
+        matches!(self, Self::Dead { .. })
+    }
+}
+
 fn share(delivery: &Delivery) -> Share {
     (delivery.topic_id, delivery.msg_id)
 }
@@ -175,6 +181,10 @@ impl Recorder {
     /// Its group will handle it again.
     pub(crate) fn rewound(&mut self, share: Share) {
         self.tell(share, "its group is put back".to_owned()).rewound = true;
+    }
+
+    pub(crate) fn is_rewound(&self, share: Share) -> bool {
+        self.stories.get(&share).is_some_and(|story| story.rewound)
     }
 
     /// Whether a handler of the group has come to an end with it that is no wish to try again.

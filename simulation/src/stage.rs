@@ -22,6 +22,7 @@ use crate::model::{Row, Table, Value};
 use crate::recorder::{Place, Recorder};
 use crate::rules::Rule;
 use crate::server::{Connect, Server};
+use crate::stream::Frontiers;
 
 /// What may go wrong in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,9 @@ pub(crate) struct Stage {
     pub(crate) cured: Cell<bool>,
     messages: Cell<u32>,
     pub(crate) readers: RefCell<Vec<Reader>>,
+    pub(crate) frontiers: RefCell<Frontiers>,
+    /// Messages that join the stream later than they were sent.
+    pub(crate) delayed: RefCell<HashSet<MsgId>>,
 }
 
 impl Stage {
@@ -123,6 +127,8 @@ impl Stage {
             cured: Cell::new(false),
             messages: Cell::new(0),
             readers: RefCell::default(),
+            frontiers: RefCell::default(),
+            delayed: RefCell::default(),
         })
     }
 
@@ -166,6 +172,9 @@ impl Stage {
             _ => message,
         };
         if streams {
+            if message.deliver.is_some() {
+                self.delayed.borrow_mut().insert(message.msg_id);
+            }
             let key = self.below(6);
             return if key == 0 { message } else { message.with_key(format!("k{key}")) };
         }

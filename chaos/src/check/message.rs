@@ -121,7 +121,8 @@ impl Message {
     /// not ended in a retry or a release.
     pub(super) fn unasked(&self) -> impl Iterator<Item = Moment> {
         let mut starts = self.starts.clone();
-        starts.sort_by_key(|start| start.delivery_no);
+        // A number comes again when a group is put back.
+        starts.sort_by_key(|start| (start.delivery_no, start.at));
         let asked = |delivery_no: u32| {
             self.ends.iter().any(|end| end.delivery_no == delivery_no && asks_for_another(end.ended))
         };

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::history::History;
-use super::message::Message;
-use crate::record::{Hit, Moment};
+use crate::record::{Answer, Hit, Moment};
 use crate::schedule::CALM;
 use crate::stream::Group;
 use crate::tag::Actor;
@@ -70,7 +69,14 @@ pub(super) fn times(history: &History) -> RescueTimes {
     for (share, message) in &history.messages {
         for start in &message.starts {
             let Some(&(at, how)) = alone.get(&start.actor) else { continue };
-            if start.at < at && !is_settled(message, start.actor, start.delivery_no, at) {
+            let of_group = share.group.is_some();
+            let settled = message.settled.iter().any(|settled| {
+                (settled.actor, settled.delivery_no) == (start.actor, start.delivery_no)
+                    && settled.at < at
+                    // An ack of a message of a range may still have been on its way.
+                    && (!of_group || settled.answer == Answer::Settled)
+            });
+            if start.at < at && !settled {
                 let next = message.starts.iter().filter(|next| {
                     next.actor != start.actor
                         && next.delivery_no > start.delivery_no
@@ -92,10 +98,4 @@ fn is_alone(history: &History, at: Moment) -> bool {
         strike.from.0 <= at.0 + CALM && strike.to.0.saturating_add(CALM) >= at.0
     };
     history.strikes.iter().filter(near).count() <= 1
-}
-
-fn is_settled(message: &Message, actor: Actor, delivery_no: u32, before: Moment) -> bool {
-    message.settled.iter().any(|settled| {
-        settled.actor == actor && settled.delivery_no == delivery_no && settled.at < before
-    })
 }
