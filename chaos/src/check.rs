@@ -148,7 +148,8 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     let unseen = Message::default();
     let unseen_of = leftovers.unsettled.keys().chain(leftovers.dead.keys()).copied();
     let of_queues = leftovers.found.keys().chain(&leftovers.holders).map(|&tag| tag.into());
-    let strangers = unseen_of.chain(of_queues).filter(|share| !history.messages.contains_key(share));
+    let strangers =
+        unseen_of.chain(of_queues).filter(|share| !history.messages.contains_key(share));
     let strangers: HashMap<_, _> = strangers.map(|share| (share, &unseen)).collect();
     let known = history.messages.iter().map(|(&share, message)| (share, message));
     let mut broken = stream::breaches(&history, leftovers);

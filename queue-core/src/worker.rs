@@ -13,6 +13,7 @@ mod options;
 mod quiet;
 mod ranges;
 mod settling;
+mod whole;
 mod work;
 
 use std::sync::Arc;

@@ -7,13 +7,13 @@ use queue_core::handler::settlement_for;
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, Error};
+use queue_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::time::sleep;
 
 use crate::effects;
-use crate::stage::{Reader, Stage};
-use crate::stream::{claim, claim_suspect};
+use crate::stage::Stage;
+use crate::stream::Turn;
 
 /// Runs a consumer until it is killed: registered, and registered anew after each death.
 pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
@@ -74,7 +74,7 @@ impl Crew {
             }
             let reader = self.stage.reader();
             let guard = self.alone.read().await;
-            let claimed = match claim(&self.worker, reader, 1 + self.stage.below(6)).await {
+            let claimed = match self.worker.claim_of(&reader, 1 + self.stage.below(6)).await {
                 Ok(claimed) => claimed,
                 Err(Error::WorkerDead { .. } | Error::WorkerStopped) => return,
                 Err(_) => {
@@ -84,12 +84,12 @@ impl Crew {
                 }
             };
             let (idle, suspect) = (claimed.deliveries.is_empty(), claimed.suspect_waits);
-            self.handle(reader, claimed.deliveries).await;
+            self.handle(&reader, claimed.deliveries).await;
             drop(guard);
             if suspect {
                 let _alone = self.alone.write().await;
-                if let Ok(claimed) = claim_suspect(&self.worker, reader).await {
-                    self.handle(reader, claimed.deliveries).await;
+                if let Ok(claimed) = self.worker.claim_suspect_of(&reader).await {
+                    self.handle(&reader, claimed.deliveries).await;
                 }
             }
             if idle {
@@ -100,11 +100,11 @@ impl Crew {
 
     /// Handles deliveries, some together and some by themselves; those of an ordered group one after
     /// the other.
-    async fn handle(&self, reader: Reader, mut deliveries: Vec<Delivery>) {
+    async fn handle(&self, reader: &Topic, mut deliveries: Vec<Delivery>) {
         for delivery in &deliveries {
             self.stage.recorder.borrow_mut().deliver(&self.name, delivery);
         }
-        if reader.group.is_some_and(|group| group.ordered) {
+        if reader.group().is_some_and(|group| group.ordered) {
             return self.handle_in_order(deliveries).await;
         }
         while !deliveries.is_empty() {
@@ -117,7 +117,7 @@ impl Crew {
                 return;
             }
             self.die_of_poison(&batch).await;
-            self.settle(batch).await;
+            self.settle(batch, None).await;
         }
     }
 
@@ -134,13 +134,13 @@ impl Crew {
     async fn handle_in_order(&self, deliveries: Vec<Delivery>) {
         let mut waiting = deliveries.into_iter();
         while let Some(delivery) = waiting.next() {
-            self.stage.begin_in_order(&self.worker, &delivery);
+            let turn = self.stage.begin_in_order(&self.worker, &delivery);
             if !self.run_for_a_while().await {
                 let rest = std::iter::once(delivery).chain(waiting).collect();
                 return self.give_back(rest).await;
             }
             self.die_of_poison(std::slice::from_ref(&delivery)).await;
-            if !self.settle(vec![delivery]).await {
+            if !self.settle(vec![delivery], turn).await {
                 let rest: Vec<_> = waiting.collect();
                 if !rest.is_empty() {
                     self.give_back(rest).await;
@@ -154,7 +154,7 @@ impl Crew {
     async fn give_back(&self, deliveries: Vec<Delivery>) {
         self.stage.server.note(&format!("{} cancels {}", self.name, deliveries.len()));
         let release = deliveries.iter().map(|_| Settlement::Release).collect();
-        self.settle_as(deliveries, release).await;
+        self.settle_as(deliveries, release, None).await;
     }
 
     /// Works for some time; false if the worker must not go on.
@@ -201,7 +201,7 @@ impl Crew {
     }
 
     /// Handles deliveries in a transaction that acks them; whether all are over with it.
-    async fn run_in_transaction(&self, deliveries: Vec<Delivery>) -> bool {
+    async fn run_in_transaction(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
         let ask = |delivery, settlement| self.stage.recorder.borrow_mut().ask(delivery, settlement);
         deliveries.iter().for_each(|delivery| ask(delivery, &Settlement::Ack));
         let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries).await;
@@ -223,55 +223,59 @@ impl Crew {
         }
         for delivery in &committed {
             self.stage.recorder.borrow_mut().committed(delivery);
-            self.stage.end_in_order(&self.worker, delivery);
+            turn.into_iter().for_each(|turn| self.stage.end_in_order(turn));
         }
         let rows = committed.iter().map(|delivery| (delivery.claim_no, delivery.row)).collect();
         if let Err(error) = self.worker.forget(rows).await {
             self.stage.server.note(&format!("{} cannot forget: {error}", self.name));
         }
-        let known = in_doubt.is_empty();
-        self.find_out(in_doubt).await;
-        undone.is_empty() && known || !undone.is_empty() && self.settle_as(undone, settlements).await
+        let acked = self.find_out(in_doubt, turn).await;
+        let settled = undone.is_empty() || self.settle_as(undone, settlements, turn).await;
+        acked && settled
     }
 
-    /// Releases what may have been acked, and hears whether it was.
-    async fn find_out(&self, in_doubt: Vec<Delivery>) {
+    /// Releases what may have been acked, and hears whether all of it was.
+    async fn find_out(&self, in_doubt: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if in_doubt.is_empty() {
-            return;
+            return true;
         }
         let rows = in_doubt.iter().map(Settled::release).collect();
         let outcomes = self.worker.release_in_doubt(rows).await;
         let mut recorder = self.stage.recorder.borrow_mut();
         let Ok(outcomes) = outcomes else {
             in_doubt.iter().for_each(|delivery| recorder.abandon(delivery));
-            return;
+            return false;
         };
+        let acked = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Unknown);
+        turn.filter(|_| acked).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         for (delivery, outcome) in in_doubt.iter().zip(outcomes) {
             if outcome == SettleOutcome::Settled {
                 recorder.ask(delivery, &Settlement::Release);
             }
             recorder.outcome(delivery, outcome);
         }
+        acked
     }
 
     /// Settles deliveries; whether all are over with it.
-    async fn settle(&self, deliveries: Vec<Delivery>) -> bool {
+    async fn settle(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if self.stage.below(4) == 0 {
-            return self.run_in_transaction(deliveries).await;
+            return self.run_in_transaction(deliveries, turn).await;
         }
         let one = (self.stage.below(2) == 0).then(|| self.settlement());
         let each = |_| one.clone().unwrap_or_else(|| self.settlement());
         let settlements = deliveries.iter().map(each).collect();
-        self.settle_as(deliveries, settlements).await
+        self.settle_as(deliveries, settlements, turn).await
     }
 
-    async fn settle_as(&self, deliveries: Vec<Delivery>, settlements: Vec<Settlement>) -> bool {
+    async fn settle_as(
+        &self,
+        deliveries: Vec<Delivery>,
+        settlements: Vec<Settlement>,
+        turn: Option<Turn>,
+    ) -> bool {
         let all_over = settlements.iter().all(Settlement::is_final);
-        if all_over {
-            for delivery in &deliveries {
-                self.stage.end_in_order(&self.worker, delivery);
-            }
-        }
+        turn.filter(|_| all_over).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         let on_done = self.stage.settings.on_done;
         let mut batch = Vec::with_capacity(deliveries.len());
         for (delivery, settlement) in deliveries.iter().zip(settlements) {

@@ -19,7 +19,7 @@ use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
-use crate::stage::{Reader, Settings, Stage, Streamed, Way, Weather};
+use crate::stage::{Settings, Stage, Streamed, Way, Weather};
 use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 
@@ -224,17 +224,17 @@ async fn prepare(stage: &Rc<Stage>) {
                 store::topic::create(conn, &stage.topic, &settings).await?;
             }
             let id = |topic: Option<Topic>| topic.expect("the topic just made").id;
-            stage.topic_id.set(id(store::topic::find(conn, &stage.topic).await?));
+            let topic = store::topic::existing(conn, &stage.topic).await?;
+            stage.topic_id.set(topic.id);
+            if stage.settings.stream.is_none() {
+                stage.readers.borrow_mut().push(Rc::new(topic));
+            }
             stage.dead_topic_id.set(id(store::topic::find(conn, &stage.dead_topic).await?));
             Ok(())
         })
         .await;
     made.expect("no fault yet");
-    if stage.settings.stream.is_none() {
-        let queue = Reader { topic: stage.topic_id.get(), group: None };
-        stage.readers.borrow_mut().push(queue);
-    }
-    let readers = stage.readers.borrow().iter().map(|reader| reader.topic).collect();
+    let readers = stage.readers.borrow().iter().map(|reader| reader.id).collect();
     stage.recorder.borrow_mut().readers = readers;
 }
 

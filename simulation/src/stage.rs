@@ -11,10 +11,9 @@ use futures_util::future::BoxFuture;
 use queue_core::connection::ServerUrl;
 use queue_core::message::MsgId;
 use queue_core::simulation::{StandIn, World};
-use queue_core::stream::Group;
 use queue_core::topic::{OnDone, TopicId};
 use queue_core::worker::ClaimStrategy;
-use queue_core::{Error, NewMessage, Priority, TopicName, Unique};
+use queue_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -71,14 +70,6 @@ pub(crate) struct Streamed {
     pub(crate) retention: Duration,
 }
 
-/// Where messages are consumed from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader {
-    /// A queue, or a group's own topic.
-    pub(crate) topic: TopicId,
-    pub(crate) group: Option<Group>,
-}
-
 /// A message as one of those has it who consume it. The first is the topic, or the group.
 pub(crate) type Share = (TopicId, MsgId);
 
@@ -100,7 +91,8 @@ pub(crate) struct Stage {
     /// Poison does no harm any more.
     pub(crate) cured: Cell<bool>,
     messages: Cell<u32>,
-    pub(crate) readers: RefCell<Vec<Reader>>,
+    /// Where messages are consumed from: the queue, or the groups of the stream.
+    pub(crate) readers: RefCell<Vec<Rc<Topic>>>,
     pub(crate) frontiers: RefCell<Frontiers>,
     /// Messages that join the stream later than they were sent.
     pub(crate) delayed: RefCell<HashSet<MsgId>>,
@@ -212,19 +204,19 @@ impl Stage {
     }
 
     /// Somebody who consumes messages, by lot.
-    pub(crate) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Rc<Topic> {
         let readers = self.readers.borrow();
         match readers.as_slice() {
-            [one] => *one,
-            several => several[self.below(several.len() as u32) as usize],
+            [one] => Rc::clone(one),
+            several => Rc::clone(&several[self.below(several.len() as u32) as usize]),
         }
     }
 
     /// Whose the message of a row is: each group's, while it has no offset.
     fn shares(&self, topic: &Value, id: MsgId) -> Vec<Share> {
         let readers = self.readers.borrow();
-        let of = |reader: &Reader| (reader.topic, id);
-        let own = |reader: &&Reader| *topic == Value::Number(reader.topic.0.into());
+        let of = |reader: &Rc<Topic>| (reader.id, id);
+        let own = |reader: &&Rc<Topic>| *topic == Value::Number(reader.id.0.into());
         match readers.iter().find(own) {
             Some(reader) => vec![of(reader)],
             None => readers.iter().map(of).collect(),

@@ -9,37 +9,21 @@ use queue_core::message::MsgId;
 use queue_core::stream::group::{Place, create_group, create_stream, replay, reset_group};
 use queue_core::stream::{Offset, Position};
 use queue_core::topic::{Retention, RetryPolicy, TopicId, TopicSettings};
-use queue_core::worker::{Claimed, Worker};
+use queue_core::worker::Worker;
 use queue_core::{Delivery, Result, TopicName, store};
 
 use crate::model::{Row, Table, Value};
-use crate::stage::{Reader, Share, Stage, Streamed};
+use crate::stage::{Share, Stage, Streamed};
+
+/// A message of an ordered group is handled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    place: (TopicId, u32, i128),
+    offset: u64,
+}
 
 /// How far the ordered groups have come, by group, partition, and how often it was put back.
 pub(crate) type Frontiers = BTreeMap<(TopicId, u32, i128), u64>;
-
-/// Claims up to `limit` messages: what a group tries again before what its stream has next.
-pub(crate) async fn claim(worker: &Worker, reader: Reader, limit: u32) -> Result<Claimed> {
-    let mut claimed = worker.claim(reader.topic, limit).await?;
-    let rest = limit - claimed.deliveries.len() as u32;
-    if let Some(group) = reader.group
-        && rest > 0
-    {
-        let of_stream = worker.claim_range(group, rest).await?;
-        claimed.deliveries.extend(of_stream.deliveries);
-        claimed.suspect_waits |= of_stream.suspect_waits;
-    }
-    Ok(claimed)
-}
-
-/// Claims one message that is to be handled alone.
-pub(crate) async fn claim_suspect(worker: &Worker, reader: Reader) -> Result<Claimed> {
-    let claimed = worker.claim_suspect(reader.topic).await?;
-    match reader.group {
-        Some(group) if claimed.deliveries.is_empty() => worker.claim_suspect_range(group).await,
-        _ => Ok(claimed),
-    }
-}
 
 /// Makes the stream and its groups.
 pub(crate) async fn create(
@@ -57,8 +41,7 @@ pub(crate) async fn create(
         let settings = TopicSettings { retry, ..settings.clone() };
         create_group(conn, &name, *ordered, Place::Earliest, &settings).await?;
         let group = store::topic::existing(conn, &name).await?;
-        let reader = Reader { topic: group.id, group: group.group() };
-        stage.readers.borrow_mut().push(reader);
+        stage.readers.borrow_mut().push(Rc::new(group));
     }
     Ok(())
 }
@@ -167,9 +150,8 @@ impl Stage {
                 ));
             }
         }
-        let logged = read(self, "queue_log", |of| {
-            (of("partition_no") as u32, of("offset_no") as u64)
-        });
+        let logged =
+            read(self, "queue_log", |of| (of("partition_no") as u32, of("offset_no") as u64));
         for (partition, (first, next)) in ends {
             let here = logged.iter().filter(|(no, _)| *no == partition).map(|(_, offset)| *offset);
             if !here.eq(first..next) {
@@ -181,8 +163,8 @@ impl Stage {
 
     fn is_ordered(&self, group: TopicId) -> bool {
         let readers = self.readers.borrow();
-        let found = readers.iter().find(|reader| reader.topic == group);
-        found.and_then(|reader| reader.group).is_some_and(|group| group.ordered)
+        let found = readers.iter().find(|reader| reader.id == group);
+        found.and_then(|reader| reader.group()).is_some_and(|group| group.ordered)
     }
 
     /// Where the ordered group of a delivery is, if the delivery is still the worker's own.
@@ -193,19 +175,17 @@ impl Stage {
                 && (range.mark..range.hi).contains(&offset.0)
         };
         ranges(self).iter().find(|range| is_own(range))?;
-        let is_its = |cursor: &Cursor| {
-            (cursor.group, cursor.partition) == (delivery.topic_id, partition.0)
-        };
+        let is_its =
+            |cursor: &Cursor| (cursor.group, cursor.partition) == (delivery.topic_id, partition.0);
         let cursor = cursors(self).into_iter().find(is_its)?;
         Some((cursor.group, cursor.partition, cursor.generation))
     }
 
     /// A handler of an ordered group begins: everything before it in its partition must have come
     /// to its end.
-    pub(crate) fn begin_in_order(&self, worker: &Worker, delivery: &Delivery) {
-        let (Some(place), Some(at)) = (self.generation(worker, delivery), delivery.position) else {
-            return;
-        };
+    pub(crate) fn begin_in_order(&self, worker: &Worker, delivery: &Delivery) -> Option<Turn> {
+        let place = self.generation(worker, delivery)?;
+        let at = delivery.position?;
         let start = if place.2 == 0 { 0 } else { at.offset.0 };
         let frontier = *self.frontiers.borrow_mut().entry(place).or_insert(start);
         let missing = (frontier..at.offset.0).find(|offset| !self.is_dead_there(place, *offset));
@@ -214,14 +194,13 @@ impl Stage {
             self.recorder.borrow_mut().fail(wrong);
         }
         self.frontiers.borrow_mut().insert(place, frontier.max(at.offset.0));
+        Some(Turn { place, offset: at.offset.0 })
     }
 
     /// It has come to its end.
-    pub(crate) fn end_in_order(&self, worker: &Worker, delivery: &Delivery) {
-        let Some(at) = delivery.position else { return };
-        if let Some(place) = self.generation(worker, delivery)
-            && let Some(frontier) = self.frontiers.borrow_mut().get_mut(&place)
-            && *frontier == at.offset.0
+    pub(crate) fn end_in_order(&self, turn: Turn) {
+        if let Some(frontier) = self.frontiers.borrow_mut().get_mut(&turn.place)
+            && *frontier == turn.offset
         {
             *frontier += 1;
         }
@@ -245,10 +224,8 @@ impl Stage {
         for change in engine.changes.iter().filter(|change| change.table == number_of_table) {
             let Some(row) = &change.after else { continue };
             let Value::Bytes(bytes) = &row[id] else { continue };
-            let place = (
-                number(table, row, "partition_no") as u32,
-                number(table, row, "offset_no") as u64,
-            );
+            let place =
+                (number(table, row, "partition_no") as u32, number(table, row, "offset_no") as u64);
             log.extend(MsgId::from_bytes(bytes).map(|id| (place, id)));
         }
         log
@@ -313,7 +290,7 @@ impl Stage {
 
 /// Puts a group back, or has it handle a stretch again.
 pub(crate) async fn rewind(stage: &Rc<Stage>) {
-    let Some(group) = stage.reader().group else { return };
+    let Some(group) = stage.reader().group() else { return };
     let mark = stage.lowest_mark(group.id);
     let lo = u64::from(stage.below(mark as u32 + 1));
     let hi = lo + u64::from(stage.below((mark - lo) as u32 + 1));

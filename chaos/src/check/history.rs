@@ -121,7 +121,8 @@ impl History {
             Event::Rewind(stretch) => self.rewinds.push((at, stretch)),
             Event::Rewound(stretch) => {
                 let place = (stretch.group, stretch.partition);
-                let asked = |(_, other): &&(Moment, Stretch)| (other.group, other.partition) == place;
+                let asked =
+                    |(_, other): &&(Moment, Stretch)| (other.group, other.partition) == place;
                 let since = self.rewinds.iter().rfind(asked).map_or(at, |(since, _)| *since);
                 self.turns.push(Turn { since, until: at, stretch });
             }

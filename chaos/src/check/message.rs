@@ -124,7 +124,9 @@ impl Message {
         // A number comes again when a group is put back.
         starts.sort_by_key(|start| (start.delivery_no, start.at));
         let asked = |delivery_no: u32| {
-            self.ends.iter().any(|end| end.delivery_no == delivery_no && asks_for_another(end.ended))
+            self.ends
+                .iter()
+                .any(|end| end.delivery_no == delivery_no && asks_for_another(end.ended))
         };
         let unasked: Vec<Moment> = starts
             .windows(2)

@@ -84,7 +84,10 @@ pub(super) fn times(history: &History) -> RescueTimes {
                 });
                 // Without another delivery the settlement was committed just before the hit.
                 if let Some(next) = next.map(|next| next.at).min() {
-                    times.of(how, share.group).into_iter().for_each(|of| of.sorted.push(next.since(at)));
+                    times
+                        .of(how, share.group)
+                        .into_iter()
+                        .for_each(|of| of.sorted.push(next.since(at)));
                 }
             }
         }

@@ -84,7 +84,8 @@ impl Log {
         broken: &mut Vec<(Breach, Share)>,
     ) {
         let tags = self.partitions.values().flat_map(BTreeMap::values);
-        for share in tags.flat_map(|&tag| Group::ALL.map(|group| Share { tag, group: Some(group) })) {
+        for share in tags.flat_map(|&tag| Group::ALL.map(|group| Share { tag, group: Some(group) }))
+        {
             let message = history.messages.get(&share);
             let in_doubt = message.is_none_or(|known| known.outcome() == Enqueued::InDoubt);
             let is_done = message.is_some_and(Message::is_done);
@@ -172,8 +173,7 @@ fn check_order(
         |turn: &&Turn| (turn.stretch.group, turn.stretch.partition) == (Group::Ordered, partition);
     let turns: Vec<_> = history.turns.iter().filter(is_here).collect();
     let claims = claims(history, partition);
-    let again: Vec<_> =
-        turns.iter().map(|turn| free_since(turn.since, turn.stretch.lo)).collect();
+    let again: Vec<_> = turns.iter().map(|turn| free_since(turn.since, turn.stretch.lo)).collect();
     for (offset, &tag) in offsets {
         let Some(message) = history.messages.get(&ordered(tag)) else { continue };
         for start in &message.starts {
@@ -228,6 +228,7 @@ fn claims(history: &History, partition: u32) -> HashMap<(Actor, u64), Claim> {
             *fenced |= answers(Answer::Fenced);
         }
     }
-    let sound = |(claim, fenced): (Claim, bool)| Claim { is_sound: claim.is_sound && !fenced, ..claim };
+    let sound =
+        |(claim, fenced): (Claim, bool)| Claim { is_sound: claim.is_sound && !fenced, ..claim };
     claims.into_iter().map(|(key, found)| (key, sound(found))).collect()
 }

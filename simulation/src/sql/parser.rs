@@ -247,8 +247,7 @@ impl Parser {
         });
         let from = if self.takes("FROM") { self.sources() } else { Vec::new() };
         let filter = self.filter();
-        let group =
-            if self.take_all("GROUP BY") { self.list(Self::expr) } else { Vec::new() };
+        let group = if self.take_all("GROUP BY") { self.list(Self::expr) } else { Vec::new() };
         let (order, limit) = self.order_and_limit();
         // Who shares a lock only waits less than in the model.
         let locking = (self.take_all("LOCK IN SHARE MODE") || self.take_all("FOR UPDATE"))
