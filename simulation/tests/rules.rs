@@ -109,3 +109,38 @@ fn looking_for_a_lost_commit_without_its_locks_is_found() {
 fn a_key_that_outlives_its_message_is_found() {
     is_found(Rule::KeysEndWithMessages, Weather::Calm);
 }
+
+#[test]
+fn marks_that_anybody_moves_are_found() {
+    is_found(Rule::RangesAreFenced, Weather::Wild);
+}
+
+#[test]
+fn h16_a_reset_that_leaves_the_ranges_of_before_is_found() {
+    is_found(Rule::ResetsForget, Weather::Wild);
+}
+
+#[test]
+fn h17_retention_that_waits_for_no_group_is_found() {
+    is_found(Rule::RetentionWaits, Weather::Calm);
+}
+
+#[test]
+fn an_ordered_group_with_two_claims_of_a_partition_is_found() {
+    is_found(Rule::OneClaimInOrder, Weather::Calm);
+}
+
+#[test]
+fn ranges_that_nobody_looks_for_are_found() {
+    is_found(Rule::RangesCompared, Weather::Wild);
+}
+
+#[test]
+fn ranges_of_the_dead_that_nobody_takes_back_are_found() {
+    is_found(Rule::RangesRescued, Weather::Wild);
+}
+
+#[test]
+fn acks_in_transactions_that_do_not_hold_their_range_are_found() {
+    is_found(Rule::AcksTakeTurns, Weather::Wild);
+}

@@ -1,5 +1,8 @@
 //! What a stream promises of its offsets and to its groups, from what members saw of them alone.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 
 use super::history::{History, Turn};

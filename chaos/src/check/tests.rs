@@ -16,7 +16,7 @@ const SOUND: [(&str, &str); 3] = [
 ];
 
 /// What is found in these records, each with what is added to it.
-fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
+pub(super) fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
     let folder = tempfile::tempdir().expect("a folder");
     let mut records: HashMap<&str, String> = HashMap::new();
     for (name, lines) in SOUND.iter().chain(more) {
