@@ -39,9 +39,8 @@ const SQL: [&str; 8] = [
 const KNOWN: [(char, u32); 2] = [('H', 26), ('S', 15)];
 
 /// Those that no test of this workspace names, and why.
-const ELSEWHERE: [(&str, &str); 6] = [
+const ELSEWHERE: [(&str, &str); 5] = [
     ("H15", "direct append: streams"),
-    ("H17", "retention under a claimed range: streams"),
     ("H18", "dropping a partition of the log: streams"),
     ("H19", "offsets of a partitioned log: streams"),
     ("S12", "a reader that passes an uncommitted offset: streams"),

@@ -19,7 +19,7 @@ use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
-use crate::stage::{Settings, Stage, Streamed, Way, Weather};
+use crate::stage::{Settings, Stage, Streamed, Subject, Way, Weather};
 use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 
@@ -48,11 +48,22 @@ pub struct Played {
     pub log: Vec<String>,
 }
 
-/// Plays the history of `seed`; with `rule`, without that rule.
+/// What is not left to the seed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cast {
+    /// What may go wrong.
+    pub weather: Option<Weather>,
+    /// What it is about.
+    pub subject: Option<Subject>,
+    /// The rule that is switched off.
+    pub without: Option<Rule>,
+}
+
+/// Plays the history of `seed`, and keeps its log if it is to be `logged`.
 #[must_use]
-pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: bool) -> Played {
+pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
     on_paused_time(async {
-        let server = Server::new(seed, rule);
+        let server = Server::new(seed, cast.without);
         if logged {
             server.log.replace(Some(Vec::new()));
         }
@@ -61,7 +72,7 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
         let way = Way { server: Rc::clone(&server), connects: connects.clone() };
         let entered = queue_core::simulation::enter(Rc::new(way));
-        let settings = settings(seed, weather, rule);
+        let settings = settings(seed, cast);
         let stage = Stage::new(Rc::clone(&server), settings, connects, crashes);
         server.note(&format!("{:?}", stage.settings));
         prepare(&stage).await;
@@ -134,7 +145,7 @@ fn on_paused_time<T>(future: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime, future)
 }
 
-fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings {
+fn settings(seed: u64, cast: Cast) -> Settings {
     // Its own numbers, so that a setting more or less does not change the faults of a seed.
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77);
     let drawn = match rng.random_range(0..8) {
@@ -142,7 +153,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         1 | 2 => Weather::Mild,
         _ => Weather::Wild,
     };
-    let weather = weather.unwrap_or(drawn);
+    let weather = cast.weather.unwrap_or(drawn);
     let poison = if weather == Weather::Wild && rng.random_range(0..3) == 0 {
         rng.random_range(7..20)
     } else {
@@ -150,7 +161,7 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
     };
     let settings = Settings {
         weather,
-        rule,
+        rule: cast.without,
         lease: Duration::from_secs(rng.random_range(2..=3)),
         consumers: rng.random_range(1..=3),
         janitors: rng.random_range(1..=2),
@@ -174,11 +185,11 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         dedupe: rng.random_range(0..6) == 0,
         stream: None,
     };
-    let streams = match rule {
-        Some(rule) => rule.is_of_streams(),
-        None => rng.random_range(0..3) == 0,
-    };
-    if streams { streaming(settings, &mut rng) } else { settings }
+    let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
+    match cast.subject.unwrap_or(drawn) {
+        Subject::Stream => streaming(settings, &mut rng),
+        Subject::Queue => settings,
+    }
 }
 
 /// The same with a stream, which has neither dedupe windows nor a search of its own. Dead letters of

@@ -30,6 +30,6 @@ mod stream;
 mod troupe;
 
 pub use self::alone::Model;
-pub use self::history::{Played, phases_around, play};
+pub use self::history::{Cast, Played, phases_around, play};
 pub use self::rules::Rule;
-pub use self::stage::Weather;
+pub use self::stage::{Subject, Weather};

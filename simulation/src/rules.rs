@@ -1,6 +1,8 @@
 //! The rules of the protocol, each of which a run can switch off: the simulation must then find
 //! the history that the rule closes.
 
+use crate::stage::Subject;
+
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
@@ -60,18 +62,19 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Whether streams alone follow it.
-    pub(crate) fn is_of_streams(self) -> bool {
-        matches!(
-            self,
+    /// What must be in a history that breaks without it.
+    #[must_use]
+    pub fn subject(self) -> Subject {
+        match self {
             Self::RangesAreFenced
-                | Self::ResetsForget
-                | Self::RetentionWaits
-                | Self::OneClaimInOrder
-                | Self::RangesCompared
-                | Self::RangesRescued
-                | Self::AcksTakeTurns
-        )
+            | Self::ResetsForget
+            | Self::RetentionWaits
+            | Self::OneClaimInOrder
+            | Self::RangesCompared
+            | Self::RangesRescued
+            | Self::AcksTakeTurns => Subject::Stream,
+            _ => Subject::Queue,
+        }
     }
 
     /// What a statement of the store would be without the rule; `None` leaves it as it is.

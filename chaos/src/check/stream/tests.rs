@@ -89,9 +89,8 @@ fn an_offset_that_no_message_has_is_found() {
 #[test]
 fn offsets_against_the_order_of_commits_are_found() {
     let place = |seq: u64| [0, 2, 1, 3][usize::try_from(seq).expect("small")];
-    let of = |group: Group| {
-        (0..4).map(move |n| reads(3000 + place(n) * 100, group.word(), n, place(n)))
-    };
+    let of =
+        |group: Group| (0..4).map(move |n| reads(3000 + place(n) * 100, group.word(), n, place(n)));
     let lines: Vec<_> = Group::ALL.into_iter().flat_map(of).collect();
     assert_eq!(broken(&lines, ""), one(Breach::Offset, "4:1@plain"));
 }
