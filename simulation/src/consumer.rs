@@ -202,7 +202,9 @@ impl Crew {
 
     /// Handles deliveries in a transaction that acks them; whether all are over with it.
     async fn run_in_transaction(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
-        let ask = |delivery, settlement| self.stage.recorder.borrow_mut().ask(delivery, settlement);
+        let ask = |delivery, settlement| {
+            self.stage.recorder.borrow_mut().ask(&self.name, delivery, settlement)
+        };
         deliveries.iter().for_each(|delivery| ask(delivery, &Settlement::Ack));
         let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries).await;
         let (mut committed, mut in_doubt) = (Vec::new(), Vec::new());
@@ -222,7 +224,7 @@ impl Crew {
             }
         }
         for delivery in &committed {
-            self.stage.recorder.borrow_mut().committed(delivery);
+            self.stage.recorder.borrow_mut().committed(&self.name, delivery);
             turn.into_iter().for_each(|turn| self.stage.end_in_order(turn));
         }
         let rows = committed.iter().map(|delivery| (delivery.claim_no, delivery.row)).collect();
@@ -243,16 +245,16 @@ impl Crew {
         let outcomes = self.worker.release_in_doubt(rows).await;
         let mut recorder = self.stage.recorder.borrow_mut();
         let Ok(outcomes) = outcomes else {
-            in_doubt.iter().for_each(|delivery| recorder.abandon(delivery));
+            in_doubt.iter().for_each(|delivery| recorder.abandon(&self.name, delivery));
             return false;
         };
         let acked = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Unknown);
         turn.filter(|_| acked).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         for (delivery, outcome) in in_doubt.iter().zip(outcomes) {
             if outcome == SettleOutcome::Settled {
-                recorder.ask(delivery, &Settlement::Release);
+                recorder.ask(&self.name, delivery, &Settlement::Release);
             }
-            recorder.outcome(delivery, outcome);
+            recorder.outcome(&self.name, delivery, outcome);
         }
         acked
     }
@@ -279,7 +281,7 @@ impl Crew {
         let on_done = self.stage.settings.on_done;
         let mut batch = Vec::with_capacity(deliveries.len());
         for (delivery, settlement) in deliveries.iter().zip(settlements) {
-            self.stage.recorder.borrow_mut().ask(delivery, &settlement);
+            self.stage.recorder.borrow_mut().ask(&self.name, delivery, &settlement);
             batch.push(Settled::new(delivery, settlement, on_done));
         }
         let outcomes = self.worker.settle(batch).await;
@@ -287,10 +289,10 @@ impl Crew {
         match outcomes {
             Ok(outcomes) => {
                 for (delivery, outcome) in deliveries.iter().zip(outcomes) {
-                    recorder.outcome(delivery, outcome);
+                    recorder.outcome(&self.name, delivery, outcome);
                 }
             }
-            Err(_) => deliveries.iter().for_each(|delivery| recorder.abandon(delivery)),
+            Err(_) => deliveries.iter().for_each(|delivery| recorder.abandon(&self.name, delivery)),
         }
         all_over
     }

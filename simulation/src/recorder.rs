@@ -1,19 +1,18 @@
 //! What really happened, as those tell who took part; the queue's tables are never asked.
 
+mod judge;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use queue_core::Delivery;
-use queue_core::message::{MsgId, Settlement};
+use queue_core::message::{ClaimNo, MsgId, Settlement};
 use queue_core::topic::TopicId;
 use queue_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
+pub(crate) use self::judge::Place;
 use crate::rules::Rule;
 use crate::stage::Share;
-
-/// Lone crashes after which a message may be dead-lettered: the topic's default.
-const MAX_CRASHES: usize = 3;
 
 /// What the sender knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +27,7 @@ pub(crate) enum Sent {
 struct Run {
     consumer: String,
     no: u32,
+    claim: ClaimNo,
     asked: Option<Settlement>,
     outcome: Option<SettleOutcome>,
     over: bool,
@@ -84,25 +84,6 @@ pub(crate) struct Recorder {
     pub(crate) repeated: usize,
     /// Acks committed together with an effect.
     pub(crate) effects: usize,
-}
-
-/// Where a message is at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Still to be handled.
-    Waiting,
-    /// Among the dead letters, because of lone crashes or not.
-    Dead {
-        crashes: bool,
-    },
-    Archive,
-    Nowhere,
-}
-
-impl Place {
-    pub(crate) fn is_dead(self) -> bool {
-        matches!(self, Self::Dead { .. })
-    }
 }
 
 fn share(delivery: &Delivery) -> Share {
@@ -227,6 +208,7 @@ impl Recorder {
             Run {
                 consumer: consumer.to_owned(),
                 no,
+                claim: delivery.claim_no,
                 asked: None,
                 outcome: None,
                 over: false,
@@ -258,31 +240,32 @@ impl Recorder {
         }
     }
 
-    fn run(&mut self, delivery: &Delivery) -> &mut Run {
+    fn run(&mut self, consumer: &str, delivery: &Delivery) -> &mut Run {
         let story = self.stories.get_mut(&share(delivery)).expect("a message that was sent");
-        let no = delivery.delivery_no.0;
-        // The same number comes again only after its group was put back.
-        let at = story.runs.iter().rposition(|run| run.no == no && !run.over);
-        let at = at.or_else(|| story.runs.iter().rposition(|run| run.no == no));
+        let (no, claim) = (delivery.delivery_no.0, delivery.claim_no);
+        let is_its = |run: &Run| run.no == no && run.claim == claim && run.consumer == consumer;
+        // The same comes again only after its group was put back.
+        let at = story.runs.iter().rposition(|run| is_its(run) && !run.over);
+        let at = at.or_else(|| story.runs.iter().rposition(is_its));
         &mut story.runs[at.expect("a run")]
     }
 
-    pub(crate) fn ask(&mut self, delivery: &Delivery, settlement: &Settlement) {
+    pub(crate) fn ask(&mut self, who: &str, delivery: &Delivery, settlement: &Settlement) {
         self.tell(
             share(delivery),
             format!("delivery {} asks for {}", delivery.delivery_no, settlement.verb()),
         );
-        self.run(delivery).asked = Some(settlement.clone());
+        self.run(who, delivery).asked = Some(settlement.clone());
     }
 
-    pub(crate) fn outcome(&mut self, delivery: &Delivery, mut outcome: SettleOutcome) {
+    pub(crate) fn outcome(&mut self, who: &str, delivery: &Delivery, mut outcome: SettleOutcome) {
         if outcome == SettleOutcome::Unknown && self.rule == Some(Rule::UnknownIsNotFenced) {
             outcome = SettleOutcome::Fenced;
         }
         let id = share(delivery);
         self.tell(id, format!("delivery {} is told: {outcome:?}", delivery.delivery_no));
         self.fenced += usize::from(outcome == SettleOutcome::Fenced);
-        let run = self.run(delivery);
+        let run = self.run(who, delivery);
         run.outcome = Some(outcome);
         run.over = true;
         let (consumer, no, is_final) = (run.consumer.clone(), run.no, run.is_final());
@@ -309,31 +292,17 @@ impl Recorder {
         }
     }
 
-    /// Compares where a message is at the end with whether it has an effect.
-    pub(crate) fn judge_effect(&mut self, id: Share, place: Place, effect: bool) {
-        let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;
-        let committed = self.stories[&id].runs.iter().any(told);
-        if self.stories[&id].rewound {
-            return;
-        }
-        if effect && matches!(place, Place::Waiting | Place::Dead { .. }) {
-            self.violated(id, "its effect was committed without the ack".to_owned());
-        } else if committed && !effect {
-            self.violated(id, "its ack was committed without the effect".to_owned());
-        }
-    }
-
     /// The delivery was acked by a transaction with its effect.
-    pub(crate) fn committed(&mut self, delivery: &Delivery) {
+    pub(crate) fn committed(&mut self, who: &str, delivery: &Delivery) {
         self.effects += 1;
-        self.run(delivery).in_transaction = true;
-        self.outcome(delivery, SettleOutcome::Settled);
+        self.run(who, delivery).in_transaction = true;
+        self.outcome(who, delivery, SettleOutcome::Settled);
     }
 
     /// The handler stopped without settling.
-    pub(crate) fn abandon(&mut self, delivery: &Delivery) {
+    pub(crate) fn abandon(&mut self, who: &str, delivery: &Delivery) {
         self.tell(share(delivery), format!("delivery {} is abandoned", delivery.delivery_no));
-        self.run(delivery).over = true;
+        self.run(who, delivery).over = true;
     }
 
     /// The process has been killed.
@@ -343,44 +312,6 @@ impl Recorder {
         for run in self.running(consumer) {
             run.alone |= held == 0 || (held == 1 && run.asked.is_none());
             run.over = true;
-        }
-    }
-
-    /// Every message that is known to be stored.
-    pub(crate) fn ids(&self) -> Vec<Share> {
-        self.stories.keys().copied().collect()
-    }
-
-    /// Compares a message's story with where it is at the end.
-    pub(crate) fn judge(&mut self, id: Share, place: Place, patience: Duration) {
-        let story = &self.stories[&id];
-        let done = story
-            .runs
-            .iter()
-            .any(|run| run.is_final() && !matches!(run.outcome, Some(SettleOutcome::Fenced)));
-        let lone = story
-            .runs
-            .iter()
-            .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
-            .filter(|run| run.outcome != Some(SettleOutcome::Settled));
-        let wrong = match (story.sent, place) {
-            (_, Place::Waiting) => {
-                Some(format!("it still waits {} s after the last fault", patience.as_secs()))
-            }
-            (Sent::NotStored, Place::Dead { .. } | Place::Archive) => {
-                Some("it is stored, but its sender was told it is not".to_owned())
-            }
-            (_, Place::Dead { crashes: true }) if lone.count() < MAX_CRASHES => {
-                Some("it is a dead letter for crashes that were not its own".to_owned())
-            }
-            (Sent::Stored, Place::Nowhere) if !done => Some(
-                "it is lost: nobody settled it, or only one who was told it is another's"
-                    .to_owned(),
-            ),
-            _ => None,
-        };
-        if let Some(wrong) = wrong {
-            self.violated(id, wrong);
         }
     }
 
