@@ -98,8 +98,8 @@ impl Crew {
         }
     }
 
-    /// Handles deliveries, some together and some by themselves; those of an ordered group one after
-    /// the other.
+    /// Handles deliveries, some together and some by themselves; those of an ordered group one
+    /// after the other.
     async fn handle(&self, reader: &Topic, mut deliveries: Vec<Delivery>) {
         for delivery in &deliveries {
             self.stage.recorder.borrow_mut().deliver(&self.name, delivery);

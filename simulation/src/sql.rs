@@ -92,8 +92,8 @@ pub(crate) struct Source {
 #[derive(Debug, Clone)]
 pub(crate) enum From {
     Table(String),
-    /// `JSON_TABLE` over an array of numbers or texts, with the column `id`, and before it, if asked
-    /// for, their places from 1 on.
+    /// `JSON_TABLE` over an array of numbers or texts, with the column `id`, and before it, if
+    /// asked for, their places from 1 on.
     Json {
         array: Expr,
         numbered: bool,
