@@ -246,8 +246,9 @@ impl Stage {
 
     fn wrong_of_log(&self) -> Option<String> {
         let log = self.log();
-        let recorder = self.recorder.borrow();
+        // Looking for them may find something wrong, which the recorder is told.
         let places = self.places();
+        let recorder = self.recorder.borrow();
         for (partition, (_, next)) in partitions(self) {
             let mut latest_sent = 0;
             for offset in 0..next {
