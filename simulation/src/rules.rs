@@ -45,8 +45,6 @@ pub enum Rule {
     KeysEndWithMessages,
     /// What became of a lost commit is looked for under the locks of its rows.
     DoubtWaitsForLocks,
-    /// A mark is moved, and a range ended, by its owner only.
-    RangesAreFenced,
     /// H16: a reset removes the ranges of before.
     ResetsForget,
     /// H17: retention waits for the lowest mark of all groups.
@@ -66,8 +64,7 @@ impl Rule {
     #[must_use]
     pub fn subject(self) -> Subject {
         match self {
-            Self::RangesAreFenced
-            | Self::ResetsForget
+            Self::ResetsForget
             | Self::RetentionWaits
             | Self::OneClaimInOrder
             | Self::RangesCompared
@@ -123,9 +120,6 @@ impl Rule {
             ),
             Self::DoubtWaitsForLocks if text.starts_with("SELECT id FROM queue_message") => {
                 text.strip_suffix(" FOR UPDATE")?.to_owned()
-            }
-            Self::RangesAreFenced if text.contains("queue_range SET") || text.contains("FROM queue_range WHERE id") => {
-                text.replace("AND worker_id = ? AND claim_no = ?", "AND (TRUE OR ? = ?)")
             }
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",

@@ -112,11 +112,6 @@ fn a_key_that_outlives_its_message_is_found() {
 }
 
 #[test]
-fn marks_that_anybody_moves_are_found() {
-    is_found(Rule::RangesAreFenced, Weather::Wild);
-}
-
-#[test]
 fn h16_a_reset_that_leaves_the_ranges_of_before_is_found() {
     is_found(Rule::ResetsForget, Weather::Wild);
 }
