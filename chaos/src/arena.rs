@@ -27,6 +27,7 @@ pub(crate) use self::member::{Member, Role};
 pub(crate) use self::server::{Server, ServerKind};
 use crate::naive;
 use crate::record::{Enqueued, Event, Record};
+use crate::stream::{self, STREAM, key_of};
 use crate::tag::{Actor, Tag};
 use crate::task::Task;
 
@@ -100,6 +101,8 @@ pub(crate) struct Arena {
     next: AtomicU64,
     /// The harness sends one message at a time.
     sending: Mutex<()>,
+    /// And puts one group elsewhere at a time.
+    pub(crate) rewinding: Mutex<()>,
 }
 
 impl Arena {
@@ -122,6 +125,7 @@ impl Arena {
             let settings = settings(topic);
             store::topic::create(&mut conn, &TopicName::new(topic)?, &settings).await?;
         }
+        stream::create(&mut conn).await?;
         conn.batch_execute(EFFECT_TABLE).await?;
         let account = format!(
             "CREATE USER {ACCOUNT}@'%' IDENTIFIED BY 'app'; \
@@ -148,6 +152,7 @@ impl Arena {
             folder: folder.to_owned(),
             next: AtomicU64::new(0),
             sending: Mutex::new(()),
+            rewinding: Mutex::new(()),
         })
     }
 
@@ -211,10 +216,19 @@ impl Arena {
     ) -> anyhow::Result<Tag> {
         let _one = self.sending.lock().await;
         let mut conn = self.connect().await?;
-        let tag = Tag { sender: HARNESS, seq: self.next.fetch_add(1, Ordering::Relaxed) };
+        let seq = self.next.fetch_add(1, Ordering::Relaxed);
+        let sender = if topic == STREAM { next_actor() } else { HARNESS };
+        if topic == STREAM {
+            self.record.note(&Event::Stream { sender })?;
+        }
+        let tag = Tag { sender, seq };
         let message = NewMessage::json(&task)?
             .with_msg_id(tag.msg_id())
             .with_header("padding", "x".repeat(padding));
+        let message = match key_of(tag) {
+            Some(key) => message.with_key(key),
+            None => message,
+        };
         self.record.note(&Event::Invoke { first: tag, n: 1 })?;
         let outcome = match enqueue(&mut conn, &TopicName::new(topic)?, &message).await {
             Ok(_) => Enqueued::Stored,

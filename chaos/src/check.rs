@@ -4,6 +4,7 @@ mod failover;
 mod history;
 mod message;
 mod rescue;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +14,8 @@ use std::path::Path;
 use queue_core::find::StateWord;
 
 use crate::record::{Answer, Ended, Enqueued, Moment};
-use crate::tag::Tag;
+use crate::stream::Group;
+use crate::tag::{Share, Tag};
 use crate::task::Ending;
 pub(crate) use failover::Failover;
 use history::History;
@@ -25,9 +27,9 @@ pub(crate) use rescue::{RescueTimes, Times};
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// Not settled: ready, scheduled or claimed.
-    pub(crate) unsettled: HashMap<Tag, u64>,
+    pub(crate) unsettled: HashMap<Share, u64>,
     /// Dead letters, and what each had asked for.
-    pub(crate) dead: HashMap<Tag, Ending>,
+    pub(crate) dead: HashMap<Share, Ending>,
     /// What a search says of each message of the topics that are searchable, and whether its topic
     /// keeps handled messages.
     pub(crate) found: HashMap<Tag, (StateWord, bool)>,
@@ -35,6 +37,8 @@ pub(crate) struct Leftovers {
     pub(crate) effects: HashMap<Tag, u64>,
     /// Messages that hold a unique key and are not there to be handled.
     pub(crate) holders: HashSet<Tag>,
+    /// What groups are not through with, in words: there is nothing of it when a run is over.
+    pub(crate) behind: Vec<String>,
 }
 
 /// How a promise was broken.
@@ -60,13 +64,21 @@ pub(crate) enum Breach {
     Stuck,
     /// A search says something else of it than the records do.
     Misreported,
+    /// I5: a later message of its partition was begun first, in an ordered group.
+    Overtaken,
+    /// I9: it has two offsets, or its offset has two messages, or none has the one before, or it is
+    /// not in the order of commits.
+    Offset,
+    /// I9: its group was to handle it again, and did not.
+    NotReplayed,
 }
 
 /// One broken promise.
 #[derive(Debug)]
 pub(crate) struct Violation {
     pub(crate) breach: Breach,
-    pub(crate) tag: Tag,
+    /// Its message; `None` if it is of a whole group.
+    pub(crate) share: Option<Share>,
     /// Everything that any actor wrote down about the message, and the faults meanwhile.
     pub(crate) history: String,
 }
@@ -82,6 +94,12 @@ pub(crate) struct Findings {
     pub(crate) in_doubt: usize,
     /// Messages whose effect is complete.
     pub(crate) handled: usize,
+    /// Messages of the stream that a group has handled to the end, counted for each group.
+    pub(crate) read: usize,
+    /// Deliveries of those beyond the first that nobody had asked for.
+    pub(crate) read_again: usize,
+    /// How often a group was put back, or given a stretch again, in a partition.
+    pub(crate) rewinds: usize,
     /// Dead letters that had asked for it.
     pub(crate) poisoned: usize,
     /// Deliveries beyond the first that no handler had asked for.
@@ -124,74 +142,99 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
         strikes: history.strikes(),
         peak: history.peak(),
         broken: history.broken(),
+        rewinds: history.turns.len(),
         ..Findings::default()
     };
     let unseen = Message::default();
-    let known = leftovers.unsettled.keys().chain(leftovers.dead.keys());
-    let known = known.chain(leftovers.found.keys()).chain(&leftovers.holders);
+    let unseen_of = leftovers.unsettled.keys().chain(leftovers.dead.keys()).copied();
+    let of_queues = leftovers.found.keys().chain(&leftovers.holders).map(|&tag| tag.into());
     let strangers =
-        known.filter(|tag| !history.messages.contains_key(tag)).map(|tag| (tag, &unseen));
-    let strangers: HashMap<_, _> = strangers.collect();
-    for (&tag, message) in history.messages.iter().chain(strangers) {
-        count(&mut findings, tag, message, leftovers);
-        for breach in breaches(tag, message, leftovers, quiet_end) {
-            let history = history.of(tag);
-            findings.violations.push(Violation { breach, tag, history });
-        }
+        unseen_of.chain(of_queues).filter(|share| !history.messages.contains_key(share));
+    let strangers: HashMap<_, _> = strangers.map(|share| (share, &unseen)).collect();
+    let known = history.messages.iter().map(|(&share, message)| (share, message));
+    let mut broken = stream::breaches(&history, leftovers);
+    for (share, message) in known.chain(strangers) {
+        count(&mut findings, share, message, leftovers);
+        let rewound = history.is_rewound(share);
+        let breaches = breaches(share, message, leftovers, quiet_end, rewound);
+        broken.extend(breaches.into_iter().map(|breach| (breach, share)));
     }
-    findings.violations.sort_by_key(|violation| violation.tag);
+    broken.sort_by_key(|(_, share)| *share);
+    for (breach, share) in broken {
+        let history = history.of(share);
+        findings.violations.push(Violation { breach, share: Some(share), history });
+    }
+    for behind in &leftovers.behind {
+        let history = format!("  {behind}\n");
+        findings.violations.push(Violation { breach: Breach::Stuck, share: None, history });
+    }
     Ok(findings)
 }
 
-fn count(findings: &mut Findings, tag: Tag, message: &Message, leftovers: &Leftovers) {
-    match message.outcome() {
-        Enqueued::Stored => findings.enqueued += 1,
-        Enqueued::InDoubt => findings.in_doubt += 1,
-        Enqueued::NotStored => {}
+fn count(findings: &mut Findings, share: Share, message: &Message, leftovers: &Leftovers) {
+    // Of the stream's messages each group has a share.
+    if share.group.is_none_or(|group| group == Group::Plain) {
+        match message.outcome() {
+            Enqueued::Stored => findings.enqueued += 1,
+            Enqueued::InDoubt => findings.in_doubt += 1,
+            Enqueued::NotStored => {}
+        }
     }
-    findings.handled += usize::from(message.is_done());
-    findings.poisoned += usize::from(leftovers.dead.get(&tag) == Some(&Ending::Poison));
-    findings.duplicates += message.unasked().count();
+    let (done, again) = match share.group {
+        None => (&mut findings.handled, &mut findings.duplicates),
+        Some(_) => (&mut findings.read, &mut findings.read_again),
+    };
+    *done += usize::from(message.is_done());
+    *again += message.unasked().count();
+    findings.poisoned += usize::from(leftovers.dead.get(&share) == Some(&Ending::Poison));
     findings.fenced += message.settled.iter().filter(|s| s.answer == Answer::Fenced).count();
 }
 
+/// `rewound`: its group was put back behind it, so that its deliveries are counted anew.
 fn breaches(
-    tag: Tag,
+    share: Share,
     message: &Message,
     leftovers: &Leftovers,
     quiet_end: Option<Moment>,
+    rewound: bool,
 ) -> Vec<Breach> {
-    let unsettled = leftovers.unsettled.contains_key(&tag);
-    let dead = leftovers.dead.get(&tag);
+    let unsettled = leftovers.unsettled.contains_key(&share);
+    let dead = leftovers.dead.get(&share);
     let acknowledged = message.outcome() == Enqueued::Stored;
     let in_quiet = |at: Moment| quiet_end.is_none_or(|end| at < end);
     let exists = unsettled || dead.is_some() || !message.starts.is_empty();
-    let exists = exists || leftovers.found.contains_key(&tag);
+    let exists = exists || leftovers.found.contains_key(&share.tag);
     let gone = !message.is_done() && !unsettled && dead.is_none();
     let is_lost = acknowledged && gone && !message.purged;
     let broken = [
         (Breach::Lost, is_lost),
         (Breach::Phantom, exists && message.outcome() == Enqueued::NotStored),
-        (Breach::WrongAck, message.has_wrong_ack() || message.is_done_and(dead.is_some())),
-        (Breach::SharedDelivery, message.shares_a_delivery()),
+        (
+            Breach::WrongAck,
+            !rewound && (message.has_wrong_ack() || message.is_done_and(dead.is_some())),
+        ),
+        (Breach::SharedDelivery, !rewound && message.shares_a_delivery()),
         (Breach::Effects, message.has_wrong_effects(unsettled || dead.is_some())),
-        (Breach::KeyHeld, leftovers.holders.contains(&tag)),
+        (Breach::KeyHeld, share.group.is_none() && leftovers.holders.contains(&share.tag)),
         (Breach::DuplicateInQuiet, message.unasked().any(in_quiet)),
         (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
         (Breach::Stuck, unsettled),
-        (Breach::Misreported, !message.purged && is_misreported(tag, leftovers)),
+        (Breach::Misreported, !message.purged && is_misreported(share, leftovers)),
     ];
     broken.into_iter().filter(|(_, is)| *is).map(|(breach, _)| breach).collect()
 }
 
 /// Whether a search says of a message what is not so. Everything with an effect was enqueued in a
 /// topic that is searchable.
-fn is_misreported(tag: Tag, leftovers: &Leftovers) -> bool {
-    let Some((said, kept)) = leftovers.found.get(&tag) else {
-        return !leftovers.found.is_empty() && leftovers.effects.contains_key(&tag);
+fn is_misreported(share: Share, leftovers: &Leftovers) -> bool {
+    if share.group.is_some() {
+        return false;
+    }
+    let Some((said, kept)) = leftovers.found.get(&share.tag) else {
+        return !leftovers.found.is_empty() && leftovers.effects.contains_key(&share.tag);
     };
     let waits = [StateWord::Ready, StateWord::Claimed, StateWord::Scheduled];
-    match (leftovers.dead.contains_key(&tag), leftovers.unsettled.contains_key(&tag)) {
+    match (leftovers.dead.contains_key(&share), leftovers.unsettled.contains_key(&share)) {
         (true, _) => *said != StateWord::Dead,
         (false, true) => !waits.contains(said),
         (false, false) => *said != if *kept { StateWord::Done } else { StateWord::Gone },

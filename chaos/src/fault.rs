@@ -4,6 +4,7 @@ mod admin;
 mod burst;
 mod clock;
 mod connection;
+mod group;
 mod janitor;
 mod load;
 mod network;
@@ -30,6 +31,8 @@ pub(crate) enum Setting {
     Alone,
     /// Together with others.
     Storm,
+    /// In every storm, so that no run is without it.
+    EveryStorm,
     /// Only when it is asked for by name.
     OnDemand,
 }
@@ -303,6 +306,20 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         Storm,
         server::reuse_ids,
         "the server restarts, and strangers get the connection ids of frozen consumers"
+    ),
+    fault!(
+        "reset-group",
+        "F35",
+        EveryStorm,
+        group::reset_group,
+        "a group of a stream is put back to where it was, or to the beginning"
+    ),
+    fault!(
+        "replay-group",
+        "F35",
+        EveryStorm,
+        group::replay_group,
+        "a group of a stream is to handle a stretch once more"
     ),
     fault!(
         "crash-under-burst",

@@ -12,6 +12,7 @@ mod record;
 mod report;
 mod run;
 mod schedule;
+mod stream;
 mod tag;
 mod task;
 

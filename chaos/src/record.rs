@@ -1,6 +1,7 @@
 //! What an actor saw, in a file of its own that is only ever appended to. The checks trust these
 //! files and nothing else.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -10,13 +11,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::tag::Tag;
+use crate::stream::Group;
+use crate::tag::{Actor, Share, Tag};
 
 /// Time since the machine started: one clock for all processes, which nobody sets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) Duration);
 
 impl Moment {
+    /// After everything.
+    pub(crate) const LATEST: Self = Self(Duration::MAX);
+
     pub(crate) fn now() -> Self {
         let now = clock_gettime(ClockId::Monotonic);
         let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
@@ -27,6 +32,37 @@ impl Moment {
     /// How long before this `earlier` was; zero if it was not.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Where a message lies in the stream, and the claim with which its member got it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    pub(crate) claim_no: u64,
+}
+
+/// Offsets that a group is to handle again, from `lo` up to `hi`, which is not of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) group: Group,
+    pub(crate) partition: u32,
+    pub(crate) lo: u64,
+    pub(crate) hi: u64,
+}
+
+impl Stretch {
+    /// Whether it has this message.
+    pub(crate) fn covers(&self, partition: u32, offset: u64) -> bool {
+        self.partition == partition && (self.lo..self.hi).contains(&offset)
+    }
+}
+
+impl fmt::Display for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, partition, lo, hi } = self;
+        write!(f, "{group} {partition} {lo} {hi}")
     }
 }
 
@@ -72,14 +108,20 @@ pub(crate) enum Event {
     Invoke { first: Tag, n: u64 },
     /// What became of them.
     Enqueue { first: Tag, n: u64, outcome: Enqueued },
-    /// A handler begins.
-    Start { tag: Tag, delivery_no: u32 },
+    /// All that this sender sends goes to the stream.
+    Stream { sender: Actor },
+    /// A handler begins; a message of a stream that is not tried again has its place there.
+    Start { share: Share, delivery_no: u32, place: Option<Place> },
     /// A handler ends.
-    End { tag: Tag, delivery_no: u32, ended: Ended },
+    End { share: Share, delivery_no: u32, ended: Ended },
     /// A transactional handler has written its effect, which counts if it is committed.
-    Effect { tag: Tag, delivery_no: u32 },
+    Effect { share: Share, delivery_no: u32 },
     /// A consumer was told what became of a delivery. `ack`: it was to be acked.
-    Settled { tag: Tag, delivery_no: u32, ack: bool, answer: Answer },
+    Settled { share: Share, delivery_no: u32, ack: bool, answer: Answer },
+    /// The harness: a group is about to handle a stretch of a partition again.
+    Rewind(Stretch),
+    /// The harness: it will handle this much of it again, whatever it had handled.
+    Rewound(Stretch),
     /// The harness: a fault begins.
     Strike { fault: String },
     /// The harness: the fault is over.
@@ -134,15 +176,24 @@ impl Event {
             Self::Enqueue { first, n, outcome } => {
                 format!("{at} enqueue {first} {n} {}\n", outcome.word())
             }
-            Self::Start { tag, delivery_no } => format!("{at} start {tag} {delivery_no}\n"),
-            Self::End { tag, delivery_no, ended } => {
-                format!("{at} end {tag} {delivery_no} {}\n", ended.word())
+            Self::Stream { sender } => format!("{at} stream {sender}\n"),
+            Self::Start { share, delivery_no, place: None } => {
+                format!("{at} start {share} {delivery_no}\n")
             }
-            Self::Effect { tag, delivery_no } => format!("{at} effect {tag} {delivery_no}\n"),
-            Self::Settled { tag, delivery_no, ack, answer } => {
+            Self::Start { share, delivery_no, place: Some(place) } => {
+                let Place { partition, offset, claim_no } = place;
+                format!("{at} read {share} {delivery_no} {partition} {offset} {claim_no}\n")
+            }
+            Self::End { share, delivery_no, ended } => {
+                format!("{at} end {share} {delivery_no} {}\n", ended.word())
+            }
+            Self::Effect { share, delivery_no } => format!("{at} effect {share} {delivery_no}\n"),
+            Self::Settled { share, delivery_no, ack, answer } => {
                 let verb = if *ack { "ack" } else { "other" };
-                format!("{at} settled {tag} {delivery_no} {verb} {}\n", answer.word())
+                format!("{at} settled {share} {delivery_no} {verb} {}\n", answer.word())
             }
+            Self::Rewind(stretch) => format!("{at} rewind {stretch}\n"),
+            Self::Rewound(stretch) => format!("{at} rewound {stretch}\n"),
             Self::Strike { fault } => format!("{at} strike {fault}\n"),
             Self::Heal { fault } => format!("{at} heal {fault}\n"),
             Self::Purge { first, n } => format!("{at} purge {first} {n}\n"),
@@ -162,15 +213,36 @@ impl Event {
                 n: next()?.parse()?,
                 outcome: Enqueued::from_word(next()?)?,
             },
-            "start" => Self::Start { tag: next()?.parse()?, delivery_no: next()?.parse()? },
+            "stream" => Self::Stream { sender: Actor(next()?.parse()?) },
+            verb @ ("start" | "read") => Self::Start {
+                share: next()?.parse()?,
+                delivery_no: next()?.parse()?,
+                place: match verb {
+                    "read" => Some(Place {
+                        partition: next()?.parse()?,
+                        offset: next()?.parse()?,
+                        claim_no: next()?.parse()?,
+                    }),
+                    _ => None,
+                },
+            },
+            verb @ ("rewind" | "rewound") => {
+                let stretch = Stretch {
+                    group: next()?.parse()?,
+                    partition: next()?.parse()?,
+                    lo: next()?.parse()?,
+                    hi: next()?.parse()?,
+                };
+                if verb == "rewind" { Self::Rewind(stretch) } else { Self::Rewound(stretch) }
+            }
             "end" => Self::End {
-                tag: next()?.parse()?,
+                share: next()?.parse()?,
                 delivery_no: next()?.parse()?,
                 ended: Ended::from_word(next()?)?,
             },
-            "effect" => Self::Effect { tag: next()?.parse()?, delivery_no: next()?.parse()? },
+            "effect" => Self::Effect { share: next()?.parse()?, delivery_no: next()?.parse()? },
             "settled" => Self::Settled {
-                tag: next()?.parse()?,
+                share: next()?.parse()?,
                 delivery_no: next()?.parse()?,
                 ack: next()? == "ack",
                 answer: Answer::from_word(next()?)?,
@@ -215,18 +287,25 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<(Moment, Event)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tag::Actor;
 
     #[test]
     fn what_is_written_is_read_again() {
         let tag = Tag { sender: Actor(3), seq: 9 };
+        let share = Share { tag, group: Some(Group::Ordered) };
+        let stretch = Stretch { group: Group::Plain, partition: 2, lo: 5, hi: u64::MAX };
+        let place = Some(Place { partition: 2, offset: 17, claim_no: 4 });
         let events = [
+            Event::Stream { sender: Actor(3) },
+            Event::Start { share, delivery_no: 1, place },
+            Event::End { share, delivery_no: 1, ended: Ended::Retry },
+            Event::Rewind(stretch),
+            Event::Rewound(stretch),
             Event::Invoke { first: tag, n: 20 },
             Event::Enqueue { first: tag, n: 20, outcome: Enqueued::InDoubt },
-            Event::Start { tag, delivery_no: 1 },
-            Event::End { tag, delivery_no: 1, ended: Ended::Interrupted },
-            Event::Effect { tag, delivery_no: 1 },
-            Event::Settled { tag, delivery_no: 1, ack: true, answer: Answer::Fenced },
+            Event::Start { share: tag.into(), delivery_no: 1, place: None },
+            Event::End { share: tag.into(), delivery_no: 1, ended: Ended::Interrupted },
+            Event::Effect { share, delivery_no: 1 },
+            Event::Settled { share, delivery_no: 1, ack: true, answer: Answer::Fenced },
             Event::Strike { fault: "kill-consumer".to_owned() },
             Event::Heal { fault: "kill-consumer".to_owned() },
             Event::Purge { first: tag, n: 5 },

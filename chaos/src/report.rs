@@ -26,6 +26,7 @@ pub(crate) fn faults() -> anyhow::Result<()> {
         let when = match fault.setting {
             Setting::Alone => "alone, measured",
             Setting::Storm => "with others",
+            Setting::EveryStorm => "in every storm",
             Setting::OnDemand => "by name only",
         };
         table.add_row([fault.name, fault.rows, when, fault.what]);
@@ -81,8 +82,12 @@ pub(crate) fn show_failovers(
 fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
     writeln!(out, "{}", table(findings))?;
     for violation in findings.violations.iter().take(SHOWN) {
-        let (breach, tag) = (violation.breach, violation.tag);
-        writeln!(out, "{breach:?}: message {tag}, seed {seed}\n{}", violation.history)?;
+        let breach = violation.breach;
+        match violation.share {
+            Some(share) => writeln!(out, "{breach:?}: message {share}, seed {seed}")?,
+            None => writeln!(out, "{breach:?}, seed {seed}")?,
+        }
+        write!(out, "{}", violation.history)?;
     }
     if findings.violations.len() > SHOWN {
         writeln!(out, "and {} more broken promises", findings.violations.len() - SHOWN)?;
@@ -101,6 +106,7 @@ fn table(findings: &Findings) -> Table {
     row("the most of them within a second", "", findings.peak.to_string());
     row("in doubt: a commit without an answer", "", findings.in_doubt.to_string());
     row("handled to the end", "", findings.handled.to_string());
+    row("handled to the end by groups of the stream", "", findings.read.to_string());
     row("dead-lettered, as they had asked for", "", findings.poisoned.to_string());
     let must = [
         (Breach::Lost, "acknowledged and lost (I1)"),
@@ -109,9 +115,12 @@ fn table(findings: &Findings) -> Table {
         (Breach::SharedDelivery, "two owners of one delivery (I3)"),
         (Breach::Effects, "effects twice, or without the ack (I4)"),
         (Breach::KeyHeld, "unique keys held by nobody"),
+        (Breach::Overtaken, "overtaken in an ordered group (I5)"),
         (Breach::DuplicateInQuiet, "delivered again in the quiet phase (I6)"),
         (Breach::DeadInnocent, "innocents dead-lettered (I7)"),
         (Breach::Stuck, "stuck after the faults ended (I8)"),
+        (Breach::Offset, "offsets twice, left out, or against the commits (I9)"),
+        (Breach::NotReplayed, "not handled again after a reset or a replay (I9)"),
         (Breach::Misreported, "not found, or found as what they are not"),
     ];
     for (breach, what) in must {
@@ -119,9 +128,16 @@ fn table(findings: &Findings) -> Table {
     }
     row("connections and statements broken", "", findings.broken.to_string());
     row("delivered again under faults", "", findings.duplicates.to_string());
+    let again = format!("{}, in {} resets and replays", findings.read_again, findings.rewinds);
+    row("the same by groups, of a partition each", "", again);
     row("settlements of fenced owners, refused", "", findings.fenced.to_string());
-    let RescueTimes { killed, frozen } = &findings.rescue;
-    for (what, times) in [("kill -9", killed), ("freeze or silent cut", frozen)] {
+    let RescueTimes { killed, frozen, killed_members, frozen_members } = &findings.rescue;
+    for (what, times) in [
+        ("kill -9", killed),
+        ("kill -9, groups", killed_members),
+        ("freeze or silent cut", frozen),
+        ("freeze or silent cut, groups", frozen_members),
+    ] {
         let shown = |percent| times.percentile(percent).map_or("-".to_owned(), seconds);
         let text = format!(
             "p50 {}, p99 {} ({} messages of {} consumers)",
@@ -168,7 +184,13 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "rescue_ms": {
             "killed": times(&findings.rescue.killed),
             "frozen": times(&findings.rescue.frozen),
+            "killed_members": times(&findings.rescue.killed_members),
+            "frozen_members": times(&findings.rescue.frozen_members),
         },
+        "read": findings.read,
+        "overtaken": findings.count(Breach::Overtaken),
+        "wrong_offsets": findings.count(Breach::Offset),
+        "not_replayed": findings.count(Breach::NotReplayed),
         "stuck": findings.count(Breach::Stuck),
         "misreported": findings.count(Breach::Misreported),
     })

@@ -59,8 +59,8 @@ pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng
     steps
 }
 
-/// Storms of some faults each. Every fault comes up once before any comes up again; where the time
-/// allows it with storms of a sensible size, every fault comes up.
+/// Storms of some faults each, beside those of every storm. Every fault comes up once before any
+/// comes up again; where the time allows it with storms of a sensible size, every fault comes up.
 fn storms(
     faults: &[&'static Fault],
     time: Duration,
@@ -72,19 +72,24 @@ fn storms(
         return storms;
     }
     let n = (time.as_secs() / STORM.as_secs()).max(1);
+    let (always, faults): (Vec<_>, Vec<_>) =
+        faults.iter().partition(|fault| fault.setting == Setting::EveryStorm);
     let enough = faults.len().div_ceil(usize::try_from(n).unwrap_or(usize::MAX));
     for _ in 0..n {
         let mut storm = Vec::new();
         let usual = rng.random_range(3..=6);
         let size = if enough <= LARGEST_STORM { enough.max(usual) } else { usual };
+        let mut chosen: Vec<&'static Fault> = always.clone();
         for _ in 0..size {
             if deck.is_empty() {
-                deck = faults.to_vec();
+                deck.clone_from(&faults);
                 deck.shuffle(rng);
             }
-            let wait = GAP.mul_f64(rng.random_range(0.0..1.0));
-            storm.extend(deck.pop().map(|fault| (wait, fault)));
+            chosen.extend(deck.pop());
         }
+        chosen.shuffle(rng);
+        let mut waits = || GAP.mul_f64(rng.random_range(0.0..1.0));
+        storm.extend(chosen.into_iter().map(|fault| (waits(), fault)));
         storms.push(storm);
     }
     storms

@@ -7,6 +7,8 @@ use anyhow::Context;
 use queue_core::MsgId;
 use uuid::Uuid;
 
+use crate::stream::Group;
+
 /// An actor of a run: a process, numbered by the harness. A process that is started again is
 /// another actor, with a record of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,5 +53,46 @@ impl FromStr for Tag {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let (sender, seq) = text.split_once(':').context("a message is SENDER:NUMBER")?;
         Ok(Self { sender: Actor(sender.parse()?), seq: seq.parse()? })
+    }
+}
+
+/// A message as those have it whom it goes to: the consumers of a queue, or one group of a stream.
+/// What becomes of it there is a story of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Share {
+    pub(crate) tag: Tag,
+    pub(crate) group: Option<Group>,
+}
+
+impl Share {
+    /// Of a message that was delivered under this name.
+    pub(crate) fn of(tag: Tag, topic: &str) -> Self {
+        Self { tag, group: Group::of_topic(topic) }
+    }
+}
+
+impl From<Tag> for Share {
+    fn from(tag: Tag) -> Self {
+        Self { tag, group: None }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            Some(group) => write!(f, "{}@{group}", self.tag),
+            None => self.tag.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Share {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text.split_once('@') {
+            Some((tag, group)) => Ok(Self { tag: tag.parse()?, group: Some(group.parse()?) }),
+            None => Ok(text.parse::<Tag>()?.into()),
+        }
     }
 }

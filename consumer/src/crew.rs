@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use queue_core::worker::Worker;
+use queue_core::Topic;
+use queue_core::worker::{Claimed, Worker};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,15 @@ pub(crate) struct Crew {
     /// is all that its worker holds, and a crash tells on it alone.
     pub(crate) gate: Arc<RwLock<()>>,
     pub(crate) interruption: Interruption,
+}
+
+impl Crew {
+    /// Claims up to `limit` messages of the topic, or reads them for this process's member of a
+    /// broadcast group.
+    pub(crate) async fn claim(&self, topic: &Topic, limit: u32) -> queue_core::Result<Claimed> {
+        let member = topic.broadcast().map(|_| self.members.of(topic)).transpose()?;
+        self.worker.claim_of(topic, member.as_ref(), limit).await
+    }
 }
 
 /// Why the gate is held; freed when the last delivery of the claim is settled.

@@ -5,7 +5,6 @@
 //! [`forward`] sends a topic on to another system.
 
 mod bell;
-mod claim;
 mod consumer;
 mod crew;
 mod error;

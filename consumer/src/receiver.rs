@@ -18,7 +18,6 @@ use tokio::sync::{RwLock, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
-use crate::claim::{claim, claim_suspect};
 use crate::consumer::is_consumable;
 use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
 use crate::error::Error;
@@ -176,11 +175,11 @@ impl Receiver {
         self.poll.begun();
         let gate = Arc::clone(&self.crew.gate);
         let shared = Arc::new(Pass::Shared(gate.read_owned().await));
-        let mut claimed = claim(&self.crew, &self.topic, self.batch).await;
+        let mut claimed = self.crew.claim(&self.topic, self.batch).await;
         if matches!(&claimed, Ok(claimed) if claimed.deliveries.is_empty() && claimed.suspect_waits)
             && self.crew.settler.held().get() == 0
         {
-            claimed = claim_suspect(&self.crew.worker, &self.topic).await;
+            claimed = self.crew.worker.claim_suspect_of(&self.topic).await;
         }
         let now = Instant::now();
         match claimed {

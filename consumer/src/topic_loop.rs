@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
-use crate::claim::{claim, claim_suspect};
 use crate::crew::{HeldCount, Holding, Pass};
 use crate::order::{Order, Ran};
 use crate::poll::Poll;
@@ -176,7 +175,7 @@ impl TopicLoop {
                 // Other loops wait behind this one, so it must not wait for long.
                 let alone = tokio::time::timeout(ALONE_WAIT, crew.gate.write_owned()).await;
                 let Ok(alone) = alone else { return Ok(Asked::Busy) };
-                let claimed = claim_suspect(&crew.worker, &topic).await?;
+                let claimed = crew.worker.claim_suspect_of(&topic).await?;
                 Ok(Asked::Claimed(claimed, Arc::new(Pass::Alone(alone))))
             }
             .boxed();
@@ -184,7 +183,7 @@ impl TopicLoop {
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
         async move {
             let shared = Arc::clone(&crew.gate).read_owned().await;
-            let claimed = claim(&crew, &topic, limit).await?;
+            let claimed = crew.claim(&topic, limit).await?;
             Ok(Asked::Claimed(claimed, Arc::new(Pass::Shared(shared))))
         }
         .boxed()

@@ -14,6 +14,7 @@ mod options;
 mod quiet;
 mod ranges;
 mod settling;
+mod whole;
 mod work;
 
 use std::sync::Arc;
@@ -186,9 +187,7 @@ impl Worker {
     /// # Errors
     /// [`Error::MemberInUse`] while another worker has its name; as [`Worker::claim`].
     pub async fn read(&self, member: &Member, limit: u32) -> Result<Claimed> {
-        let member = member.clone();
-        let claimed = self.ask(|reply| Command::Read { member, limit, reply }).await?;
-        claimed.map(Handover::accept)
+        self.ask_for_member(member, limit).await.map(Handover::accept)
     }
 
     /// Settles deliveries. While the server is away this waits for it; see [`SettleOutcome`].

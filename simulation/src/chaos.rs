@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::server::{Fate, Fates};
 use crate::stage::{Stage, Weather};
+use crate::stream::rewind;
 use crate::troupe::{Part, Troupe};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,8 @@ enum Fault {
     FewConnections,
     ReadOnly,
     Fates,
+    /// An operator puts a group back, or has it handle a stretch again.
+    Rewind,
 }
 
 /// Beyond two sweeps (0.3 s apart), and with a probe (0.2 s) and a slow answer within the grace.
@@ -94,7 +97,11 @@ pub(crate) async fn storm(
             continue;
         }
         if !faults.is_empty() {
-            let fault = faults[stage.below(faults.len() as u32) as usize];
+            let rewinds = stage.settings.stream.is_some() && faults == WILD.as_slice();
+            let fault = match rewinds && stage.below(5) == 0 {
+                true => Fault::Rewind,
+                false => faults[stage.below(faults.len() as u32) as usize],
+            };
             stage.server.note(&format!("fault: {fault:?}"));
             strike(stage, troupe, fault).await;
         }
@@ -186,6 +193,7 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
             sleep(a_while).await;
             server.act(|engine| engine.facts.read_only = false);
         }
+        Fault::Rewind => rewind(stage).await,
         Fault::Fates => {
             server.fates.replace(fates(stage, lease));
             sleep(a_while).await;

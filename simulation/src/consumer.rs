@@ -7,12 +7,13 @@ use queue_core::handler::settlement_for;
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, Error};
+use queue_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::time::sleep;
 
 use crate::effects;
 use crate::stage::Stage;
+use crate::stream::Turn;
 
 /// Runs a consumer until it is killed: registered, and registered anew after each death.
 pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
@@ -67,13 +68,13 @@ async fn call_out(mut life: watch::Receiver<Life>, turn: Rc<Notify>) {
 
 impl Crew {
     async fn work(self) {
-        let topic = self.stage.topic_id.get();
         loop {
             if !self.stage.strict.get() && self.stage.below(200) == 0 {
                 return;
             }
+            let reader = self.stage.reader();
             let guard = self.alone.read().await;
-            let claimed = match self.worker.claim(topic, 1 + self.stage.below(6)).await {
+            let claimed = match self.worker.claim_of(&reader, None, 1 + self.stage.below(6)).await {
                 Ok(claimed) => claimed,
                 Err(Error::WorkerDead { .. } | Error::WorkerStopped) => return,
                 Err(_) => {
@@ -83,12 +84,12 @@ impl Crew {
                 }
             };
             let (idle, suspect) = (claimed.deliveries.is_empty(), claimed.suspect_waits);
-            self.handle(claimed.deliveries).await;
+            self.handle(&reader, claimed.deliveries).await;
             drop(guard);
             if suspect {
                 let _alone = self.alone.write().await;
-                if let Ok(claimed) = self.worker.claim_suspect(topic).await {
-                    self.handle(claimed.deliveries).await;
+                if let Ok(claimed) = self.worker.claim_suspect_of(&reader).await {
+                    self.handle(&reader, claimed.deliveries).await;
                 }
             }
             if idle {
@@ -97,10 +98,14 @@ impl Crew {
         }
     }
 
-    /// Handles deliveries, some together and some by themselves.
-    async fn handle(&self, mut deliveries: Vec<Delivery>) {
+    /// Handles deliveries, some together and some by themselves; those of an ordered group one
+    /// after the other.
+    async fn handle(&self, reader: &Topic, mut deliveries: Vec<Delivery>) {
         for delivery in &deliveries {
             self.stage.recorder.borrow_mut().deliver(&self.name, delivery);
+        }
+        if reader.group().is_some_and(|group| group.ordered) {
+            return self.handle_in_order(deliveries).await;
         }
         while !deliveries.is_empty() {
             let n = 1 + self.stage.below(deliveries.len() as u32) as usize;
@@ -111,12 +116,37 @@ impl Crew {
                 self.give_back(deliveries).await;
                 return;
             }
-            if !self.stage.cured.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
-                self.stage.server.note(&format!("{} is poisoned", self.name));
-                drop(self.stage.crashes.send(self.name.clone()));
-                return std::future::pending().await;
+            self.die_of_poison(&batch).await;
+            self.settle(batch, None).await;
+        }
+    }
+
+    /// Kills its process if one of these is poison.
+    async fn die_of_poison(&self, batch: &[Delivery]) {
+        if !self.stage.cured.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
+            self.stage.server.note(&format!("{} is poisoned", self.name));
+            drop(self.stage.crashes.send(self.name.clone()));
+            std::future::pending().await
+        }
+    }
+
+    /// One after the other; behind one that is to be tried again nothing goes on.
+    async fn handle_in_order(&self, deliveries: Vec<Delivery>) {
+        let mut waiting = deliveries.into_iter();
+        while let Some(delivery) = waiting.next() {
+            let turn = self.stage.begin_in_order(&self.worker, &delivery);
+            if !self.run_for_a_while().await {
+                let rest = std::iter::once(delivery).chain(waiting).collect();
+                return self.give_back(rest).await;
             }
-            self.settle(batch).await;
+            self.die_of_poison(std::slice::from_ref(&delivery)).await;
+            if !self.settle(vec![delivery], turn).await {
+                let rest: Vec<_> = waiting.collect();
+                if !rest.is_empty() {
+                    self.give_back(rest).await;
+                }
+                return;
+            }
         }
     }
 
@@ -124,7 +154,7 @@ impl Crew {
     async fn give_back(&self, deliveries: Vec<Delivery>) {
         self.stage.server.note(&format!("{} cancels {}", self.name, deliveries.len()));
         let release = deliveries.iter().map(|_| Settlement::Release).collect();
-        self.settle_as(deliveries, release).await;
+        self.settle_as(deliveries, release, None).await;
     }
 
     /// Works for some time; false if the worker must not go on.
@@ -170,9 +200,11 @@ impl Crew {
         }
     }
 
-    /// Handles deliveries in a transaction that acks them.
-    async fn run_in_transaction(&self, deliveries: Vec<Delivery>) {
-        let ask = |delivery, settlement| self.stage.recorder.borrow_mut().ask(delivery, settlement);
+    /// Handles deliveries in a transaction that acks them; whether all are over with it.
+    async fn run_in_transaction(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
+        let ask = |delivery, settlement| {
+            self.stage.recorder.borrow_mut().ask(&self.name, delivery, settlement)
+        };
         deliveries.iter().for_each(|delivery| ask(delivery, &Settlement::Ack));
         let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries).await;
         let (mut committed, mut in_doubt) = (Vec::new(), Vec::new());
@@ -192,53 +224,64 @@ impl Crew {
             }
         }
         for delivery in &committed {
-            self.stage.recorder.borrow_mut().committed(delivery);
+            self.stage.recorder.borrow_mut().committed(&self.name, delivery);
+            turn.into_iter().for_each(|turn| self.stage.end_in_order(turn));
         }
         let rows = committed.iter().map(|delivery| (delivery.claim_no, delivery.row)).collect();
         if let Err(error) = self.worker.forget(rows).await {
             self.stage.server.note(&format!("{} cannot forget: {error}", self.name));
         }
-        self.find_out(in_doubt).await;
-        if !undone.is_empty() {
-            self.settle_as(undone, settlements).await;
-        }
+        let acked = self.find_out(in_doubt, turn).await;
+        let settled = undone.is_empty() || self.settle_as(undone, settlements, turn).await;
+        acked && settled
     }
 
-    /// Releases what may have been acked, and hears whether it was.
-    async fn find_out(&self, in_doubt: Vec<Delivery>) {
+    /// Releases what may have been acked, and hears whether all of it was.
+    async fn find_out(&self, in_doubt: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if in_doubt.is_empty() {
-            return;
+            return true;
         }
         let rows = in_doubt.iter().map(Settled::release).collect();
         let outcomes = self.worker.release_in_doubt(rows).await;
         let mut recorder = self.stage.recorder.borrow_mut();
         let Ok(outcomes) = outcomes else {
-            in_doubt.iter().for_each(|delivery| recorder.abandon(delivery));
-            return;
+            in_doubt.iter().for_each(|delivery| recorder.abandon(&self.name, delivery));
+            return false;
         };
+        let acked = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Unknown);
+        turn.filter(|_| acked).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         for (delivery, outcome) in in_doubt.iter().zip(outcomes) {
             if outcome == SettleOutcome::Settled {
-                recorder.ask(delivery, &Settlement::Release);
+                recorder.ask(&self.name, delivery, &Settlement::Release);
             }
-            recorder.outcome(delivery, outcome);
+            recorder.outcome(&self.name, delivery, outcome);
         }
+        acked
     }
 
-    async fn settle(&self, deliveries: Vec<Delivery>) {
+    /// Settles deliveries; whether all are over with it.
+    async fn settle(&self, deliveries: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if self.stage.below(4) == 0 {
-            return self.run_in_transaction(deliveries).await;
+            return self.run_in_transaction(deliveries, turn).await;
         }
         let one = (self.stage.below(2) == 0).then(|| self.settlement());
         let each = |_| one.clone().unwrap_or_else(|| self.settlement());
         let settlements = deliveries.iter().map(each).collect();
-        self.settle_as(deliveries, settlements).await;
+        self.settle_as(deliveries, settlements, turn).await
     }
 
-    async fn settle_as(&self, deliveries: Vec<Delivery>, settlements: Vec<Settlement>) {
+    async fn settle_as(
+        &self,
+        deliveries: Vec<Delivery>,
+        settlements: Vec<Settlement>,
+        turn: Option<Turn>,
+    ) -> bool {
+        let all_over = settlements.iter().all(Settlement::is_final);
+        turn.filter(|_| all_over).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         let on_done = self.stage.settings.on_done;
         let mut batch = Vec::with_capacity(deliveries.len());
         for (delivery, settlement) in deliveries.iter().zip(settlements) {
-            self.stage.recorder.borrow_mut().ask(delivery, &settlement);
+            self.stage.recorder.borrow_mut().ask(&self.name, delivery, &settlement);
             batch.push(Settled::new(delivery, settlement, on_done));
         }
         let outcomes = self.worker.settle(batch).await;
@@ -246,10 +289,11 @@ impl Crew {
         match outcomes {
             Ok(outcomes) => {
                 for (delivery, outcome) in deliveries.iter().zip(outcomes) {
-                    recorder.outcome(delivery, outcome);
+                    recorder.outcome(&self.name, delivery, outcome);
                 }
             }
-            Err(_) => deliveries.iter().for_each(|delivery| recorder.abandon(delivery)),
+            Err(_) => deliveries.iter().for_each(|delivery| recorder.abandon(&self.name, delivery)),
         }
+        all_over
     }
 }

@@ -13,10 +13,10 @@ use queue_core::{Delivery, Fault, TopicName, store};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::Value;
-use crate::stage::Stage;
+use crate::stage::{Share, Stage};
 
-/// The topic of the ledger under which effects are: no real one.
-const EFFECTS: TopicId = TopicId(4_000_000_000);
+/// The topics of the ledger under which effects are, less those of their messages: no real ones.
+const EFFECTS: u32 = 4_000_000_000;
 
 /// What a handler says that finds an effect of its message.
 const TWICE: &str = "it has an effect already";
@@ -28,7 +28,8 @@ impl Perform<Link> for Book {
     async fn perform(&self, contexts: &[Context], tx: &mut Link) -> RunOutcome {
         for context in contexts {
             let id = context.delivery.msg_id;
-            if let Err(error) = store::ledger::enter_alone(tx, EFFECTS, id).await {
+            let topic = TopicId(EFFECTS + context.delivery.topic_id.0);
+            if let Err(error) = store::ledger::enter_alone(tx, topic, id).await {
                 return RunOutcome::Returned(Err(match error.fault() {
                     Fault::Duplicate => HandlerError::discard(TWICE),
                     _ => HandlerError::retry(error),
@@ -77,13 +78,17 @@ pub(crate) fn found_one(ending: &Ending) -> bool {
 }
 
 /// The messages that have an effect.
-pub(crate) fn written(stage: &Stage) -> Vec<MsgId> {
+pub(crate) fn written(stage: &Stage) -> Vec<Share> {
     let engine = stage.server.engine.borrow();
     let table = &engine.tables[engine.table("queue_ledger")];
     let id = table.definition.place("msg_id").expect("a column");
+    let topic = table.definition.place("topic_id").expect("a column");
     let rows = table.slots.values().filter_map(|slot| slot.committed.as_ref());
     rows.filter_map(|row| match &row[id] {
-        Value::Bytes(bytes) => MsgId::from_bytes(bytes),
+        Value::Bytes(bytes) => {
+            let topic = u32::try_from(row[topic].number()).ok()?.checked_sub(EFFECTS)?;
+            Some((TopicId(topic), MsgId::from_bytes(bytes)?))
+        }
         _ => None,
     })
     .collect()

@@ -19,7 +19,8 @@ use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
-use crate::stage::{Settings, Stage, Way, Weather};
+use crate::stage::{Settings, Stage, Streamed, Subject, Way, Weather};
+use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 
 /// How long after the last fault everything must be handled. The longest wait of a producer that
@@ -47,11 +48,22 @@ pub struct Played {
     pub log: Vec<String>,
 }
 
-/// Plays the history of `seed`; with `rule`, without that rule.
+/// What is not left to the seed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cast {
+    /// What may go wrong.
+    pub weather: Option<Weather>,
+    /// What it is about.
+    pub subject: Option<Subject>,
+    /// The rule that is switched off.
+    pub without: Option<Rule>,
+}
+
+/// Plays the history of `seed`, and keeps its log if it is to be `logged`.
 #[must_use]
-pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: bool) -> Played {
+pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
     on_paused_time(async {
-        let server = Server::new(seed, rule);
+        let server = Server::new(seed, cast.without);
         if logged {
             server.log.replace(Some(Vec::new()));
         }
@@ -60,7 +72,7 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
         let way = Way { server: Rc::clone(&server), connects: connects.clone() };
         let entered = queue_core::simulation::enter(Rc::new(way));
-        let settings = settings(seed, weather, rule);
+        let settings = settings(seed, cast);
         let stage = Stage::new(Rc::clone(&server), settings, connects, crashes);
         server.note(&format!("{:?}", stage.settings));
         prepare(&stage).await;
@@ -73,9 +85,9 @@ pub fn play(seed: u64, weather: Option<Weather>, rule: Option<Rule>, logged: boo
         drop(entered);
         let recorder = stage.recorder.borrow();
         assert!(!server.broken.get(), "the model met what it does not know in seed {seed}");
-        let verdict = recorder.verdict().map(|(id, what, events)| {
+        let verdict = recorder.verdict().map(|((topic, id), what, events)| {
             let (events, changes) = (events.join("\n  "), stage.changes(id).join("\n  "));
-            format!("message {id}: {what}\n  {events}\nits rows:\n  {changes}")
+            format!("message {id} of topic {}: {what}\n  {events}\nits rows:\n  {changes}", topic.0)
         });
         Played {
             trace: server.trace_hash(),
@@ -133,7 +145,7 @@ fn on_paused_time<T>(future: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime, future)
 }
 
-fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings {
+fn settings(seed: u64, cast: Cast) -> Settings {
     // Its own numbers, so that a setting more or less does not change the faults of a seed.
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77);
     let drawn = match rng.random_range(0..8) {
@@ -141,15 +153,15 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         1 | 2 => Weather::Mild,
         _ => Weather::Wild,
     };
-    let weather = weather.unwrap_or(drawn);
+    let weather = cast.weather.unwrap_or(drawn);
     let poison = if weather == Weather::Wild && rng.random_range(0..3) == 0 {
         rng.random_range(7..20)
     } else {
         0
     };
-    Settings {
+    let settings = Settings {
         weather,
-        rule,
+        rule: cast.without,
         lease: Duration::from_secs(rng.random_range(2..=3)),
         consumers: rng.random_range(1..=3),
         janitors: rng.random_range(1..=2),
@@ -172,6 +184,29 @@ fn settings(seed: u64, weather: Option<Weather>, rule: Option<Rule>) -> Settings
         searchable: rng.random_range(0..3) == 0,
         dedupe: rng.random_range(0..6) == 0,
         traced: rng.random_range(0..3) == 0,
+        stream: None,
+    };
+    let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
+    match cast.subject.unwrap_or(drawn) {
+        Subject::Stream => streaming(settings, &mut rng),
+        Subject::Queue => settings,
+    }
+}
+
+/// The same with a stream, which has neither dedupe windows nor a search of its own. Dead letters
+/// of several groups cannot be told apart in one topic.
+fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
+    let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
+    Settings {
+        dead_letter_topic: settings.dead_letter_topic && groups.len() == 1,
+        searchable: false,
+        dedupe: false,
+        stream: Some(Streamed {
+            partitions: rng.random_range(1..=3),
+            groups,
+            retention: Duration::from_secs(rng.random_range(2..=20)),
+        }),
+        ..settings
     }
 }
 
@@ -196,20 +231,31 @@ async fn prepare(stage: &Rc<Stage>) {
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
-            store::topic::create(conn, &stage.topic, &settings).await?;
+            if let Some(streamed) = &stage.settings.stream {
+                create(conn, stage, streamed, &settings).await?;
+            } else {
+                store::topic::create(conn, &stage.topic, &settings).await?;
+            }
             let id = |topic: Option<Topic>| topic.expect("the topic just made").id;
-            stage.topic_id.set(id(store::topic::find(conn, &stage.topic).await?));
+            let topic = store::topic::existing(conn, &stage.topic).await?;
+            stage.topic_id.set(topic.id);
+            if stage.settings.stream.is_none() {
+                stage.readers.borrow_mut().push(Rc::new(topic));
+            }
             stage.dead_topic_id.set(id(store::topic::find(conn, &stage.dead_topic).await?));
             Ok(())
         })
         .await;
     made.expect("no fault yet");
+    let readers = stage.readers.borrow().iter().map(|reader| reader.id).collect();
+    stage.recorder.borrow_mut().readers = readers;
 }
 
-/// Looks at the unique keys all the time.
+/// Looks at the unique keys, and at the groups, all the time.
 async fn watch_keys(stage: Rc<Stage>) {
     loop {
         stage.check_keys();
+        stage.check_groups();
         sleep(Duration::from_millis(170)).await;
     }
 }
@@ -244,7 +290,7 @@ async fn recover(
         sleep(Duration::from_millis(500)).await;
         look_up(stage);
         let left = ["queue_message", "queue_scheduled", "queue_claim"];
-        let drained = left.iter().all(|table| stage.rows(table) == 0);
+        let drained = left.iter().all(|table| stage.rows(table) == 0) && stage.is_read();
         calm = if drained { calm + 1 } else { 0 };
     }
 }
@@ -257,6 +303,8 @@ fn look_up(stage: &Rc<Stage>) {
 
 fn judge(stage: &Rc<Stage>) {
     stage.check_keys();
+    stage.check_groups();
+    stage.judge_log();
     let places = stage.places();
     let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();
@@ -265,8 +313,9 @@ fn judge(stage: &Rc<Stage>) {
         let place = found.next().unwrap_or(Place::Nowhere);
         recorder.judge(id, place, PATIENCE);
         recorder.judge_effect(id, place, effects.contains(&id));
-        if found.next().is_some() {
-            recorder.fail(format!("message {id} is in two places"));
+        // Dead before its group was put back, and after it once more.
+        if found.next().is_some() && !recorder.is_rewound(id) {
+            recorder.fail(format!("message {} is in two places", id.1));
         }
     }
     drop(recorder);

@@ -26,9 +26,10 @@ mod sender;
 mod server;
 mod sql;
 mod stage;
+mod stream;
 mod troupe;
 
 pub use self::alone::Model;
-pub use self::history::{Played, phases_around, play};
+pub use self::history::{Cast, Played, phases_around, play};
 pub use self::rules::Rule;
-pub use self::stage::Weather;
+pub use self::stage::{Subject, Weather};

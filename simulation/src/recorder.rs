@@ -1,17 +1,18 @@
 //! What really happened, as those tell who took part; the queue's tables are never asked.
 
+mod judge;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use queue_core::Delivery;
-use queue_core::message::{MsgId, Settlement};
+use queue_core::message::{ClaimNo, MsgId, Settlement};
+use queue_core::topic::TopicId;
 use queue_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
+pub(crate) use self::judge::Place;
 use crate::rules::Rule;
-
-/// Lone crashes after which a message may be dead-lettered: the topic's default.
-const MAX_CRASHES: usize = 3;
+use crate::stage::Share;
 
 /// What the sender knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub(crate) enum Sent {
 struct Run {
     consumer: String,
     no: u32,
+    claim: ClaimNo,
     asked: Option<Settlement>,
     outcome: Option<SettleOutcome>,
     over: bool,
@@ -49,6 +51,11 @@ impl Run {
 
 #[derive(Debug)]
 struct Story {
+    /// The place of its sending among all events, and of the news that it is stored.
+    sending: u64,
+    stored: u64,
+    /// Its group was put back behind it: its deliveries are counted anew.
+    rewound: bool,
     sent: Sent,
     /// No fault may cause a second run of it.
     strict: bool,
@@ -60,8 +67,12 @@ struct Story {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     origin: Instant,
-    stories: BTreeMap<MsgId, Story>,
-    wrong: Option<(MsgId, String)>,
+    stories: BTreeMap<Share, Story>,
+    /// Who gets each message.
+    pub(crate) readers: Vec<TopicId>,
+    /// Counts events.
+    events: u64,
+    wrong: Option<(Share, String)>,
     rule: Option<Rule>,
     /// Runs may outlast their claim, so that a consumer runs more than it holds.
     overdue: bool,
@@ -75,17 +86,8 @@ pub(crate) struct Recorder {
     pub(crate) effects: usize,
 }
 
-/// Where a message is at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Still to be handled.
-    Waiting,
-    /// Among the dead letters, because of lone crashes or not.
-    Dead {
-        crashes: bool,
-    },
-    Archive,
-    Nowhere,
+fn share(delivery: &Delivery) -> Share {
+    (delivery.topic_id, delivery.msg_id)
 }
 
 impl Recorder {
@@ -93,6 +95,8 @@ impl Recorder {
         Self {
             origin: Instant::now(),
             stories: BTreeMap::new(),
+            readers: Vec::new(),
+            events: 0,
             wrong: None,
             rule,
             overdue,
@@ -104,35 +108,73 @@ impl Recorder {
         }
     }
 
-    fn tell(&mut self, id: MsgId, event: String) -> &mut Story {
+    fn tell(&mut self, id: Share, event: String) -> &mut Story {
+        self.events += 1;
         let at = (Instant::now() - self.origin).as_secs_f64();
         let story = self.stories.get_mut(&id).expect("a message that was sent");
         story.events.push(format!("{at:>8.3} {event}"));
         story
     }
 
-    fn violated(&mut self, id: MsgId, what: String) {
+    fn violated(&mut self, id: Share, what: String) {
         self.tell(id, format!("VIOLATION: {what}"));
         self.wrong.get_or_insert((id, what));
     }
 
     pub(crate) fn sending(&mut self, id: MsgId, sender: &str, strict: bool) {
-        let story = Story { sent: Sent::Unknown, strict, runs: Vec::new(), events: Vec::new() };
-        self.stories.insert(id, story);
-        self.tell(id, format!("{sender} sends it"));
-    }
-
-    pub(crate) fn sent(&mut self, id: MsgId, sent: Sent) {
-        let story = self.tell(id, format!("its sender is told: {sent:?}"));
-        story.sent = sent;
-        let ran = !story.runs.is_empty();
-        if sent == Sent::NotStored && ran {
-            self.violated(id, "it was handled, but its sender was told it is not stored".into());
+        for reader in self.readers.clone() {
+            let story = Story {
+                sending: self.events,
+                stored: u64::MAX,
+                rewound: false,
+                sent: Sent::Unknown,
+                strict,
+                runs: Vec::new(),
+                events: Vec::new(),
+            };
+            self.stories.insert((reader, id), story);
+            self.tell((reader, id), format!("{sender} sends it"));
         }
     }
 
+    pub(crate) fn sent(&mut self, id: MsgId, sent: Sent) {
+        for share in self.readers.clone().into_iter().map(|reader| (reader, id)) {
+            let at = self.events;
+            let story = self.tell(share, format!("its sender is told: {sent:?}"));
+            story.sent = sent;
+            if sent == Sent::Stored {
+                story.stored = at;
+            }
+            let ran = !story.runs.is_empty();
+            if sent == Sent::NotStored && ran {
+                let what = "it was handled, but its sender was told it is not stored";
+                self.violated(share, what.to_owned());
+            }
+        }
+    }
+
+    /// When a message was about to be sent, and when its sender knew that it is stored, counted in
+    /// events.
+    pub(crate) fn sending_and_stored(&self, share: Share) -> Option<(u64, u64)> {
+        self.stories.get(&share).map(|story| (story.sending, story.stored))
+    }
+
+    /// Its group will handle it again.
+    pub(crate) fn rewound(&mut self, share: Share) {
+        self.tell(share, "its group is put back".to_owned()).rewound = true;
+    }
+
+    pub(crate) fn is_rewound(&self, share: Share) -> bool {
+        self.stories.get(&share).is_some_and(|story| story.rewound)
+    }
+
+    /// Whether a handler of the group has come to an end with it that is no wish to try again.
+    pub(crate) fn is_over(&self, share: Share) -> bool {
+        self.stories.get(&share).is_some_and(|story| story.runs.iter().any(Run::is_final))
+    }
+
     pub(crate) fn deliver(&mut self, consumer: &str, delivery: &Delivery) {
-        let (id, no) = (delivery.msg_id, delivery.delivery_no.0);
+        let (id, no) = (share(delivery), delivery.delivery_no.0);
         self.deliveries += 1;
         let event = format!(
             "{consumer} handles delivery {no} (row {}, claim {})",
@@ -147,7 +189,7 @@ impl Recorder {
         let mut wrong = None;
         if story.sent == Sent::NotStored {
             wrong = Some("it was never committed".to_owned());
-        } else if stale {
+        } else if stale || story.rewound {
             // Nothing else is to be said of it.
         } else if last.is_some_and(|last| last.no >= no) {
             wrong = Some(format!("delivery {no} follows a later one"));
@@ -166,6 +208,7 @@ impl Recorder {
             Run {
                 consumer: consumer.to_owned(),
                 no,
+                claim: delivery.claim_no,
                 asked: None,
                 outcome: None,
                 over: false,
@@ -197,34 +240,38 @@ impl Recorder {
         }
     }
 
-    fn run(&mut self, delivery: &Delivery) -> &mut Run {
-        let story = self.stories.get_mut(&delivery.msg_id).expect("a message that was sent");
-        let no = delivery.delivery_no.0;
-        story.runs.iter_mut().find(|run| run.no == no).expect("a run")
+    fn run(&mut self, consumer: &str, delivery: &Delivery) -> &mut Run {
+        let story = self.stories.get_mut(&share(delivery)).expect("a message that was sent");
+        let (no, claim) = (delivery.delivery_no.0, delivery.claim_no);
+        let is_its = |run: &Run| run.no == no && run.claim == claim && run.consumer == consumer;
+        // The same comes again only after its group was put back.
+        let at = story.runs.iter().rposition(|run| is_its(run) && !run.over);
+        let at = at.or_else(|| story.runs.iter().rposition(is_its));
+        &mut story.runs[at.expect("a run")]
     }
 
-    pub(crate) fn ask(&mut self, delivery: &Delivery, settlement: &Settlement) {
+    pub(crate) fn ask(&mut self, who: &str, delivery: &Delivery, settlement: &Settlement) {
         self.tell(
-            delivery.msg_id,
+            share(delivery),
             format!("delivery {} asks for {}", delivery.delivery_no, settlement.verb()),
         );
-        self.run(delivery).asked = Some(settlement.clone());
+        self.run(who, delivery).asked = Some(settlement.clone());
     }
 
-    pub(crate) fn outcome(&mut self, delivery: &Delivery, mut outcome: SettleOutcome) {
+    pub(crate) fn outcome(&mut self, who: &str, delivery: &Delivery, mut outcome: SettleOutcome) {
         if outcome == SettleOutcome::Unknown && self.rule == Some(Rule::UnknownIsNotFenced) {
             outcome = SettleOutcome::Fenced;
         }
-        let id = delivery.msg_id;
+        let id = share(delivery);
         self.tell(id, format!("delivery {} is told: {outcome:?}", delivery.delivery_no));
         self.fenced += usize::from(outcome == SettleOutcome::Fenced);
-        let run = self.run(delivery);
+        let run = self.run(who, delivery);
         run.outcome = Some(outcome);
         run.over = true;
         let (consumer, no, is_final) = (run.consumer.clone(), run.no, run.is_final());
         self.find_alone(&consumer);
-        let runs = &self.stories[&id].runs;
-        if outcome == SettleOutcome::Settled {
+        let Story { runs, rewound, .. } = &self.stories[&id];
+        if outcome == SettleOutcome::Settled && !rewound {
             let later = runs.iter().any(|run| run.no > no);
             let twice = runs
                 .iter()
@@ -240,31 +287,22 @@ impl Recorder {
     /// A transactional handler has found that the message has an effect already.
     pub(crate) fn has_effect_already(&mut self, delivery: &Delivery) {
         let what = "it is handled again after its effect was committed".to_owned();
-        self.violated(delivery.msg_id, what);
-    }
-
-    /// Compares where a message is at the end with whether it has an effect.
-    pub(crate) fn judge_effect(&mut self, id: MsgId, place: Place, effect: bool) {
-        let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;
-        let committed = self.stories[&id].runs.iter().any(told);
-        if effect && matches!(place, Place::Waiting | Place::Dead { .. }) {
-            self.violated(id, "its effect was committed without the ack".to_owned());
-        } else if committed && !effect {
-            self.violated(id, "its ack was committed without the effect".to_owned());
+        if !self.stories[&share(delivery)].rewound {
+            self.violated(share(delivery), what);
         }
     }
 
     /// The delivery was acked by a transaction with its effect.
-    pub(crate) fn committed(&mut self, delivery: &Delivery) {
+    pub(crate) fn committed(&mut self, who: &str, delivery: &Delivery) {
         self.effects += 1;
-        self.run(delivery).in_transaction = true;
-        self.outcome(delivery, SettleOutcome::Settled);
+        self.run(who, delivery).in_transaction = true;
+        self.outcome(who, delivery, SettleOutcome::Settled);
     }
 
     /// The handler stopped without settling.
-    pub(crate) fn abandon(&mut self, delivery: &Delivery) {
-        self.tell(delivery.msg_id, format!("delivery {} is abandoned", delivery.delivery_no));
-        self.run(delivery).over = true;
+    pub(crate) fn abandon(&mut self, who: &str, delivery: &Delivery) {
+        self.tell(share(delivery), format!("delivery {} is abandoned", delivery.delivery_no));
+        self.run(who, delivery).over = true;
     }
 
     /// The process has been killed.
@@ -277,53 +315,15 @@ impl Recorder {
         }
     }
 
-    /// Every message that is known to be stored.
-    pub(crate) fn ids(&self) -> Vec<MsgId> {
-        self.stories.keys().copied().collect()
-    }
-
-    /// Compares a message's story with where it is at the end.
-    pub(crate) fn judge(&mut self, id: MsgId, place: Place, patience: Duration) {
-        let story = &self.stories[&id];
-        let done = story
-            .runs
-            .iter()
-            .any(|run| run.is_final() && !matches!(run.outcome, Some(SettleOutcome::Fenced)));
-        let lone = story
-            .runs
-            .iter()
-            .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
-            .filter(|run| run.outcome != Some(SettleOutcome::Settled));
-        let wrong = match (story.sent, place) {
-            (_, Place::Waiting) => {
-                Some(format!("it still waits {} s after the last fault", patience.as_secs()))
-            }
-            (Sent::NotStored, Place::Dead { .. } | Place::Archive) => {
-                Some("it is stored, but its sender was told it is not".to_owned())
-            }
-            (_, Place::Dead { crashes: true }) if lone.count() < MAX_CRASHES => {
-                Some("it is a dead letter for crashes that were not its own".to_owned())
-            }
-            (Sent::Stored, Place::Nowhere) if !done => Some(
-                "it is lost: nobody settled it, or only one who was told it is another's"
-                    .to_owned(),
-            ),
-            _ => None,
-        };
-        if let Some(wrong) = wrong {
-            self.violated(id, wrong);
-        }
-    }
-
     /// Something is wrong that belongs to no message.
     pub(crate) fn fail(&mut self, what: String) {
         if self.wrong.is_none() {
-            self.wrong = Some((MsgId(uuid::Uuid::nil()), what));
+            self.wrong = Some(((TopicId(0), MsgId(uuid::Uuid::nil())), what));
         }
     }
 
     /// The first violation, with the story of its message.
-    pub(crate) fn verdict(&self) -> Option<(MsgId, String, Vec<String>)> {
+    pub(crate) fn verdict(&self) -> Option<(Share, String, Vec<String>)> {
         let (id, what) = self.wrong.clone()?;
         let events = self.stories.get(&id).map(|story| story.events.clone()).unwrap_or_default();
         Some((id, what, events))

@@ -1,6 +1,8 @@
 //! The rules of the protocol, each of which a run can switch off: the simulation must then find
 //! the history that the rule closes.
 
+use crate::stage::Subject;
+
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
@@ -43,9 +45,35 @@ pub enum Rule {
     KeysEndWithMessages,
     /// What became of a lost commit is looked for under the locks of its rows.
     DoubtWaitsForLocks,
+    /// H16: a reset removes the ranges of before.
+    ResetsForget,
+    /// H17: retention waits for the lowest mark of all groups.
+    RetentionWaits,
+    /// An ordered group has one claim a partition.
+    OneClaimInOrder,
+    /// Ranges that nobody was told of are looked for and given back.
+    RangesCompared,
+    /// Ranges of dead workers are taken back.
+    RangesRescued,
+    /// Who acks a message of a range in a transaction holds the range meanwhile.
+    AcksTakeTurns,
 }
 
 impl Rule {
+    /// What must be in a history that breaks without it.
+    #[must_use]
+    pub fn subject(self) -> Subject {
+        match self {
+            Self::ResetsForget
+            | Self::RetentionWaits
+            | Self::OneClaimInOrder
+            | Self::RangesCompared
+            | Self::RangesRescued
+            | Self::AcksTakeTurns => Subject::Stream,
+            _ => Subject::Queue,
+        }
+    }
+
     /// What a statement of the store would be without the rule; `None` leaves it as it is.
     pub(crate) fn rewrite(self, text: &str) -> Option<String> {
         let changed = match self {
@@ -93,6 +121,27 @@ impl Rule {
             Self::DoubtWaitsForLocks if text.starts_with("SELECT id FROM queue_message") => {
                 text.strip_suffix(" FOR UPDATE")?.to_owned()
             }
+            Self::ResetsForget => text.replace(
+                "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",
+                "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE FALSE AND",
+            ),
+            Self::RetentionWaits => text.replace(
+                "LEAST(c.next_offset, COALESCE(MIN(r.mark), c.next_offset)) AS mark",
+                "p.next_offset + 0 * COALESCE(MIN(r.mark), 0) AS mark",
+            ),
+            Self::OneClaimInOrder => text.replace(
+                "r.partition_no = ? ORDER BY r.mark",
+                "r.partition_no = ? AND r.worker_id = 0 ORDER BY r.mark",
+            ),
+            Self::RangesCompared => text.replace(
+                "WHERE r.worker_id = ? ORDER BY r.claim_no",
+                "WHERE FALSE AND r.worker_id = ? ORDER BY r.claim_no",
+            ),
+            Self::RangesRescued => text.replace(
+                "WHERE w.state IN ('dead', 'stopped') AND r.id > ?",
+                "WHERE FALSE AND r.id > ?",
+            ),
+            Self::AcksTakeTurns => text.replace(" LOCK IN SHARE MODE", ""),
             Self::RangesOfDoneRows if text.starts_with("DELETE m") => widened(text)?,
             _ => return None,
         };

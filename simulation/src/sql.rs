@@ -51,6 +51,8 @@ pub(crate) enum Op {
     Minus,
     Times,
     Modulo,
+    /// Of whole numbers.
+    Divided,
 }
 
 /// What a locking read does about rows that others have locked.
@@ -69,6 +71,8 @@ pub(crate) struct Select {
     pub(crate) items: Vec<(Expr, String)>,
     pub(crate) from: Vec<Source>,
     pub(crate) filter: Option<Expr>,
+    /// Rows that are alike in these become one.
+    pub(crate) group: Vec<Expr>,
     /// With whether it descends.
     pub(crate) order: Vec<(Expr, bool)>,
     pub(crate) limit: Option<Expr>,
@@ -88,8 +92,12 @@ pub(crate) struct Source {
 #[derive(Debug, Clone)]
 pub(crate) enum From {
     Table(String),
-    /// `JSON_TABLE` over an array of numbers or texts, with the one column `id`.
-    Json(Expr),
+    /// `JSON_TABLE` over an array of numbers or texts, with the column `id`, and before it, if
+    /// asked for, their places from 1 on.
+    Json {
+        array: Expr,
+        numbered: bool,
+    },
     Query(Query),
 }
 

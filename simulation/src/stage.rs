@@ -13,7 +13,7 @@ use queue_core::message::MsgId;
 use queue_core::simulation::{StandIn, World};
 use queue_core::topic::{OnDone, TopicId};
 use queue_core::worker::ClaimStrategy;
-use queue_core::{Error, NewMessage, Priority, TopicName, Unique};
+use queue_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -21,6 +21,7 @@ use crate::model::{Row, Table, Value};
 use crate::recorder::{Place, Recorder};
 use crate::rules::Rule;
 use crate::server::{Connect, Server};
+use crate::stream::Frontiers;
 
 /// What may go wrong in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,15 @@ pub enum Weather {
     Mild,
     /// Everything.
     Wild,
+}
+
+/// What a history is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// A queue.
+    Queue,
+    /// A stream and its groups.
+    Stream,
 }
 
 /// What is drawn from the seed before a history begins.
@@ -57,7 +67,22 @@ pub(crate) struct Settings {
     pub(crate) dedupe: bool,
     /// Whether every message of the topic leaves a trace.
     pub(crate) traced: bool,
+    /// The topic is a stream instead of a queue.
+    pub(crate) stream: Option<Streamed>,
 }
+
+/// A stream, and who reads it.
+#[derive(Debug, Clone)]
+pub(crate) struct Streamed {
+    pub(crate) partitions: u32,
+    /// Whether each of its groups is ordered.
+    pub(crate) groups: Vec<bool>,
+    /// How long a message is kept; what a group has not handled is always kept.
+    pub(crate) retention: Duration,
+}
+
+/// A message as one of those has it who consume it. The first is the topic, or the group.
+pub(crate) type Share = (TopicId, MsgId);
 
 /// A played history's surroundings.
 pub(crate) struct Stage {
@@ -77,6 +102,11 @@ pub(crate) struct Stage {
     /// Poison does no harm any more.
     pub(crate) cured: Cell<bool>,
     messages: Cell<u32>,
+    /// Where messages are consumed from: the queue, or the groups of the stream.
+    pub(crate) readers: RefCell<Vec<Rc<Topic>>>,
+    pub(crate) frontiers: RefCell<Frontiers>,
+    /// Messages that join the stream later than they were sent.
+    pub(crate) delayed: RefCell<HashSet<MsgId>>,
 }
 
 impl Stage {
@@ -99,6 +129,9 @@ impl Stage {
             crashes,
             cured: Cell::new(false),
             messages: Cell::new(0),
+            readers: RefCell::default(),
+            frontiers: RefCell::default(),
+            delayed: RefCell::default(),
         })
     }
 
@@ -127,7 +160,11 @@ impl Stage {
     pub(crate) fn message(&self) -> NewMessage {
         let n = self.messages.get() + 1;
         self.messages.set(n);
-        let priority = if self.below(4) == 0 { Priority::FIRST } else { Priority::default() };
+        let streams = self.settings.stream.is_some();
+        let priority = match self.below(4) {
+            0 if !streams => Priority::FIRST,
+            _ => Priority::default(),
+        };
         let poison = self.settings.poison > 0 && n.is_multiple_of(self.settings.poison);
         let body = if poison && !self.cured.get() { "poison" } else { "" };
         let message = NewMessage::new(body)
@@ -137,6 +174,13 @@ impl Stage {
             0 => message.with_delay(Duration::from_millis(self.below(3000).into())),
             _ => message,
         };
+        if streams {
+            if message.deliver.is_some() {
+                self.delayed.borrow_mut().insert(message.msg_id);
+            }
+            let key = self.below(6);
+            return if key == 0 { message } else { message.with_key(format!("k{key}")) };
+        }
         // Seldom: a batch without any is one statement, and that way is to be broken too.
         match self.below(12) {
             0 if !self.settings.dedupe => {
@@ -196,8 +240,28 @@ impl Stage {
         connect(&self.connects, host).await
     }
 
-    /// Where each message is now: its id, and whether it still has to be handled.
-    pub(crate) fn places(&self) -> Vec<(MsgId, Place)> {
+    /// Somebody who consumes messages, by lot.
+    pub(crate) fn reader(&self) -> Rc<Topic> {
+        let readers = self.readers.borrow();
+        match readers.as_slice() {
+            [one] => Rc::clone(one),
+            several => Rc::clone(&several[self.below(several.len() as u32) as usize]),
+        }
+    }
+
+    /// Whose the message of a row is: each group's, while it has no offset.
+    fn shares(&self, topic: &Value, id: MsgId) -> Vec<Share> {
+        let readers = self.readers.borrow();
+        let of = |reader: &Rc<Topic>| (reader.id, id);
+        let own = |reader: &&Rc<Topic>| *topic == Value::Number(reader.id.0.into());
+        match readers.iter().find(own) {
+            Some(reader) => vec![of(reader)],
+            None => readers.iter().map(of).collect(),
+        }
+    }
+
+    /// Where each message is now, and whether it still has to be handled.
+    pub(crate) fn places(&self) -> Vec<(Share, Place)> {
         let engine = self.server.engine.borrow();
         let mut places = Vec::new();
         for (name, place) in [
@@ -225,7 +289,8 @@ impl Stage {
                     place
                 };
                 self.check_history(id, table, row);
-                places.push((id, place));
+                let topic = table.definition.place("topic_id").expect("a column");
+                places.extend(self.shares(&row[topic], id).into_iter().map(|it| (it, place)));
             }
         }
         places

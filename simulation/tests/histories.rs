@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use queue_core::worker::Phase;
-use simulation::{Played, Weather, phases_around, play};
+use simulation::{Cast, Played, Subject, Weather, phases_around, play};
 
 /// How many histories a run of the suite plays: less than a minute on two cores, unoptimized.
 const SEEDS: u64 = 1000;
@@ -31,7 +31,7 @@ fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
                         if seed >= seeds.end {
                             return wrong;
                         }
-                        let played = play(seed, None, None, false);
+                        let played = play(seed, Cast::default(), false);
                         if played.violation.is_some() {
                             wrong.push((seed, played));
                         }
@@ -43,11 +43,11 @@ fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
     })
 }
 
-/// I1, I2, I3, I4, I6, I8 and I11 hold in every history.
+/// I1, I2, I3, I4, I5, I6, I8, I9 and I11 hold in every history.
 #[test]
 fn no_history_breaks_a_promise() {
     if let Some(seed) = variable("SIM_SEED") {
-        let played = play(seed, None, None, true);
+        let played = play(seed, Cast::default(), true);
         let log = played.log.join("\n");
         let violation = played.violation.unwrap_or_else(|| "no violation".to_owned());
         panic!("{log}\n\nseed {seed}: {violation}");
@@ -66,8 +66,8 @@ fn no_history_breaks_a_promise() {
 fn a_seed_is_played_the_same_way_every_time() {
     let from = variable("SIM_FROM").unwrap_or(0);
     for seed in from..from + variable("SIM_SEEDS").unwrap_or(20) {
-        let once = play(seed, None, None, true);
-        let again = play(seed, None, None, true);
+        let once = play(seed, Cast::default(), true);
+        let again = play(seed, Cast::default(), true);
         let differs = once.log.iter().zip(&again.log).find(|(a, b)| a != b);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!((once.trace, once.log.len()), (again.trace, again.log.len()), "seed {seed}");
@@ -77,12 +77,16 @@ fn a_seed_is_played_the_same_way_every_time() {
 /// A simulation in which nothing happens finds nothing.
 #[test]
 fn histories_have_faults_that_are_felt() {
-    let played: Vec<_> = (0..40).map(|seed| play(seed, Some(Weather::Wild), None, false)).collect();
-    let sum = |count: fn(&Played) -> usize| played.iter().map(count).sum::<usize>();
-    assert!(sum(|played| played.deliveries) > 1000);
-    assert!(sum(|played| played.repeated) > 20);
-    assert!(sum(|played| played.fenced) > 5);
-    assert!(sum(|played| played.effects) > 100);
+    for subject in [Subject::Queue, Subject::Stream] {
+        let (weather, subject) = (Some(Weather::Wild), Some(subject));
+        let cast = Cast { weather, subject, without: None };
+        let played: Vec<_> = (0..40).map(|seed| play(seed, cast, false)).collect();
+        let sum = |count: fn(&Played) -> usize| played.iter().map(count).sum::<usize>();
+        assert!(sum(|played| played.deliveries) > 1000, "{subject:?}");
+        assert!(sum(|played| played.repeated) > 20, "{subject:?}");
+        assert!(sum(|played| played.fenced) > 5, "{subject:?}");
+        assert!(sum(|played| played.effects) > 100, "{subject:?}");
+    }
 }
 
 /// Found by seed 8: a reconnect that took long counted as silence after it, so that the handlers

@@ -1,6 +1,6 @@
 //! The known histories: with its rule switched off, the simulation must find each of them.
 
-use simulation::{Rule, Weather, play};
+use simulation::{Cast, Rule, Weather, play};
 
 /// How many histories may be played until one goes wrong. The rarest, the late statement of a lane
 /// and a settle that is called fenced, took up to 530; what is found early costs nothing.
@@ -9,7 +9,8 @@ const SEEDS: u64 = 3000;
 /// Plays histories without `rule` until one goes wrong, which with the rule goes well.
 #[track_caller]
 fn is_found(rule: Rule, weather: Weather) {
-    let violation = |seed, rule| play(seed, Some(weather), rule, false).violation;
+    let (weather, subject) = (Some(weather), Some(rule.subject()));
+    let violation = |seed, without| play(seed, Cast { weather, subject, without }, false).violation;
     let found = (0..SEEDS).find(|seed| violation(*seed, Some(rule)).is_some());
     let seed = found.unwrap_or_else(|| panic!("{SEEDS} histories without {rule:?} went well"));
     assert_eq!(violation(seed, None), None, "seed {seed} goes wrong with the rule, too");
@@ -108,4 +109,34 @@ fn looking_for_a_lost_commit_without_its_locks_is_found() {
 #[test]
 fn a_key_that_outlives_its_message_is_found() {
     is_found(Rule::KeysEndWithMessages, Weather::Calm);
+}
+
+#[test]
+fn h16_a_reset_that_leaves_the_ranges_of_before_is_found() {
+    is_found(Rule::ResetsForget, Weather::Wild);
+}
+
+#[test]
+fn h17_retention_that_waits_for_no_group_is_found() {
+    is_found(Rule::RetentionWaits, Weather::Calm);
+}
+
+#[test]
+fn an_ordered_group_with_two_claims_of_a_partition_is_found() {
+    is_found(Rule::OneClaimInOrder, Weather::Calm);
+}
+
+#[test]
+fn ranges_that_nobody_looks_for_are_found() {
+    is_found(Rule::RangesCompared, Weather::Wild);
+}
+
+#[test]
+fn ranges_of_the_dead_that_nobody_takes_back_are_found() {
+    is_found(Rule::RangesRescued, Weather::Wild);
+}
+
+#[test]
+fn acks_in_transactions_that_do_not_hold_their_range_are_found() {
+    is_found(Rule::AcksTakeTurns, Weather::Wild);
 }

@@ -18,8 +18,9 @@ use queue_service::{config, logging, signals};
 
 use super::Identity;
 use crate::arena::{BURST, EFFECTS};
-use crate::record::{Answer, Ended, Event, Record};
-use crate::tag::Tag;
+use crate::record::{Answer, Ended, Event, Place, Record};
+use crate::stream::Group;
+use crate::tag::Share;
 use crate::task::{Ending, Task};
 
 /// Handles messages until TERM.
@@ -56,11 +57,13 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
         let concurrency = match topic.as_str() {
             BURST => BURST_CONCURRENCY,
             EFFECTS => EFFECTS_CONCURRENCY,
+            name if name == Group::Booked.topic() => EFFECTS_CONCURRENCY,
             _ => args.concurrency,
         };
         let options = TopicOptions { concurrency, ..Default::default() };
         let record = Arc::clone(&record);
-        builder = if topic.as_str() == EFFECTS {
+        let books = topic.as_str() == EFFECTS || topic.as_str() == Group::Booked.topic();
+        builder = if books {
             builder.tx_handler(topic, options, Booker { record, begun: Mutex::default() })
         } else {
             builder.raw_handler(topic, options, Recorder(record))
@@ -72,7 +75,7 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
 
 fn event(settled: &SettledDelivery<'_>) -> Event {
     Event::Settled {
-        tag: settled.msg_id.into(),
+        share: Share::of(settled.msg_id.into(), settled.topic.as_str()),
         delivery_no: settled.delivery_no.0,
         ack: *settled.settlement == Settlement::Ack,
         answer: match settled.outcome {
@@ -92,15 +95,31 @@ const SNOOZE: Duration = Duration::from_millis(300);
 /// Each has a connection of its own.
 const EFFECTS_CONCURRENCY: usize = 4;
 
+/// Whose delivery it is, and which.
+fn token(context: &Context) -> (Share, u32) {
+    let delivery = &context.delivery;
+    (Share::of(delivery.msg_id.into(), context.topic.as_str()), delivery.delivery_no.0)
+}
+
+fn start(context: &Context) -> Event {
+    let (share, delivery_no) = token(context);
+    let claim_no = context.delivery.claim_no.0;
+    let place = context.delivery.position.map(|at| Place {
+        partition: at.partition.0,
+        offset: at.offset.0,
+        claim_no,
+    });
+    Event::Start { share, delivery_no, place }
+}
+
 struct Recorder(Arc<Record>);
 
 impl RawHandler for Recorder {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
-        let delivery = &context.delivery;
-        let (tag, delivery_no) = (Tag::from(delivery.msg_id), delivery.delivery_no.0);
-        self.0.note(&Event::Start { tag, delivery_no })?;
-        let ending = work(&self.0, context, delivery.json()?).await?;
-        self.0.note(&Event::End { tag, delivery_no, ended: Ended::Done })?;
+        let (share, delivery_no) = token(context);
+        self.0.note(&start(context))?;
+        let ending = work(&self.0, context, context.delivery.json()?).await?;
+        self.0.note(&Event::End { share, delivery_no, ended: Ended::Done })?;
         abort_if_asked(ending, context);
         Ok(())
     }
@@ -110,13 +129,13 @@ impl RawHandler for Recorder {
 struct Booker {
     record: Arc<Record>,
     /// What was begun: a run that is rolled back may be run again in the same delivery.
-    begun: Mutex<HashSet<(Tag, u32)>>,
+    begun: Mutex<HashSet<(Share, u32)>>,
 }
 
 impl Booker {
-    fn begins(&self, tag: Tag, delivery_no: u32) -> bool {
+    fn begins(&self, token: (Share, u32)) -> bool {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.insert((tag, delivery_no))
+        begun.insert(token)
     }
 }
 
@@ -129,17 +148,16 @@ impl TxHandler for Booker {
         task: Task,
         tx: &mut AsyncMysqlConnection,
     ) -> Result<(), HandlerError> {
-        let delivery = &context.delivery;
-        let (tag, delivery_no) = (Tag::from(delivery.msg_id), delivery.delivery_no.0);
-        if self.begins(tag, delivery_no) {
-            self.record.note(&Event::Start { tag, delivery_no })?;
+        let (share, delivery_no) = token(context);
+        if self.begins((share, delivery_no)) {
+            self.record.note(&start(context))?;
         }
         diesel::sql_query("INSERT INTO chaos_effect (msg_id) VALUES (?)")
-            .bind::<Binary, _>(delivery.msg_id.as_bytes().to_vec())
+            .bind::<Binary, _>(context.delivery.msg_id.as_bytes().to_vec())
             .execute(tx)
             .await?;
         let ending = work(&self.record, context, task).await?;
-        self.record.note(&Event::Effect { tag, delivery_no })?;
+        self.record.note(&Event::Effect { share, delivery_no })?;
         abort_if_asked(ending, context);
         Ok(())
     }
@@ -147,9 +165,8 @@ impl TxHandler for Booker {
 
 /// Does what the task asks for, up to its good end.
 async fn work(record: &Record, context: &Context, task: Task) -> Result<Ending, HandlerError> {
-    let delivery = &context.delivery;
-    let (tag, delivery_no) = (Tag::from(delivery.msg_id), delivery.delivery_no.0);
-    let end = |ended| record.note(&Event::End { tag, delivery_no, ended });
+    let (share, delivery_no) = token(context);
+    let end = |ended| record.note(&Event::End { share, delivery_no, ended });
     if task.ending == Ending::Poison {
         std::process::abort();
     }

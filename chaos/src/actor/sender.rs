@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Identity;
 use crate::record::{Enqueued, Event, Record};
+use crate::stream::key_of;
 use crate::tag::Tag;
 use crate::task::Task;
 
@@ -56,6 +57,10 @@ pub(crate) struct SenderArgs {
     /// Through the lanes, with a journal in this directory.
     #[arg(long, conflicts_with = "think_ms")]
     spill_dir: Option<PathBuf>,
+    /// To the stream: with keys, and neither delayed nor unique, so that the order is told by the
+    /// commits.
+    #[arg(long)]
+    stream: bool,
     /// In the first so many seconds every handler ends well at its first try.
     #[arg(long, default_value_t = 0)]
     quiet_seconds: u64,
@@ -69,14 +74,17 @@ pub(crate) struct SenderArgs {
 /// Every so many-th message sent by itself has a unique key, one of as many.
 const UNIQUE: u64 = 5;
 
-/// Sends each message by itself, before the one before it is stored.
+/// Sends each message by itself, before the one before it is stored; some with a unique key, if
+/// they may.
 async fn by_receipts(
     producer: Producer,
     topic: TopicName,
     first: Tag,
     messages: Vec<NewMessage>,
+    unique: bool,
     record: Arc<Record>,
 ) -> std::io::Result<()> {
+    let has_key = |seq: u64| unique && seq.is_multiple_of(UNIQUE);
     let mut receipts = Vec::with_capacity(messages.len());
     for (seq, mut message) in (first.seq..).zip(messages) {
         if has_key(seq) {
@@ -101,10 +109,6 @@ async fn by_receipts(
         record.note(&Event::Enqueue { first, n: 1, outcome })?;
     }
     Ok(())
-}
-
-fn has_key(seq: u64) -> bool {
-    seq.is_multiple_of(UNIQUE)
 }
 
 fn enqueued<T>(outcome: &Result<T, SendError>) -> Enqueued {
@@ -138,6 +142,10 @@ pub(crate) async fn run(args: SenderArgs) -> anyhow::Result<ExitCode> {
         started: Instant::now(),
         args,
     };
+    if sender.args.stream {
+        let sender_no = sender.args.identity.actor;
+        sender.record.note(&Event::Stream { sender: sender_no })?;
+    }
     match sender.args.think_ms {
         None => sender.through_lanes(&shutdown.drain).await?,
         Some(think_ms) => sender.in_transactions(think_ms, &shutdown.drain).await?,
@@ -172,7 +180,8 @@ impl Sender {
                     record.note(&Event::Enqueue { first, n, outcome })
                 });
             } else {
-                sends.spawn(by_receipts(producer, topic, first, messages, record));
+                let unique = !self.args.stream;
+                sends.spawn(by_receipts(producer, topic, first, messages, unique, record));
             }
             self.pace(n).await;
         }
@@ -234,7 +243,11 @@ impl Sender {
         let message = |tag: Tag| {
             let task = Task::random(&mut self.rng, self.args.work_ms, quiet);
             let mut message = NewMessage::json(&task)?.with_msg_id(tag.msg_id());
-            if self.rng.random_ratio(1, 8) {
+            if self.args.stream {
+                if let Some(key) = key_of(tag) {
+                    message = message.with_key(key);
+                }
+            } else if self.rng.random_ratio(1, 8) {
                 let delay = Duration::from_millis(self.rng.random_range(0..DELAY_MS));
                 message = message.with_delay(delay);
             }

@@ -29,9 +29,9 @@ pub(crate) fn run(args: &WitnessArgs) -> anyhow::Result<ExitCode> {
     let delivery_no = args.delivery_no;
     let file = format!("witness-{}-{}-{delivery_no}.log", tag.sender, tag.seq);
     let record = Record::open(&args.records.join(file))?;
-    record.note(&Event::Start { tag, delivery_no })?;
+    record.note(&Event::Start { share: tag.into(), delivery_no, place: None })?;
     let task: Task = serde_json::from_reader(std::io::stdin())?;
     std::thread::sleep(Duration::from_millis(task.work_ms));
-    record.note(&Event::End { tag, delivery_no, ended: Ended::Done })?;
+    record.note(&Event::End { share: tag.into(), delivery_no, ended: Ended::Done })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
 use super::{BURST, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, WORK};
+use crate::stream::{Group, STREAM};
 
 /// How often ended processes are looked for.
 const SUPERVISION: Duration = Duration::from_millis(50);
@@ -19,6 +20,9 @@ const SUPERVISION: Duration = Duration::from_millis(50);
 /// How long a process may take to end after TERM: longer than a consumer's drain and a producer's
 /// patience with a server that is away.
 const ENDING: Duration = Duration::from_secs(60);
+
+/// The longest work with a message of the stream.
+const STREAM_WORK_MS: u64 = 20;
 
 /// How much the fleet is given to do.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -83,8 +87,11 @@ impl Fleet {
         for _ in 0..2 {
             self.add_janitor(&[]).await?;
         }
+        let groups = Group::ALL.map(Group::topic);
+        let mut topics = vec![WORK, LEDGER, EFFECTS, BURST];
+        topics.extend(groups.iter().map(String::as_str));
         for _ in 0..load.consumers {
-            self.add_recorder(&[WORK, LEDGER, EFFECTS, BURST], load.concurrency).await?;
+            self.add_recorder(&topics, load.concurrency).await?;
         }
         let witness = self.programs.join("chaos").display().to_string();
         let records = self.folder.join("records").display().to_string();
@@ -110,6 +117,13 @@ impl Fleet {
         self.add_sender(sender(EFFECTS, load.rate / 5.0), &["--batch", "4"]).await?;
         self.add_sender(sender(PROGRAM, 4.0), &["--batch", "2"]).await?;
         self.add_sender(sender(HOOK, 10.0), &["--batch", "4"]).await?;
+        // An ordered group handles one message of a partition after the other.
+        let work_ms = load.work_ms.min(STREAM_WORK_MS);
+        let to_stream = SenderLoad { work_ms, ..sender(STREAM, load.rate / 15.0) };
+        for think in ["200", "20"] {
+            self.add_sender(to_stream, &["--stream", "--think-ms", think]).await?;
+        }
+        self.add_sender(to_stream, &["--stream", "--batch", "4"]).await?;
         Ok(())
     }
 

@@ -43,9 +43,9 @@ async fn called(
     let call = Call::read(&headers, &body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let Call { tag, delivery_no, task } = call;
     let note = |event| record.note(&event).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
-    note(Event::Start { tag, delivery_no })?;
+    note(Event::Start { share: tag.into(), delivery_no, place: None })?;
     tokio::time::sleep(Duration::from_millis(task.work_ms)).await;
-    note(Event::End { tag, delivery_no, ended: Ended::Done })?;
+    note(Event::End { share: tag.into(), delivery_no, ended: Ended::Done })?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -17,7 +17,8 @@ use queue_core::{MsgId, TopicName};
 
 use super::{Arena, Queue, SEARCHABLE, SERVER_PATIENCE};
 use crate::check::Leftovers;
-use crate::tag::Tag;
+use crate::stream::{Group, STREAM};
+use crate::tag::{Share, Tag};
 use crate::task::Task;
 
 #[derive(QueryableByName)]
@@ -26,7 +27,38 @@ struct Row {
     msg_id: Vec<u8>,
     #[diesel(sql_type = Binary)]
     body: Vec<u8>,
+    /// The name of its topic, where it matters.
+    #[diesel(sql_type = Binary)]
+    topic: Vec<u8>,
 }
+
+impl Row {
+    fn tag(&self) -> anyhow::Result<Tag> {
+        Ok(MsgId::from_bytes(&self.msg_id).context("a message id has 16 bytes")?.into())
+    }
+
+    /// Whose it is: a message in the inbox of the stream is each group's.
+    fn shares(&self) -> anyhow::Result<Vec<Share>> {
+        let (tag, topic) = (self.tag()?, String::from_utf8_lossy(&self.topic));
+        if topic == STREAM {
+            return Ok(Group::ALL.map(|group| Share { tag, group: Some(group) }).into());
+        }
+        Ok(vec![Share::of(tag, &topic)])
+    }
+}
+
+/// What groups are not through with, and what they lost: a number, and what it is of.
+const BEHIND: &str = "SELECT what, n FROM ( \
+     SELECT CONCAT(t.name, ' has not claimed of partition ', c.partition_no) AS what, \
+     CAST(p.next_offset AS SIGNED) - CAST(c.next_offset AS SIGNED) AS n \
+     FROM queue_cursor c JOIN queue_topic t ON t.id = c.group_id \
+     JOIN queue_partition p ON p.topic_id = t.stream_id AND p.partition_no = c.partition_no \
+     UNION ALL SELECT CONCAT('range ', id, ' is left of group ', group_id, ', partition ', \
+     partition_no, ', worker ', worker_id), CAST(hi - mark AS SIGNED) FROM queue_range \
+     UNION ALL SELECT CONCAT('acked and kept of range ', range_id), COUNT(*) \
+     FROM queue_passed GROUP BY range_id \
+     UNION ALL SELECT CONCAT('lost to retention by group ', group_id, ', partition ', \
+     partition_no), CAST(lost AS SIGNED) FROM queue_cursor) b WHERE n <> 0";
 
 impl Arena {
     /// One number as root.
@@ -52,35 +84,42 @@ impl Arena {
     pub(crate) async fn leftovers(&self) -> anyhow::Result<Leftovers> {
         let unsettled = match self.queue {
             Queue::Product => {
-                "SELECT msg_id, body FROM queue_message WHERE topic_id > 0 UNION ALL \
-                 SELECT msg_id, body FROM queue_scheduled"
+                "SELECT m.msg_id, m.body, t.name AS topic FROM queue_message m \
+                 JOIN queue_topic t ON t.id = m.topic_id UNION ALL \
+                 SELECT s.msg_id, s.body, t.name FROM queue_scheduled s \
+                 JOIN queue_topic t ON t.id = s.topic_id"
             }
-            Queue::Naive => "SELECT msg_id, body FROM naive_queue",
+            Queue::Naive => "SELECT msg_id, body, body AS topic FROM naive_queue",
         };
         let mut leftovers = Leftovers::default();
         for row in self.rows(unsettled).await? {
-            let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
-            *leftovers.unsettled.entry(id.into()).or_default() += 1;
+            for share in row.shares()? {
+                *leftovers.unsettled.entry(share).or_default() += 1;
+            }
         }
-        for row in self.rows("SELECT msg_id, body FROM queue_dead").await? {
-            let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
+        let dead = "SELECT d.msg_id, d.body, t.name AS topic FROM queue_dead d \
+             JOIN queue_topic t ON t.id = d.topic_id";
+        for row in self.rows(dead).await? {
             let task: Task = serde_json::from_slice(&row.body)?;
-            leftovers.dead.insert(id.into(), task.ending);
+            for share in row.shares()? {
+                leftovers.dead.insert(share, task.ending);
+            }
         }
         if self.queue == Queue::Product {
-            let holders = "SELECT u.msg_id, u.unique_key AS body FROM queue_unique u \
+            let holders = "SELECT u.msg_id, u.unique_key AS body, u.unique_key AS topic \
+                 FROM queue_unique u \
                  WHERE NOT EXISTS (SELECT 1 FROM queue_message m \
                  WHERE m.topic_id = u.topic_id AND m.msg_id = u.msg_id) \
                  AND NOT EXISTS (SELECT 1 FROM queue_scheduled s \
                  WHERE s.topic_id = u.topic_id AND s.msg_id = u.msg_id)";
             for row in self.rows(holders).await? {
-                let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
-                leftovers.holders.insert(id.into());
+                leftovers.holders.insert(row.tag()?);
             }
-            for row in self.rows("SELECT msg_id, msg_id AS body FROM chaos_effect").await? {
-                let id = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?;
-                *leftovers.effects.entry(id.into()).or_default() += 1;
+            let effects = "SELECT msg_id, msg_id AS body, msg_id AS topic FROM chaos_effect";
+            for row in self.rows(effects).await? {
+                *leftovers.effects.entry(row.tag()?).or_default() += 1;
             }
+            leftovers.behind = self.behind().await?;
             leftovers.found = self.found().await?;
         }
         Ok(leftovers)
@@ -113,6 +152,20 @@ impl Arena {
         Ok(all)
     }
 
+    /// What groups are not through with.
+    async fn behind(&self) -> anyhow::Result<Vec<String>> {
+        #[derive(QueryableByName)]
+        struct Behind {
+            #[diesel(sql_type = Binary)]
+            what: Vec<u8>,
+            #[diesel(sql_type = BigInt)]
+            n: i64,
+        }
+        let rows: Vec<Behind> = diesel::sql_query(BEHIND).load(&mut self.connect().await?).await?;
+        let sentence = |row: &Behind| format!("{}: {}", String::from_utf8_lossy(&row.what), row.n);
+        Ok(rows.iter().map(sentence).collect())
+    }
+
     async fn rows(&self, query: &str) -> anyhow::Result<Vec<Row>> {
         Ok(diesel::sql_query(query).load(&mut self.connect().await?).await?)
     }
@@ -121,8 +174,13 @@ impl Arena {
     pub(crate) async fn is_drained(&self) -> anyhow::Result<bool> {
         let left = match self.queue {
             Queue::Product => {
-                "(SELECT COUNT(*) FROM queue_message WHERE topic_id > 0) + (SELECT COUNT(*) FROM queue_scheduled) \
-                 + (SELECT COUNT(*) FROM queue_claim)"
+                "(SELECT COUNT(*) FROM queue_message WHERE topic_id > 0) \
+                 + (SELECT COUNT(*) FROM queue_scheduled) + (SELECT COUNT(*) FROM queue_claim) \
+                 + (SELECT COUNT(*) FROM queue_range) + (SELECT COUNT(*) FROM queue_passed) \
+                 + (SELECT COUNT(*) FROM queue_cursor c \
+                 JOIN queue_topic t ON t.id = c.group_id \
+                 JOIN queue_partition p ON p.topic_id = t.stream_id \
+                 AND p.partition_no = c.partition_no WHERE p.next_offset > c.next_offset)"
             }
             Queue::Naive => "(SELECT COUNT(*) FROM naive_queue)",
         };

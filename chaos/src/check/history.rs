@@ -1,13 +1,14 @@
 //! All records of a run put together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::message::{Message, Settled, Start};
-use crate::record::{self, Enqueued, Event, Hit, Moment};
-use crate::tag::{Actor, Tag};
+use super::message::{End, Message, Settled, Start};
+use crate::record::{self, Enqueued, Event, Hit, Moment, Place, Stretch};
+use crate::stream::Group;
+use crate::tag::{Actor, Share, Tag};
 
 /// A fault, from its strike to its end.
 #[derive(Debug, Clone)]
@@ -17,12 +18,28 @@ pub(super) struct Strike {
     pub(super) to: Moment,
 }
 
+/// A group handles a stretch again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    /// Not before it was asked for.
+    pub(super) since: Moment,
+    /// By then it was committed.
+    pub(super) until: Moment,
+    pub(super) stretch: Stretch,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    pub(super) messages: HashMap<Tag, Message>,
+    pub(super) messages: HashMap<Share, Message>,
     pub(super) strikes: Vec<Strike>,
     pub(super) hits: Vec<(Moment, Actor, Hit)>,
+    /// What groups were to handle again, and when it was asked for.
+    rewinds: Vec<(Moment, Stretch)>,
+    /// What of it they certainly had to.
+    pub(super) turns: Vec<Turn>,
+    /// Who sends to the stream.
+    streamers: HashSet<Actor>,
     /// Messages acknowledged, by the second.
     acknowledged: HashMap<u64, u64>,
     phases: Vec<(Moment, String)>,
@@ -43,13 +60,37 @@ impl History {
             }
         }
         history.strikes.sort_by_key(|strike| strike.from);
+        history.share_out();
         Ok(history)
+    }
+
+    /// Every group gets what was sent to the stream.
+    fn share_out(&mut self) {
+        let sent = std::mem::take(&mut self.messages);
+        for (share, message) in sent {
+            if share.group.is_none() && self.streamers.contains(&share.tag.sender) {
+                for group in Group::ALL {
+                    let known = self.message(Share { group: Some(group), ..share });
+                    known.invoked = message.invoked;
+                    known.outcome = message.outcome;
+                    known.purged |= message.purged;
+                }
+            } else {
+                self.message(share).take_over(message);
+            }
+        }
+    }
+
+    /// Those who handle what a transactional handler has handled.
+    fn bookers_of(&self, tag: Tag) -> Share {
+        let group = self.streamers.contains(&tag.sender).then_some(Group::Booked);
+        Share { tag, group }
     }
 
     /// Takes in which effects were committed.
     pub(super) fn take_effects(&mut self, effects: &HashMap<Tag, u64>) {
         for (tag, n) in effects {
-            let message = self.message(*tag);
+            let message = self.message(self.bookers_of(*tag));
             (message.transactional, message.effects) = (true, *n);
         }
     }
@@ -58,7 +99,7 @@ impl History {
         match event {
             Event::Invoke { first, n } => {
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).invoked = Some(at);
+                    self.message(Tag { seq, ..first }.into()).invoked = Some(at);
                 }
             }
             Event::Enqueue { first, n, outcome } => {
@@ -66,24 +107,35 @@ impl History {
                     *self.acknowledged.entry(at.0.as_secs()).or_default() += n;
                 }
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).outcome = Some((at, outcome));
+                    self.message(Tag { seq, ..first }.into()).outcome = Some((at, outcome));
                 }
             }
             Event::Purge { first, n } => {
                 for seq in first.seq..first.seq + n {
-                    self.message(Tag { seq, ..first }).purged = true;
+                    self.message(Tag { seq, ..first }.into()).purged = true;
                 }
             }
-            Event::Start { tag, delivery_no } => {
-                self.message(tag).starts.push(Start { at, actor, delivery_no });
+            Event::Stream { sender } => {
+                self.streamers.insert(sender);
             }
-            Event::End { tag, delivery_no, ended } => {
-                self.message(tag).ends.push((delivery_no, ended));
+            Event::Rewind(stretch) => self.rewinds.push((at, stretch)),
+            Event::Rewound(stretch) => {
+                let place = (stretch.group, stretch.partition);
+                let asked =
+                    |(_, other): &&(Moment, Stretch)| (other.group, other.partition) == place;
+                let since = self.rewinds.iter().rfind(asked).map_or(at, |(since, _)| *since);
+                self.turns.push(Turn { since, until: at, stretch });
             }
-            Event::Effect { tag, .. } => self.message(tag).transactional = true,
-            Event::Settled { tag, delivery_no, ack, answer } => {
+            Event::Start { share, delivery_no, place } => {
+                self.message(share).starts.push(Start { at, actor, delivery_no, place });
+            }
+            Event::End { share, delivery_no, ended } => {
+                self.message(share).ends.push(End { at, delivery_no, ended });
+            }
+            Event::Effect { share, .. } => self.message(share).transactional = true,
+            Event::Settled { share, delivery_no, ack, answer } => {
                 let settled = Settled { at, actor, delivery_no, ack, answer };
-                self.message(tag).settled.push(settled);
+                self.message(share).settled.push(settled);
             }
             // A fault that never healed lasts to the end.
             Event::Strike { fault } => {
@@ -102,8 +154,20 @@ impl History {
         }
     }
 
-    fn message(&mut self, tag: Tag) -> &mut Message {
-        self.messages.entry(tag).or_default()
+    fn message(&mut self, share: Share) -> &mut Message {
+        self.messages.entry(share).or_default()
+    }
+
+    /// Whether a group was to handle it again, so that its deliveries begin anew.
+    pub(super) fn is_rewound(&self, share: Share) -> bool {
+        let Some(message) = self.messages.get(&share).filter(|_| !self.rewinds.is_empty()) else {
+            return false;
+        };
+        let covers = |stretch: &Stretch| {
+            let is_of = |place: Place| stretch.covers(place.partition, place.offset);
+            Some(stretch.group) == share.group && message.places().any(is_of)
+        };
+        self.rewinds.iter().any(|(_, stretch)| covers(stretch))
     }
 
     /// When a phase began.
@@ -134,13 +198,13 @@ impl History {
     }
 
     /// Every line about a message, by time, with the faults meanwhile.
-    pub(super) fn of(&self, tag: Tag) -> String {
+    pub(super) fn of(&self, share: Share) -> String {
         let mut lines = Vec::new();
         for path in &self.records {
             // Read before, or there would be no history.
             for (at, event) in record::read(path).unwrap_or_default() {
                 let file = path.file_stem().unwrap_or_default().to_string_lossy();
-                if is_about(&event, tag) {
+                if is_about(&event, share) {
                     lines.push((at, format!("{file}: {event:?}")));
                 }
             }
@@ -162,20 +226,24 @@ impl History {
     }
 }
 
-fn is_about(event: &Event, wanted: Tag) -> bool {
+fn is_about(event: &Event, wanted: Share) -> bool {
     match event {
         Event::Invoke { first, n }
         | Event::Enqueue { first, n, .. }
         | Event::Purge { first, n } => {
-            first.sender == wanted.sender && (first.seq..first.seq + n).contains(&wanted.seq)
+            let Tag { sender, seq } = wanted.tag;
+            first.sender == sender && (first.seq..first.seq + n).contains(&seq)
         }
-        Event::Start { tag, .. }
-        | Event::End { tag, .. }
-        | Event::Effect { tag, .. }
-        | Event::Settled { tag, .. } => *tag == wanted,
-        Event::Strike { .. } | Event::Heal { .. } | Event::Hit { .. } | Event::Phase { .. } => {
-            false
-        }
+        Event::Start { share, .. }
+        | Event::End { share, .. }
+        | Event::Effect { share, .. }
+        | Event::Settled { share, .. } => *share == wanted,
+        Event::Rewind(stretch) | Event::Rewound(stretch) => Some(stretch.group) == wanted.group,
+        Event::Stream { .. }
+        | Event::Strike { .. }
+        | Event::Heal { .. }
+        | Event::Hit { .. }
+        | Event::Phase { .. } => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::asks_for_another;
-use crate::record::{Answer, Ended, Enqueued, Moment};
+use crate::record::{Answer, Ended, Enqueued, Moment, Place};
 use crate::tag::Actor;
 
 /// A handler began.
@@ -12,6 +12,16 @@ pub(super) struct Start {
     pub(super) at: Moment,
     pub(super) actor: Actor,
     pub(super) delivery_no: u32,
+    /// Where it lay in the stream, if it came from there.
+    pub(super) place: Option<Place>,
+}
+
+/// A handler ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) at: Moment,
+    pub(super) delivery_no: u32,
+    pub(super) ended: Ended,
 }
 
 /// A consumer was told what became of a delivery.
@@ -34,7 +44,7 @@ pub(super) struct Message {
     /// A person has deleted it, or was about to.
     pub(super) purged: bool,
     pub(super) starts: Vec<Start>,
-    pub(super) ends: Vec<(u32, Ended)>,
+    pub(super) ends: Vec<End>,
     pub(super) settled: Vec<Settled>,
     /// Its handler has written an effect in a transaction.
     pub(super) transactional: bool,
@@ -52,12 +62,33 @@ impl Message {
         }
     }
 
+    /// Adds what others saw of it.
+    pub(super) fn take_over(&mut self, other: Self) {
+        self.invoked = self.invoked.or(other.invoked);
+        self.outcome = self.outcome.or(other.outcome);
+        self.purged |= other.purged;
+        self.starts.extend(other.starts);
+        self.ends.extend(other.ends);
+        self.settled.extend(other.settled);
+        self.transactional |= other.transactional;
+    }
+
     /// Whether its effect is complete.
     pub(super) fn is_done(&self) -> bool {
         if self.transactional {
             return self.effects > 0;
         }
-        self.ends.iter().any(|(_, ended)| *ended == Ended::Done)
+        self.done().next().is_some()
+    }
+
+    /// When handlers came to a good end.
+    pub(super) fn done(&self) -> impl Iterator<Item = Moment> {
+        self.ends.iter().filter(|end| end.ended == Ended::Done).map(|end| end.at)
+    }
+
+    /// Where it lies in the stream, as its deliveries say.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        self.starts.iter().filter_map(|start| start.place)
     }
 
     /// An effect and the ack are one: it happens once, and the message does not go on existing.
@@ -90,9 +121,12 @@ impl Message {
     /// not ended in a retry or a release.
     pub(super) fn unasked(&self) -> impl Iterator<Item = Moment> {
         let mut starts = self.starts.clone();
-        starts.sort_by_key(|start| start.delivery_no);
+        // A number comes again when a group is put back.
+        starts.sort_by_key(|start| (start.delivery_no, start.at));
         let asked = |delivery_no: u32| {
-            self.ends.iter().any(|(no, ended)| *no == delivery_no && asks_for_another(*ended))
+            self.ends
+                .iter()
+                .any(|end| end.delivery_no == delivery_no && asks_for_another(end.ended))
         };
         let unasked: Vec<Moment> = starts
             .windows(2)

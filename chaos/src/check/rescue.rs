@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::history::History;
-use super::message::Message;
-use crate::record::{Hit, Moment};
+use crate::record::{Answer, Hit, Moment};
 use crate::schedule::CALM;
+use crate::stream::Group;
 use crate::tag::Actor;
 
 /// By what was done to the consumer; one time a message.
@@ -14,16 +14,26 @@ use crate::tag::Actor;
 pub(crate) struct RescueTimes {
     pub(crate) killed: Times,
     pub(crate) frozen: Times,
+    /// The same of members of groups: what they had claimed of the stream.
+    pub(crate) killed_members: Times,
+    pub(crate) frozen_members: Times,
 }
 
 impl RescueTimes {
     /// Nobody waits for a process that is only disturbed.
-    fn of(&mut self, how: Hit) -> Option<&mut Times> {
-        match how {
-            Hit::Killed => Some(&mut self.killed),
-            Hit::Frozen => Some(&mut self.frozen),
-            Hit::Broken => None,
+    fn of(&mut self, how: Hit, group: Option<Group>) -> Option<&mut Times> {
+        match (how, group) {
+            (Hit::Killed, None) => Some(&mut self.killed),
+            (Hit::Frozen, None) => Some(&mut self.frozen),
+            (Hit::Killed, Some(_)) => Some(&mut self.killed_members),
+            (Hit::Frozen, Some(_)) => Some(&mut self.frozen_members),
+            (Hit::Broken, _) => None,
         }
+    }
+
+    fn all(&mut self) -> [&mut Times; 4] {
+        let Self { killed, frozen, killed_members, frozen_members } = self;
+        [killed, frozen, killed_members, frozen_members]
     }
 }
 
@@ -48,15 +58,25 @@ pub(super) fn times(history: &History) -> RescueTimes {
     let mut times = RescueTimes::default();
     let mut alone: HashMap<Actor, (Moment, Hit)> = HashMap::new();
     for &(at, actor, how) in &history.hits {
-        if let (Some(times), true) = (times.of(how), is_alone(history, at)) {
-            times.hits += 1;
+        if how != Hit::Broken && is_alone(history, at) {
+            // Whoever is hit handles messages of all topics and groups.
+            for group in [None, Some(Group::Plain)] {
+                times.of(how, group).into_iter().for_each(|of| of.hits += 1);
+            }
             alone.insert(actor, (at, how));
         }
     }
-    for message in history.messages.values() {
+    for (share, message) in &history.messages {
         for start in &message.starts {
             let Some(&(at, how)) = alone.get(&start.actor) else { continue };
-            if start.at < at && !is_settled(message, start.actor, start.delivery_no, at) {
+            let of_group = share.group.is_some();
+            let settled = message.settled.iter().any(|settled| {
+                (settled.actor, settled.delivery_no) == (start.actor, start.delivery_no)
+                    && settled.at < at
+                    // An ack of a message of a range may still have been on its way.
+                    && (!of_group || settled.answer == Answer::Settled)
+            });
+            if start.at < at && !settled {
                 let next = message.starts.iter().filter(|next| {
                     next.actor != start.actor
                         && next.delivery_no > start.delivery_no
@@ -64,13 +84,15 @@ pub(super) fn times(history: &History) -> RescueTimes {
                 });
                 // Without another delivery the settlement was committed just before the hit.
                 if let Some(next) = next.map(|next| next.at).min() {
-                    times.of(how).into_iter().for_each(|of| of.sorted.push(next.since(at)));
+                    times
+                        .of(how, share.group)
+                        .into_iter()
+                        .for_each(|of| of.sorted.push(next.since(at)));
                 }
             }
         }
     }
-    times.killed.sorted.sort();
-    times.frozen.sorted.sort();
+    times.all().into_iter().for_each(|of| of.sorted.sort());
     times
 }
 
@@ -79,10 +101,4 @@ fn is_alone(history: &History, at: Moment) -> bool {
         strike.from.0 <= at.0 + CALM && strike.to.0.saturating_add(CALM) >= at.0
     };
     history.strikes.iter().filter(near).count() <= 1
-}
-
-fn is_settled(message: &Message, actor: Actor, delivery_no: u32, before: Moment) -> bool {
-    message.settled.iter().any(|settled| {
-        settled.actor == actor && settled.delivery_no == delivery_no && settled.at < before
-    })
 }

@@ -16,7 +16,7 @@ const SOUND: [(&str, &str); 3] = [
 ];
 
 /// What is found in these records, each with what is added to it.
-fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
+pub(super) fn found(more: &[(&str, &str)], leftovers: &Leftovers) -> Findings {
     let folder = tempfile::tempdir().expect("a folder");
     let mut records: HashMap<&str, String> = HashMap::new();
     for (name, lines) in SOUND.iter().chain(more) {
@@ -35,7 +35,7 @@ fn broken(more: &[(&str, &str)]) -> Vec<Breach> {
 }
 
 fn dead(ending: Ending) -> Leftovers {
-    Leftovers { dead: HashMap::from([(tag(1), ending)]), ..Leftovers::default() }
+    Leftovers { dead: HashMap::from([(tag(1).into(), ending)]), ..Leftovers::default() }
 }
 
 fn tag(seq: u64) -> Tag {
@@ -64,7 +64,7 @@ fn effects_happen_once_and_with_the_ack() {
     assert_eq!(breaches(&effects(1)), []);
     assert_eq!(breaches(&effects(2)), [Breach::Effects]);
     assert_eq!(breaches(&Leftovers::default()), [Breach::Lost], "written, and never committed");
-    let unsettled = HashMap::from([(tag(1), 1)]);
+    let unsettled = HashMap::from([(tag(1).into(), 1)]);
     let acked_not = Leftovers { unsettled, ..effects(1) };
     assert_eq!(breaches(&acked_not), [Breach::Effects, Breach::Stuck]);
 }
@@ -140,7 +140,7 @@ fn only_what_asked_for_it_may_be_dead_lettered() {
 
 #[test]
 fn a_message_that_still_waits_at_the_end_is_stuck_and_not_lost() {
-    let left = Leftovers { unsettled: HashMap::from([(tag(1), 1)]), ..Leftovers::default() };
+    let left = Leftovers { unsettled: HashMap::from([(tag(1).into(), 1)]), ..Leftovers::default() };
     let findings = found(&[SENT], &left);
     assert_eq!((findings.count(Breach::Stuck), findings.count(Breach::Lost)), (1, 0));
     assert!(findings.violations[0].history.contains("Enqueue"), "{findings:?}");
@@ -199,10 +199,10 @@ fn a_search_must_say_of_a_message_what_the_records_say() {
     ] {
         assert_eq!(breaches(said, kept, none()), 1, "{said:?}");
     }
-    let dead = || Leftovers { dead: HashMap::from([(tag(0), Ending::Poison)]), ..none() };
+    let dead = || Leftovers { dead: HashMap::from([(tag(0).into(), Ending::Poison)]), ..none() };
     assert_eq!(breaches(StateWord::Dead, false, dead()), 0);
     assert_eq!(breaches(StateWord::Gone, false, dead()), 1);
-    let waits = || Leftovers { unsettled: HashMap::from([(tag(0), 1)]), ..none() };
+    let waits = || Leftovers { unsettled: HashMap::from([(tag(0).into(), 1)]), ..none() };
     assert_eq!(breaches(StateWord::Scheduled, false, waits()), 0);
     assert_eq!(breaches(StateWord::Gone, false, waits()), 1);
     // It has an effect, and the search does not know it.

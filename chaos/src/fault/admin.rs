@@ -3,15 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{SessionKind, connect};
 use queue_core::{NewMessage, TopicName, enqueue};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep};
 
 use crate::arena::{Arena, TOPICS, WORK, next_actor};
 use crate::record::{Enqueued, Event};
+use crate::stream::Group;
 use crate::tag::{Actor, Tag};
 use crate::task::{Ending, Task};
 
@@ -23,7 +26,8 @@ static NEXT_TOPIC: AtomicU64 = AtomicU64::new(1);
 
 /// Everything that reads, and topics closed and opened again.
 pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let looks: [&[&str]; 7] = [
+    let ordered = Group::Ordered.topic();
+    let looks: [&[&str]; 10] = [
         &["stats"],
         &["workers"],
         &["janitor"],
@@ -31,12 +35,18 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
         &["topic", "list"],
         &["peek", WORK],
         &["stats", "--json"],
+        &["group", "list"],
+        &["group", "show", &ordered],
+        &["group", "blocked", &ordered],
     ];
     for look in looks {
         arena.queuectl(look).await?;
     }
-    let topic = TOPICS[rng.random_range(0..TOPICS.len())];
-    let direction = if rng.random() { "--claim" } else { "--enqueue" };
+    let mut topics = TOPICS.map(str::to_owned).to_vec();
+    topics.extend(Group::ALL.map(Group::topic));
+    let topic = topics.choose(rng).context("there are some")?;
+    let is_group = Group::of_topic(topic).is_some();
+    let direction = if is_group || rng.random() { "--claim" } else { "--enqueue" };
     arena.queuectl(&["topic", "pause", topic, direction]).await?;
     sleep(Duration::from_millis(rng.random_range(200..3_000))).await;
     // A topic that stays closed would be the harness's own doing.

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use super::BEYOND_LEASE;
 use crate::arena::{Arena, EFFECTS, LEDGER, Role, WORK};
 use crate::record::{Event, Hit};
+use crate::stream::STREAM;
 use crate::task::{Ending, Task};
 
 /// What a lane says to send a batch, as it begins on the wire.
@@ -91,7 +92,7 @@ pub(super) async fn freeze_janitor(arena: &Arena, rng: &mut SmallRng) -> anyhow:
 }
 
 pub(super) async fn abort_before_ack(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let topic = [WORK, LEDGER, EFFECTS][rng.random_range(0..3)];
+    let topic = [WORK, LEDGER, EFFECTS, STREAM][rng.random_range(0..4)];
     arena.send(topic, Task { work_ms: 20, ending: Ending::AbortOnce }).await?;
     Ok(())
 }

@@ -70,10 +70,10 @@ async fn claim(conn: &mut AsyncMysqlConnection, limit: usize) -> diesel::QueryRe
 
 async fn handle(row: &Row, record: &Record) -> anyhow::Result<()> {
     let (tag, delivery_no) = (tag(row), row.tries);
-    record.note(&Event::Start { tag, delivery_no })?;
+    record.note(&Event::Start { share: tag.into(), delivery_no, place: None })?;
     let task: Task = serde_json::from_slice(&row.body)?;
     tokio::time::sleep(Duration::from_millis(task.work_ms)).await;
-    record.note(&Event::End { tag, delivery_no, ended: Ended::Done })?;
+    record.note(&Event::End { share: tag.into(), delivery_no, ended: Ended::Done })?;
     Ok(())
 }
 
@@ -84,7 +84,7 @@ async fn ack(conn: &mut AsyncMysqlConnection, rows: &[Row], record: &Record) -> 
             diesel::sql_query(delete).bind::<Unsigned<BigInt>, _>(row.id).execute(conn).await?;
         let answer = if deleted == 1 { Answer::Settled } else { Answer::Fenced };
         record.note(&Event::Settled {
-            tag: tag(row),
+            share: tag(row).into(),
             delivery_no: row.tries,
             ack: true,
             answer,

@@ -102,6 +102,7 @@ pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -
     for partition in partition::all(conn, group.stream).await? {
         let to = offset(conn, group.stream, &partition, to).await?;
         cursor::lock(conn, group.id, partition.no).await?;
+        range::lock_all(conn, group.id, partition.no).await?;
         passed::forget_of_group(conn, group.id, partition.no).await?;
         range::forget(conn, group.id, partition.no).await?;
         cursor::reset(conn, group.id, partition.no, to).await?;
@@ -155,6 +156,7 @@ pub async fn leave(conn: &mut impl Connection, group: &Topic) -> Result<()> {
     let group = group_of(group)?;
     for partition in partition::all(conn, group.stream).await? {
         cursor::lock(conn, group.id, partition.no).await?;
+        range::lock_all(conn, group.id, partition.no).await?;
         passed::forget_of_group(conn, group.id, partition.no).await?;
         range::forget(conn, group.id, partition.no).await?;
     }

@@ -155,6 +155,11 @@ pub(super) struct Handover {
 }
 
 impl Handover {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.claimed.deliveries.len()
+    }
+
     /// The caller has them.
     pub(super) fn accept(mut self) -> Claimed {
         std::mem::take(&mut self.claimed)

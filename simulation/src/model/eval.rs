@@ -168,6 +168,7 @@ pub(super) fn binary(op: Op, left: &Value, right: &Value) -> Value {
         Op::Minus => sum(left.number() - right.number()),
         Op::Times => Value::Number(left.number() * right.number()),
         Op::Modulo => Value::Number(left.number() % right.number()),
+        Op::Divided => Value::Number(left.number() / right.number()),
         Op::And | Op::Or | Op::Same => unreachable!("handled above"),
     }
 }
@@ -199,6 +200,9 @@ fn function(
             let start = text.iter().rposition(|byte| [*byte] == at[..]).map_or(0, |at| at + 1);
             Value::bytes(&text[start..])
         }
+        ("CRC32" | "TIMESTAMPDIFF", values) if values.contains(&Value::Null) => Value::Null,
+        ("CRC32", [value]) => Value::Number(crc32(&value.text()).into()),
+        ("TIMESTAMPDIFF", [from, to]) => Value::Number(to.number() - from.number()),
         ("LOWER", [value]) => Value::bytes(&value.text().to_ascii_lowercase()),
         ("HEX", [value]) => Value::bytes(&hex(&value.text())),
         ("UNHEX", [value]) => Value::bytes(&unhex(&value.text())),
@@ -221,6 +225,12 @@ fn function(
         ("@@", _) => Value::Number(16 << 20),
         _ => return ask.call(name, arguments, context.session),
     })
+}
+
+/// As in zip files.
+fn crc32(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), bit))
 }
 
 fn unhex(digits: &[u8]) -> Vec<u8> {

@@ -61,19 +61,25 @@ impl Engine {
                 self.join_rows(scan, at, columns.into(), vec![row.into()], context, frames, out)
             }
             From::Table(name) => self.join_table(scan, at, name, context, frames, out),
-            From::Json(array) => {
+            From::Json { array, numbered } => {
                 let array = eval(array, context, frames, self)?.text();
                 let ids: Vec<serde_json::Value> = serde_json::from_slice(&array).expect("an array");
                 let id = |id: &serde_json::Value| match id.as_str() {
                     Some(text) => Value::bytes(text.as_bytes()),
                     None => Value::Number(id.as_u64().expect("a number or a text").into()),
                 };
+                let places = (1..).map(Value::Number);
+                if *numbered {
+                    let rows = ids.iter().zip(places).map(|(one, at)| [at, id(one)].into());
+                    let names = ["place".to_owned(), "id".to_owned()].into();
+                    return self.join_rows(scan, at, names, rows.collect(), context, frames, out);
+                }
                 let rows = ids.iter().map(|one| [id(one)].into()).collect();
                 self.join_rows(scan, at, ["id".to_owned()].into(), rows, context, frames, out)
             }
             From::Query(query) => {
                 let rows = self.query(query, context, frames)?;
-                let names = query.0[0].items.iter().map(|(_, name)| name.clone()).collect();
+                let names = self.names(&query.0[0]).into();
                 let rows = rows.into_iter().map(Into::into).collect();
                 self.join_rows(scan, at, names, rows, context, frames, out)
             }

@@ -32,8 +32,8 @@ impl Engine {
         let matched = |matched| Ok(Answer { matched, rows: Vec::new() });
         match statement {
             Statement::Select(query) => {
-                let names: Vec<_> =
-                    query.0[0].items.iter().map(|(_, name)| name.as_str()).collect();
+                let names = self.names(&query.0[0]);
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
                 let rows = self.query(query, &context, &mut Vec::new())?;
                 Ok(Answer { matched: 0, rows: answer(&names, rows) })
             }

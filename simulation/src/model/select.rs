@@ -5,7 +5,7 @@ use super::eval::{Ask, Context, Frame, eval};
 use super::join::{Joined, Mode, Scan};
 use super::locks::Halt;
 use super::value::Value;
-use crate::sql::{Expr, Locking, Query, Select};
+use crate::sql::{Expr, From, Locking, Query, Select};
 
 impl Engine {
     fn select(
@@ -22,13 +22,18 @@ impl Engine {
             let mode = if locking == Locking::Skip { Mode::Skip } else { Mode::Wait };
             (select.from[0].alias.as_str(), mode)
         });
-        // A locking read stops at its limit, in the order of its index; a plain one is sorted.
-        let most = limit.filter(|_| lock.is_some() || select.order.is_empty());
+        // A locking read stops at its limit, in the order of its index; a plain one is sorted, and
+        // so is one whose index has not the order.
+        let in_order = lock.is_some() && !self.is_sorted_by_itself(select);
+        let most = limit.filter(|_| in_order || select.order.is_empty());
         let scan = Scan { sources: &select.from, filter: select.filter.as_ref(), lock, most };
         let mut joined = Vec::new();
         self.join(&scan, 0, context, frames, &mut joined)?;
         if matches!(select.items.as_slice(), [(Expr::Call(name, _), _)] if name == "COUNT") {
             return Ok(vec![vec![Value::Number(joined.len() as i128)]]);
+        }
+        if !select.group.is_empty() || select.items.iter().any(|(item, _)| is_aggregate(item)) {
+            return self.grouped(select, joined, context);
         }
         if most.is_none() {
             self.sort(&select.order, &mut joined, context)?;
@@ -36,10 +41,127 @@ impl Engine {
         }
         let mut rows = Vec::with_capacity(joined.len());
         for mut frames in joined {
-            let items = select.items.iter().map(|(item, _)| eval(item, context, &mut frames, self));
-            rows.push(items.collect::<Result<Vec<_>, _>>()?);
+            rows.push(self.items(select, context, &mut frames)?);
         }
         Ok(rows)
+    }
+
+    /// What a SELECT asks for of one row.
+    fn items(
+        &mut self,
+        select: &Select,
+        context: &Context<'_>,
+        frames: &mut Vec<Frame>,
+    ) -> Result<Vec<Value>, Halt> {
+        let mut values = Vec::with_capacity(select.items.len());
+        for (item, _) in &select.items {
+            match item {
+                Expr::Name(Some(alias), all) if all == "*" => {
+                    let frame = frames.iter().find(|frame| &*frame.alias == alias.as_str());
+                    values.extend(frame.expect("a table").row.iter().cloned());
+                }
+                item => values.push(eval(item, context, frames, self)?),
+            }
+        }
+        Ok(values)
+    }
+
+    /// The names of what a SELECT asks for.
+    pub(super) fn names(&self, select: &Select) -> Vec<String> {
+        let of = |(item, name): &(Expr, String)| match item {
+            Expr::Name(Some(alias), all) if all == "*" => {
+                let source = select.from.iter().find(|source| source.alias == *alias);
+                match &source.expect("a table").table {
+                    From::Query(query) => self.names(&query.0[0]),
+                    From::Table(table) => self.columns(self.table(table)).to_vec(),
+                    From::Json { .. } => panic!("unknown to the model: {alias}.*"),
+                }
+            }
+            _ => vec![name.clone()],
+        };
+        select.items.iter().flat_map(of).collect()
+    }
+
+    /// Whether the rows come in another order from the index than they are wanted.
+    fn is_sorted_by_itself(&self, select: &Select) -> bool {
+        let (source, order) = match (select.from.as_slice(), select.order.first()) {
+            ([source, ..], Some((order, _))) => (source, order),
+            _ => return false,
+        };
+        let (From::Table(name), Some(hint)) = (&source.table, &source.index) else { return false };
+        let table = &self.tables[self.table(name)];
+        let index = table.index(Some(hint), |_| false);
+        let Expr::Name(_, column) = order else { return false };
+        table.definition.place(column).is_some_and(|place| !index.contains(&place))
+    }
+
+    /// One row for all rows that are alike.
+    fn grouped(
+        &mut self,
+        select: &Select,
+        joined: Vec<Joined>,
+        context: &Context<'_>,
+    ) -> Result<Vec<Vec<Value>>, Halt> {
+        let mut groups: Vec<(Vec<Value>, Vec<Joined>)> = Vec::new();
+        if select.group.is_empty() {
+            groups.push((Vec::new(), Vec::new()));
+        }
+        for mut frames in joined {
+            let by = select.group.iter().map(|expr| eval(expr, context, &mut frames, self));
+            let by = by.collect::<Result<Vec<_>, _>>()?;
+            match groups.iter_mut().find(|(other, _)| *other == by) {
+                Some((_, rows)) => rows.push(frames),
+                None => groups.push((by, vec![frames])),
+            }
+        }
+        // What they are grouped by is what they are wanted in the order of.
+        groups.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut answers = Vec::with_capacity(groups.len());
+        for (_, mut rows) in groups {
+            let mut values = Vec::with_capacity(select.items.len());
+            for (item, _) in &select.items {
+                let item = self.folded(item, &mut rows, context)?;
+                let mut first = rows.first().cloned().unwrap_or_default();
+                values.push(eval(&item, context, &mut first, self)?);
+            }
+            answers.push(values);
+        }
+        Ok(answers)
+    }
+
+    /// The expression with what it says of all rows together as a number.
+    fn folded(
+        &mut self,
+        expr: &Expr,
+        rows: &mut [Joined],
+        context: &Context<'_>,
+    ) -> Result<Expr, Halt> {
+        let mut fold = |expr: &Expr| self.folded(expr, rows, context);
+        match expr {
+            Expr::Call(name, arguments) if is_aggregate(expr) && AGGREGATES.contains(&&**name) => {
+                let mut values = Vec::new();
+                for frames in rows {
+                    values.push(eval(&arguments[0], context, frames, self)?);
+                }
+                values.retain(|value| *value != Value::Null);
+                let numbers = values.iter().map(Value::number);
+                Ok(match (name.as_str(), values.len()) {
+                    (_, 0) => Expr::Null,
+                    ("MIN", _) => Expr::Number(numbers.min().expect("some")),
+                    ("AVG", n) => Expr::Number(numbers.sum::<i128>() / n as i128),
+                    _ => Expr::Number(numbers.sum()),
+                })
+            }
+            Expr::Call(name, arguments) => {
+                let arguments = arguments.iter().map(fold).collect::<Result<_, _>>()?;
+                Ok(Expr::Call(name.clone(), arguments))
+            }
+            Expr::Binary(op, left, right) => {
+                let (left, right) = (fold(left)?, fold(right)?);
+                Ok(Expr::Binary(*op, Box::new(left), Box::new(right)))
+            }
+            other => Ok(other.clone()),
+        }
     }
 
     pub(super) fn sort(
@@ -62,6 +184,19 @@ impl Engine {
         }
         joined.extend(keyed.into_iter().map(|(_, frames)| frames));
         Ok(())
+    }
+}
+
+const AGGREGATES: [&str; 3] = ["SUM", "MIN", "AVG"];
+
+/// Whether the expression says something of all rows together.
+fn is_aggregate(expr: &Expr) -> bool {
+    match expr {
+        Expr::Call(name, arguments) => {
+            AGGREGATES.contains(&name.as_str()) || arguments.iter().any(is_aggregate)
+        }
+        Expr::Binary(_, left, right) => is_aggregate(left) || is_aggregate(right),
+        _ => false,
     }
 }
 

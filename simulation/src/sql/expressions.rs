@@ -32,6 +32,8 @@ impl Parser {
         let symbols: &[(&str, Op)] = match level {
             0 => return self.takes("OR").then_some(Op::Or),
             1 => return self.takes("AND").then_some(Op::And),
+            5 if self.takes("MOD") => return Some(Op::Modulo),
+            5 if self.takes("DIV") => return Some(Op::Divided),
             3 => &[
                 ("<=>", Op::Same),
                 ("<=", Op::LessEqual),
@@ -119,6 +121,13 @@ impl Parser {
                 let value = three.pop().expect("a value");
                 return Expr::Case(vec![(three.remove(0), value)], otherwise);
             }
+            "TIMESTAMPDIFF" => {
+                return self.in_parentheses(|p| {
+                    p.needs("MICROSECOND");
+                    p.needs_symbol(",");
+                    Expr::Call("TIMESTAMPDIFF".to_owned(), p.list(Self::expr))
+                });
+            }
             "CAST" => {
                 return self.in_parentheses(|p| {
                     let expr = p.expr();
@@ -143,7 +152,9 @@ impl Parser {
             return Expr::Call(word.to_ascii_uppercase(), arguments);
         }
         if self.takes_symbol(".") {
-            return Expr::Name(Some(word.to_owned()), self.word());
+            let all = self.takes_symbol("*");
+            let column = if all { "*".to_owned() } else { self.word() };
+            return Expr::Name(Some(word.to_owned()), column);
         }
         Expr::Name(None, word.to_owned())
     }

@@ -23,7 +23,8 @@ pub(super) struct Parser {
 }
 
 /// Words that cannot be a table's other name.
-const KEYWORDS: [&str; 17] = [
+const KEYWORDS: [&str; 18] = [
+    "LOCK",
     "WHERE",
     "ORDER",
     "LIMIT",
@@ -246,11 +247,12 @@ impl Parser {
         });
         let from = if self.takes("FROM") { self.sources() } else { Vec::new() };
         let filter = self.filter();
+        let group = if self.take_all("GROUP BY") { self.list(Self::expr) } else { Vec::new() };
         let (order, limit) = self.order_and_limit();
-        let locking = self
-            .take_all("FOR UPDATE")
+        // Who shares a lock only waits less than in the model.
+        let locking = (self.take_all("LOCK IN SHARE MODE") || self.take_all("FOR UPDATE"))
             .then(|| if self.take_all("SKIP LOCKED") { Locking::Skip } else { Locking::Wait });
-        Select { items, from, filter, order, limit, locking }
+        Select { items, from, filter, group, order, limit, locking }
     }
 
     fn filter(&mut self) -> Option<Expr> {
@@ -293,17 +295,22 @@ impl Parser {
             self.needs_symbol(",");
             assert_eq!(self.next(), Token::Text(b"$[*]".to_vec()), "elements of an array");
             self.needs("COLUMNS");
-            self.in_parentheses(|p| {
+            let numbered = self.in_parentheses(|p| {
+                let numbered = p.take_all("place FOR ORDINALITY");
+                if numbered {
+                    p.needs_symbol(",");
+                }
                 if p.take_all("id CHAR") {
                     p.in_parentheses(Self::next);
                     p.needs("PATH");
                 } else {
                     p.needs("id BIGINT UNSIGNED PATH");
                 }
-                p.next()
+                p.next();
+                numbered
             });
             self.needs_symbol(")");
-            From::Json(array)
+            From::Json { array, numbered }
         } else {
             let mut name = self.word();
             if self.takes_symbol(".") {

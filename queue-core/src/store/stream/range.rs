@@ -355,6 +355,25 @@ pub async fn hold_back(
     execute(conn, "settle: hold the range back", owned_by(statement, range, fence)).await
 }
 
+/// KEY (`group_id`, `partition_no`): locks every range of the partition, under the lock of its
+/// cursor. Waits for transactions of handlers that ack a message of one: none is acked after this.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock_all(
+    conn: &mut impl Connection,
+    group: TopicId,
+    partition: PartitionNo,
+) -> Result<()> {
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_place) \
+         WHERE r.group_id = ? AND r.partition_no = ? FOR UPDATE"
+    ))
+    .number(group.0)
+    .number(partition.0);
+    load::<RangeRow>(conn, "lock the ranges", statement).await.map(|_| ())
+}
+
 /// KEY (`group_id`, `partition_no`): forgets every range of the partition, under the lock of its
 /// cursor: whoever has one is fenced.
 ///

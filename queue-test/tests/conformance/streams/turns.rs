@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use queue_core::NewMessage;
 use queue_core::connection::Connection;
 use queue_core::message::Settlement;
 use queue_core::store::stream::cursor;
-use queue_core::store::topic;
+use queue_core::store::{enqueue, topic};
 use queue_core::stream::PartitionNo;
 use queue_core::stream::group::{Place, replay, reset_group};
 use queue_core::stream::retention::{excess, remove_some};
@@ -93,4 +94,27 @@ async fn members_are_told_of_a_reset_and_a_replay() {
     assert_eq!(stream.number(FLOORS).await, 1);
     replay(&mut stream.conn, &group, Place::Earliest, Place::Latest).await.unwrap();
     assert_eq!(stream.number(FLOORS).await, 2);
+}
+
+/// Found by seed 92 of the simulation: they had been claimed, and nobody handled them while their
+/// worker lived.
+#[tokio::test]
+async fn what_a_group_tries_again_is_handled_though_its_stream_cannot_be_claimed_from() {
+    let mut stream = Stream::new(1).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..3).await;
+    stream.sequence().await;
+    let again = [NewMessage::new("again")];
+    enqueue::insert(&mut stream.conn, group.id, &again).await.unwrap();
+    let mut stranger = stream.db.connect().await;
+    let lock = "SELECT next_offset FROM queue_cursor FOR UPDATE";
+    stranger.batch("BEGIN").await.unwrap();
+    stranger.batch(lock).await.unwrap();
+    let worker = stream.worker().await;
+    let claimed = worker.claim_of(&group, None, 5).await.unwrap();
+    let ids: Vec<_> = claimed.deliveries.iter().map(|delivery| delivery.msg_id).collect();
+    assert_eq!(ids, [again[0].msg_id]);
+    stranger.batch("ROLLBACK").await.unwrap();
+    let rest = worker.claim_of(&group, None, 5).await.unwrap();
+    assert_eq!(rest.deliveries.len(), 3);
 }

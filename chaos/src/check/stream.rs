@@ -1,0 +1,237 @@
+//! What a stream promises of its offsets and to its groups, from what members saw of them alone.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::history::{History, Turn};
+use super::message::Message;
+use super::{Breach, Leftovers};
+use crate::record::{Answer, Enqueued, Moment, Place, Stretch};
+use crate::stream::{Group, key_of};
+use crate::tag::{Actor, Share, Tag};
+
+/// What is broken, and of which message.
+pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach, Share)> {
+    let mut broken = Vec::new();
+    let log = Log::read(history, &mut broken);
+    log.check_partitions_of_keys(&mut broken);
+    for (&partition, offsets) in &log.partitions {
+        check_density(offsets, &mut broken);
+        check_commits(history, offsets, &mut broken);
+        check_order(history, leftovers, partition, offsets, &mut broken);
+    }
+    for turn in &history.turns {
+        log.check_turn(history, turn, leftovers, &mut broken);
+    }
+    log.check_doubtful(history, leftovers, &mut broken);
+    broken
+}
+
+/// The messages of the stream by their places.
+#[derive(Default)]
+struct Log {
+    partitions: BTreeMap<u32, BTreeMap<u64, Tag>>,
+}
+
+/// As one group has it.
+fn plain(tag: Tag) -> Share {
+    Share { tag, group: Some(Group::Plain) }
+}
+
+impl Log {
+    /// Each message must have one place, whoever read it and however often, and each place one
+    /// message.
+    fn read(history: &History, broken: &mut Vec<(Breach, Share)>) -> Self {
+        let mut log = Self::default();
+        let mut known: HashMap<Tag, (u32, u64)> = HashMap::new();
+        for (share, message) in &history.messages {
+            for Place { partition, offset, .. } in message.places() {
+                let other = *known.entry(share.tag).or_insert((partition, offset));
+                let of_partition = log.partitions.entry(partition).or_default();
+                let holder = *of_partition.entry(offset).or_insert(share.tag);
+                if other != (partition, offset) || holder != share.tag {
+                    broken.push((Breach::Offset, *share));
+                }
+            }
+        }
+        log
+    }
+
+    /// What a group was to handle again has come to a good end since.
+    fn check_turn(
+        &self,
+        history: &History,
+        turn: &Turn,
+        leftovers: &Leftovers,
+        broken: &mut Vec<(Breach, Share)>,
+    ) {
+        let Stretch { group, partition, lo, hi } = turn.stretch;
+        let offsets = self.partitions.get(&partition);
+        for (_, &tag) in offsets.into_iter().flat_map(|all| all.range(lo..hi.max(lo))) {
+            let share = Share { tag, group: Some(group) };
+            let again = |message: &Message| message.done().any(|at| at >= turn.since);
+            let is_dead = leftovers.dead.contains_key(&share);
+            if !is_dead && !history.messages.get(&share).is_some_and(again) {
+                broken.push((Breach::NotReplayed, share));
+            }
+        }
+    }
+
+    /// What one group has read was committed, also if its sender does not know it.
+    fn check_doubtful(
+        &self,
+        history: &History,
+        leftovers: &Leftovers,
+        broken: &mut Vec<(Breach, Share)>,
+    ) {
+        let tags = self.partitions.values().flat_map(BTreeMap::values);
+        for share in tags.flat_map(|&tag| Group::ALL.map(|group| Share { tag, group: Some(group) }))
+        {
+            let message = history.messages.get(&share);
+            let in_doubt = message.is_none_or(|known| known.outcome() == Enqueued::InDoubt);
+            let is_done = message.is_some_and(Message::is_done);
+            let is_left = leftovers.dead.contains_key(&share);
+            let is_left = is_left || leftovers.unsettled.contains_key(&share);
+            if in_doubt && !is_done && !is_left {
+                broken.push((Breach::Lost, share));
+            }
+        }
+    }
+
+    fn check_partitions_of_keys(&self, broken: &mut Vec<(Breach, Share)>) {
+        let mut known: HashMap<String, u32> = HashMap::new();
+        for (&partition, offsets) in &self.partitions {
+            for &tag in offsets.values() {
+                let Some(key) = key_of(tag) else { continue };
+                if *known.entry(key).or_insert(partition) != partition {
+                    broken.push((Breach::Offset, plain(tag)));
+                }
+            }
+        }
+    }
+}
+
+/// From 0 on, without gaps: every group has read every message.
+fn check_density(offsets: &BTreeMap<u64, Tag>, broken: &mut Vec<(Breach, Share)>) {
+    for ((&offset, &tag), expected) in offsets.iter().zip(0..) {
+        if offset != expected {
+            broken.push((Breach::Offset, plain(tag)));
+            return;
+        }
+    }
+}
+
+/// What was acknowledged before another was sent comes before it, whoever sent them; and what was
+/// sent together keeps its order.
+fn check_commits(
+    history: &History,
+    offsets: &BTreeMap<u64, Tag>,
+    broken: &mut Vec<(Breach, Share)>,
+) {
+    let mut latest_sent = Moment::default();
+    let mut last: HashMap<(Actor, Moment), u64> = HashMap::new();
+    for &tag in offsets.values() {
+        let Some(message) = history.messages.get(&plain(tag)) else { continue };
+        // Phantoms are found elsewhere.
+        let Some(sent) = message.invoked else { continue };
+        let late = matches!(message.outcome, Some((at, Enqueued::Stored)) if at < latest_sent);
+        let before = last.insert((tag.sender, sent), tag.seq);
+        if late || before.is_some_and(|seq| seq > tag.seq) {
+            broken.push((Breach::Offset, plain(tag)));
+        }
+        latest_sent = latest_sent.max(sent);
+    }
+}
+
+/// In the ordered group a message is begun when all before it in its partition have come to their
+/// end. It may be begun again after that; after the group was put back, what lies between is
+/// handled again first.
+fn check_order(
+    history: &History,
+    leftovers: &Leftovers,
+    partition: u32,
+    offsets: &BTreeMap<u64, Tag>,
+    broken: &mut Vec<(Breach, Share)>,
+) {
+    let ordered = |tag| Share { tag, group: Some(Group::Ordered) };
+    let is_over = |share| leftovers.dead.contains_key(&share);
+    // Of each offset: when all before it had come to an end.
+    let free_since = |since: Moment, lo: u64| {
+        let mut free = BTreeMap::new();
+        let mut all_done = since;
+        for (&offset, &tag) in offsets.range(lo..) {
+            free.insert(offset, all_done);
+            let message = history.messages.get(&ordered(tag));
+            let done = message.and_then(|message| message.done().filter(|at| *at >= since).min());
+            if !is_over(ordered(tag)) {
+                all_done = all_done.max(done.unwrap_or(Moment::LATEST));
+            }
+        }
+        free
+    };
+    let free = free_since(Moment::default(), 0);
+    let is_here =
+        |turn: &&Turn| (turn.stretch.group, turn.stretch.partition) == (Group::Ordered, partition);
+    let turns: Vec<_> = history.turns.iter().filter(is_here).collect();
+    let claims = claims(history, partition);
+    let again: Vec<_> = turns.iter().map(|turn| free_since(turn.since, turn.stretch.lo)).collect();
+    for (offset, &tag) in offsets {
+        let Some(message) = history.messages.get(&ordered(tag)) else { continue };
+        for start in &message.starts {
+            let Some(place) = start.place else { continue };
+            let mut overtakes = free.get(offset).is_some_and(|free| start.at < *free);
+            // The last turn that is over when its claim begins.
+            let claim = &claims[&(start.actor, place.claim_no)];
+            let turn = turns.iter().rposition(|turn| {
+                turn.stretch.covers(partition, *offset) && turn.until < claim.from
+            });
+            if let Some(turn) = turn.filter(|_| claim.is_sound) {
+                overtakes |= again[turn].get(offset).is_some_and(|free| start.at < *free);
+            }
+            if overtakes {
+                broken.push((Breach::Overtaken, ordered(tag)));
+            }
+        }
+    }
+}
+
+/// A range that a member of the ordered group has had.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    /// When the first of it was begun.
+    from: Moment,
+    /// It was settled in part at least, and nobody was told that it was not the member's own.
+    is_sound: bool,
+}
+
+/// The claims of the ordered group in a partition, by their member and number.
+fn claims(history: &History, partition: u32) -> HashMap<(Actor, u64), Claim> {
+    let mut claims: HashMap<(Actor, u64), (Claim, bool)> = HashMap::new();
+    for (share, message) in &history.messages {
+        if share.group != Some(Group::Ordered) {
+            continue;
+        }
+        for start in &message.starts {
+            let Some(place) = start.place.filter(|place| place.partition == partition) else {
+                continue;
+            };
+            let answers = |answer| {
+                message.settled.iter().any(|settled| {
+                    (settled.actor, settled.delivery_no) == (start.actor, start.delivery_no)
+                        && settled.at >= start.at
+                        && settled.answer == answer
+                })
+            };
+            let new = (Claim { from: start.at, is_sound: false }, false);
+            let (claim, fenced) = claims.entry((start.actor, place.claim_no)).or_insert(new);
+            claim.from = claim.from.min(start.at);
+            claim.is_sound |= answers(Answer::Settled);
+            *fenced |= answers(Answer::Fenced);
+        }
+    }
+    let sound =
+        |(claim, fenced): (Claim, bool)| Claim { is_sound: claim.is_sound && !fenced, ..claim };
+    claims.into_iter().map(|(key, found)| (key, sound(found))).collect()
+}

@@ -1,0 +1,92 @@
+//! Operators who put groups of the stream elsewhere while these work.
+
+use anyhow::Context;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+
+use crate::arena::Arena;
+use crate::record::{Event, Stretch};
+use crate::stream::{Group, PARTITIONS};
+
+/// Those that may be put back: effects of transactional handlers would be there twice.
+const MOVABLE: [Group; 2] = [Group::Plain, Group::Ordered];
+
+/// Where a group stands in a partition: everything before `mark` it is through with.
+struct Standing {
+    first: u64,
+    mark: u64,
+}
+
+impl Arena {
+    async fn standing(&self, group: Group, partition: u32) -> anyhow::Result<Standing> {
+        let topic = group.topic();
+        let first = format!(
+            "SELECT p.first_offset FROM queue_partition p JOIN queue_topic t ON \
+             t.stream_id = p.topic_id WHERE t.name = '{topic}' AND p.partition_no = {partition}"
+        );
+        let mark = format!(
+            "SELECT LEAST(c.next_offset, COALESCE((SELECT MIN(r.mark) FROM queue_range r \
+             WHERE r.group_id = c.group_id AND r.partition_no = c.partition_no), c.next_offset)) \
+             FROM queue_cursor c JOIN queue_topic t ON t.id = c.group_id \
+             WHERE t.name = '{topic}' AND c.partition_no = {partition}"
+        );
+        Ok(Standing { first: self.number(&first).await?, mark: self.number(&mark).await? })
+    }
+
+    /// The lowest mark of the group: nothing is skipped by going there in every partition.
+    async fn lowest_mark(&self, group: Group) -> anyhow::Result<u64> {
+        let mut marks = Vec::new();
+        for partition in 0..PARTITIONS {
+            marks.push(self.standing(group, partition).await?.mark);
+        }
+        marks.into_iter().min().context("a stream has a partition")
+    }
+
+    /// Has the group handle a stretch of each partition again, and writes down what of it was still
+    /// kept when that was certain.
+    async fn rewind(
+        &self,
+        group: Group,
+        (lo, hi): (u64, u64),
+        command: &[&str],
+    ) -> anyhow::Result<()> {
+        for partition in 0..PARTITIONS {
+            self.record.note(&Event::Rewind(Stretch { group, partition, lo, hi }))?;
+        }
+        if !self.queuectl(command).await? {
+            return Ok(());
+        }
+        for partition in 0..PARTITIONS {
+            // What retention has removed by now may have been gone before.
+            let lo = lo.max(self.standing(group, partition).await?.first);
+            self.record.note(&Event::Rewound(Stretch { group, partition, lo, hi }))?;
+        }
+        Ok(())
+    }
+}
+
+/// To the oldest message kept, or to one that every partition has been through.
+pub(super) async fn reset_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    // Where a group stands is not to be changed by another meanwhile.
+    let _one = arena.rewinding.lock().await;
+    let group = *MOVABLE.choose(rng).context("there are some")?;
+    let mark = arena.lowest_mark(group).await?;
+    let to = if rng.random() { 0 } else { rng.random_range(0..=mark) };
+    let place = if to == 0 { "earliest".to_owned() } else { to.to_string() };
+    let command = ["group", "reset", &group.topic(), "--to", &place, "--yes"];
+    arena.rewind(group, (to, u64::MAX), &command).await
+}
+
+/// A stretch that every partition has been through.
+pub(super) async fn replay_group(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    // Where a group stands is not to be changed by another meanwhile.
+    let _one = arena.rewinding.lock().await;
+    let group = *MOVABLE.choose(rng).context("there are some")?;
+    let mark = arena.lowest_mark(group).await?;
+    let lo = rng.random_range(0..=mark);
+    let hi = rng.random_range(lo..=mark);
+    let (from, to) = (lo.to_string(), hi.to_string());
+    let command = ["group", "replay", &group.topic(), "--from", &from, "--to", &to];
+    arena.rewind(group, (lo, hi), &command).await
+}

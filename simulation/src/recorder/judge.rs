@@ -1,0 +1,84 @@
+//! Where messages are when all is over, compared with what was told of them.
+
+use std::time::Duration;
+
+use queue_core::worker::SettleOutcome;
+
+use super::{Recorder, Run, Sent};
+use crate::stage::Share;
+
+/// Lone crashes after which a message may be dead-lettered: the topic's default.
+const MAX_CRASHES: usize = 3;
+
+/// Where a message is at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Still to be handled.
+    Waiting,
+    /// Among the dead letters, because of lone crashes or not.
+    Dead {
+        crashes: bool,
+    },
+    Archive,
+    Nowhere,
+}
+
+impl Place {
+    pub(crate) fn is_dead(self) -> bool {
+        matches!(self, Self::Dead { .. })
+    }
+}
+
+impl Recorder {
+    /// Every message that is known to be stored.
+    pub(crate) fn ids(&self) -> Vec<Share> {
+        self.stories.keys().copied().collect()
+    }
+
+    /// Compares a message's story with where it is at the end.
+    pub(crate) fn judge(&mut self, id: Share, place: Place, patience: Duration) {
+        let story = &self.stories[&id];
+        let done = story
+            .runs
+            .iter()
+            .any(|run| run.is_final() && !matches!(run.outcome, Some(SettleOutcome::Fenced)));
+        let lone = story
+            .runs
+            .iter()
+            .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
+            .filter(|run| run.outcome != Some(SettleOutcome::Settled));
+        let wrong = match (story.sent, place) {
+            (_, Place::Waiting) => {
+                Some(format!("it still waits {} s after the last fault", patience.as_secs()))
+            }
+            (Sent::NotStored, Place::Dead { .. } | Place::Archive) => {
+                Some("it is stored, but its sender was told it is not".to_owned())
+            }
+            (_, Place::Dead { crashes: true }) if lone.count() < MAX_CRASHES => {
+                Some("it is a dead letter for crashes that were not its own".to_owned())
+            }
+            (Sent::Stored, Place::Nowhere) if !done => Some(
+                "it is lost: nobody settled it, or only one who was told it is another's"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            self.violated(id, wrong);
+        }
+    }
+
+    /// Compares where a message is at the end with whether it has an effect.
+    pub(crate) fn judge_effect(&mut self, id: Share, place: Place, effect: bool) {
+        let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;
+        let committed = self.stories[&id].runs.iter().any(told);
+        if self.stories[&id].rewound {
+            return;
+        }
+        if effect && matches!(place, Place::Waiting | Place::Dead { .. }) {
+            self.violated(id, "its effect was committed without the ack".to_owned());
+        } else if committed && !effect {
+            self.violated(id, "its ack was committed without the effect".to_owned());
+        }
+    }
+}
