@@ -20,11 +20,11 @@ use tokio::sync::mpsc;
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 /// Every statement of a batch that is one statement.
-const STATEMENTS: [&str; 2] = ["SELECT id, name, enqueue_paused", IN_LANE];
+const STATEMENTS: [&str; 2] = ["SELECT id, name, kind", IN_LANE];
 
 /// Every statement of a batch that is too large for that.
 const STATEMENTS_OF_MANY: [&str; 5] = [
-    "SELECT id, name, enqueue_paused",
+    "SELECT id, name, kind",
     "BEGIN",
     "INSERT INTO queue_message (topic_id, priority, msg_id",
     IN_LANE,
