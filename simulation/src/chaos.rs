@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::server::{Fate, Fates};
-use crate::stage::{Stage, Weather};
+use crate::settings::Weather;
+use crate::stage::Stage;
 use crate::stream::rewind;
 use crate::troupe::{Part, Troupe};
 

@@ -19,7 +19,8 @@ use crate::effects::written;
 use crate::recorder::Place;
 use crate::rules::Rule;
 use crate::server::Server;
-use crate::stage::{Settings, Stage, Streamed, Subject, Way, Weather};
+use crate::settings::{Settings, Streamed, Subject, Weather};
+use crate::stage::{Stage, Way};
 use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 

@@ -1,7 +1,7 @@
 //! The rules of the protocol, each of which a run can switch off: the simulation must then find
 //! the history that the rule closes.
 
-use crate::stage::Subject;
+use crate::settings::Subject;
 
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,75 +11,16 @@ use futures_util::future::BoxFuture;
 use queue_core::connection::ServerUrl;
 use queue_core::message::MsgId;
 use queue_core::simulation::{StandIn, World};
-use queue_core::topic::{OnDone, TopicId};
-use queue_core::worker::ClaimStrategy;
+use queue_core::topic::TopicId;
 use queue_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::model::{Row, Table, Value};
 use crate::recorder::{Place, Recorder};
-use crate::rules::Rule;
 use crate::server::{Connect, Server};
+use crate::settings::{Settings, Weather};
 use crate::stream::Frontiers;
-
-/// What may go wrong in a history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
-    /// Nothing.
-    Calm,
-    /// What must not cause a second run: single connections, janitors, producers, clocks.
-    Mild,
-    /// Everything.
-    Wild,
-}
-
-/// What a history is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// A queue.
-    Queue,
-    /// A stream and its groups.
-    Stream,
-}
-
-/// What is drawn from the seed before a history begins.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) weather: Weather,
-    pub(crate) rule: Option<Rule>,
-    pub(crate) lease: Duration,
-    pub(crate) consumers: u32,
-    pub(crate) janitors: u32,
-    pub(crate) senders: u32,
-    pub(crate) strategy: ClaimStrategy,
-    pub(crate) on_done: OnDone,
-    /// How long a handler may run before its claim is taken back; some run longer.
-    pub(crate) max_run_time: Option<Duration>,
-    pub(crate) faulty: Duration,
-    /// Every so many-th message kills whoever handles it; 0 for none.
-    pub(crate) poison: u32,
-    /// Whether dead letters are enqueued in a topic of their own, where nobody handles them.
-    pub(crate) dead_letter_topic: bool,
-    /// Whether both topics are searchable.
-    pub(crate) searchable: bool,
-    /// Whether the topic remembers the ids of its messages; else some have unique keys.
-    pub(crate) dedupe: bool,
-    /// Whether every message of the topic leaves a trace.
-    pub(crate) traced: bool,
-    /// The topic is a stream instead of a queue.
-    pub(crate) stream: Option<Streamed>,
-}
-
-/// A stream, and who reads it.
-#[derive(Debug, Clone)]
-pub(crate) struct Streamed {
-    pub(crate) partitions: u32,
-    /// Whether each of its groups is ordered.
-    pub(crate) groups: Vec<bool>,
-    /// How long a message is kept; what a group has not handled is always kept.
-    pub(crate) retention: Duration,
-}
 
 /// A message as one of those has it who consume it. The first is the topic, or the group.
 pub(crate) type Share = (TopicId, MsgId);

@@ -13,7 +13,8 @@ use queue_core::worker::Worker;
 use queue_core::{Delivery, Result, TopicName, store};
 
 use crate::model::{Row, Table, Value};
-use crate::stage::{Share, Stage, Streamed};
+use crate::settings::Streamed;
+use crate::stage::{Share, Stage};
 
 /// A message of an ordered group is handled.
 #[derive(Debug, Clone, Copy)]

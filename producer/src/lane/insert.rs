@@ -41,7 +41,8 @@ pub(super) struct Course {
 
 /// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
 /// large for one, its topic is searchable or it leaves a trace, in a transaction whose last INSERT
-/// of messages advances the lane. A large batch of a stream goes past its inbox, if that way is free.
+/// of messages advances the lane. A large batch of a stream goes past its inbox, if that way is
+/// free.
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
