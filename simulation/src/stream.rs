@@ -1,6 +1,6 @@
 //! Streams and their groups: how a history has them, and what must hold of them at every moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) async fn create(
     settings: &TopicSettings,
 ) -> Result<()> {
     let retention = Retention { time: Some(streamed.retention), ..Retention::default() };
-    let of_stream = TopicSettings { retention, ..TopicSettings::default() };
+    let of_stream = TopicSettings { retention, trace: settings.trace, ..TopicSettings::default() };
     create_stream(conn, &stage.topic, streamed.partitions, &of_stream).await?;
     for (n, ordered) in streamed.groups.iter().enumerate() {
         let name = TopicName::of_group(&stage.topic, &format!("g{n}"))?;
@@ -189,7 +189,9 @@ impl Stage {
         let at = delivery.position?;
         let start = if place.2 == 0 { 0 } else { at.offset.0 };
         let frontier = *self.frontiers.borrow_mut().entry(place).or_insert(start);
-        let missing = (frontier..at.offset.0).find(|offset| !self.is_dead_there(place, *offset));
+        let is_over =
+            |offset: u64| self.is_dead_there(place, offset) || self.is_acked_there(place, offset);
+        let missing = (frontier..at.offset.0).find(|offset| !is_over(*offset));
         if let Some(missing) = missing {
             let wrong = format!("offset {} of {place:?} overtakes {missing}", at.offset);
             self.recorder.borrow_mut().fail(wrong);
@@ -213,6 +215,29 @@ impl Stage {
         let id = log.get(&(place.1, offset)).copied();
         let dead = self.places().into_iter().filter(|(_, place)| place.is_dead());
         id.is_some_and(|id| dead.into_iter().any(|(share, _)| share == (place.0, id)))
+    }
+
+    /// Whether a transaction of its own has acked the message at an offset, although nobody may have
+    /// heard of it.
+    fn is_acked_there(&self, place: (TopicId, u32, i128), offset: u64) -> bool {
+        let engine = self.server.engine.borrow();
+        let rows = |name: &str| {
+            let at = engine.table(name);
+            let table = &engine.tables[at];
+            let changes = engine.changes.iter().filter(move |change| change.table == at);
+            changes.filter_map(move |change| Some((table, change.after.as_ref()?)))
+        };
+        let of_place: BTreeSet<i128> = rows("queue_range")
+            .filter(|(table, row)| {
+                number(table, row, "group_id") == i128::from(place.0.0)
+                    && number(table, row, "partition_no") == i128::from(place.1)
+            })
+            .map(|(table, row)| number(table, row, "id"))
+            .collect();
+        rows("queue_passed").any(|(table, row)| {
+            number(table, row, "offset_no") == i128::from(offset)
+                && of_place.contains(&number(table, row, "range_id"))
+        })
     }
 
     /// Every message that has got an offset, also if it is gone from the log.

@@ -109,6 +109,6 @@ mod tests {
         let messages = ["a", "b", "a"].map(|key| NewMessage::new("m").with_key(key));
         let places = places(&mut partitions, &messages);
         assert_eq!(places[0].partition, places[2].partition);
-        assert_eq!(places[2].offset, Offset(places[0].offset.0 + 1));
+        assert!(places[2].offset > places[0].offset);
     }
 }
