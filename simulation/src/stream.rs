@@ -217,8 +217,8 @@ impl Stage {
         id.is_some_and(|id| dead.into_iter().any(|(share, _)| share == (place.0, id)))
     }
 
-    /// Whether a transaction of its own has acked the message at an offset, although nobody may have
-    /// heard of it.
+    /// Whether a transaction of its own has acked the message at an offset, although nobody may
+    /// have heard of it.
     fn is_acked_there(&self, place: (TopicId, u32, i128), offset: u64) -> bool {
         let engine = self.server.engine.borrow();
         let rows = |name: &str| {
