@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::transaction;
-use queue_core::store::stream::{inbox, log, partition};
+use queue_core::store::stream::{cursor, inbox, log, partition};
 use queue_core::stream::{Contention, Offset, PartitionNo, sequence};
 use queue_core::{NewMessage, TopicName, enqueue};
 use queue_test::until;
@@ -156,4 +156,27 @@ async fn a_sequencer_leaves_a_stream_to_the_one_that_is_at_it() {
     assert_eq!((turn.messages, turn.more), (0, false));
     other.batch_execute("ROLLBACK").await.unwrap();
     until("the lock is free", async || stream.sequence().await == 5).await;
+}
+
+/// Whoever reads a stream holds up nobody who writes to it, however long it takes.
+#[tokio::test]
+async fn producers_wait_for_no_sequencer_and_for_no_group() {
+    let mut stream = Stream::new(2).await;
+    let group = stream.group("g", false).await;
+    stream.enqueue(0..10).await;
+    let mut reader = stream.db.connect().await;
+    reader.batch_execute("BEGIN").await.unwrap();
+    let moved = sequence(&mut reader, stream.topic.id, 1000, Contention::Wait).await.unwrap();
+    assert_eq!(moved.messages, 10);
+    for no in 0..2 {
+        cursor::lock(&mut reader, group.id, PartitionNo(no)).await.unwrap().unwrap();
+    }
+    // With its locks held for ever, whoever needs one of them fails after a second.
+    stream.sql("SET innodb_lock_wait_timeout = 1").await;
+    stream.enqueue(10..20).await;
+    stream.sql("BEGIN").await;
+    stream.enqueue(20..30).await;
+    stream.sql("COMMIT").await;
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(stream.sequence().await, 20);
 }
