@@ -1,6 +1,7 @@
 //! A lane: one connection, one sequence number, one batch under way.
 
 mod insert;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use queue_core::topic::TopicSettings;
 use queue_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
 
-use self::insert::{Course, Stage, store_batch};
+use self::insert::{Course, Stage, goes_direct, store_batch};
+pub(crate) use self::turns::Turns;
 
 use crate::batch::Batch;
 use crate::error::SendError;
@@ -22,6 +24,7 @@ use crate::resend::Tries;
 pub(crate) struct Lane {
     url: ServerUrl,
     options: Arc<ProducerOptions>,
+    turns: Turns,
     kind: LaneKind,
     session: Option<Session>,
     position: Option<Position>,
@@ -72,13 +75,13 @@ enum Found {
 }
 
 impl Lane {
-    pub(crate) fn new(url: ServerUrl, options: Arc<ProducerOptions>) -> Self {
+    pub(crate) fn new(url: ServerUrl, options: Arc<ProducerOptions>, turns: Turns) -> Self {
         // A batch in doubt may go into the journal, and be asked about by another process.
         let kind = match options.spill {
             Some(_) => LaneKind::Durable,
             None => LaneKind::Passing,
         };
-        Self { url, options, kind, session: None, position: None, topics: HashMap::new() }
+        Self { url, options, turns, kind, session: None, position: None, topics: HashMap::new() }
     }
 
     /// Connects and opens the lane, if that is still to be done: where it stands.
@@ -161,9 +164,14 @@ impl Lane {
             Ok(topic) => topic,
             Err(error) => return Attempt::Failed(error),
         };
+        let turns = self.turns.clone();
         let (session, position) = match self.stand().await {
             Ok(standing) => standing,
             Err(error) => return Attempt::Failed(error),
+        };
+        let turn = match goes_direct(&topic, &batch.messages) {
+            true => turns.take(topic.id).await,
+            false => None,
         };
         tries.begin();
         let mut course = Course { stage: Stage::Before, enqueued: Vec::new() };
@@ -172,6 +180,7 @@ impl Lane {
                 store_batch(conn, &topic, batch, position, tries, &mut course).await
             })
             .await;
+        drop(turn);
         let lost = session.is_lost();
         let Course { stage, enqueued } = course;
         match (done, stage) {

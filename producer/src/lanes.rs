@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
 use crate::error::SendError;
-use crate::lane::{Lane, Unsent};
+use crate::lane::{Lane, Turns, Unsent};
 use crate::options::ProducerOptions;
 use crate::resend::Tries;
 
@@ -94,7 +94,9 @@ impl Lanes {
         let started = Self { options: Arc::clone(&options), free, idle, count, ended };
         let users = started.clone();
         on_own_thread(move || async move {
-            let mut first = Lane::new(url.clone(), Arc::clone(&options));
+            let turns = Turns::default();
+            let lane = || Lane::new(url.clone(), Arc::clone(&options), turns.clone());
+            let mut first = lane();
             let open = first.open().await.map(drop).or_else(|error| {
                 // With a journal, a server that is away keeps nobody waiting.
                 let may_wait = options.spill.is_some() && error.is_transient();
@@ -104,7 +106,7 @@ impl Lanes {
             if ready.send(open).is_err() || failed {
                 return;
             }
-            let others = (1..count).map(|_| Lane::new(url.clone(), Arc::clone(&options)));
+            let others = (1..count).map(|_| lane());
             let lanes = std::iter::once(first).chain(others);
             // The server drops a connection that is silent for the lease; go before it does.
             let rest = options.lease / 2;

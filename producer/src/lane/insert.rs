@@ -99,7 +99,7 @@ pub(super) async fn store_batch(
 }
 
 /// Whether the messages may go into the log of a stream at once.
-fn goes_direct(topic: &Topic, messages: &[NewMessage]) -> bool {
+pub(super) fn goes_direct(topic: &Topic, messages: &[NewMessage]) -> bool {
     // The lookup names rows of the inbox.
     let named = topic.settings.searchable.is_some();
     topic.is_stream() && !named && messages.len() >= DIRECT

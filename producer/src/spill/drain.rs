@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Group, Intent, Spill, aside};
 use crate::batch::Batch;
 use crate::error::{SendError, is_about_message};
-use crate::lane::{Attempt, Lane, Position, lane_gone};
+use crate::lane::{Attempt, Lane, Position, Turns, lane_gone};
 use crate::options::{ProducerOptions, Progress};
 use crate::resend::Tries;
 
@@ -51,7 +51,7 @@ impl Drain {
         options: Arc<ProducerOptions>,
         end: CancellationToken,
     ) -> Self {
-        let lane = Lane::new(url.clone(), Arc::clone(&options));
+        let lane = Lane::new(url.clone(), Arc::clone(&options), Turns::default());
         Self { spill, lane, url, options, end, waits: 0 }
     }
 
