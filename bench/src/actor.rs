@@ -85,8 +85,7 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
             Claimer::Bare | Claimer::SelectDelete | Claimer::RangeRead => {
                 bare::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
-            Claimer::Seed001 => ems::drain(&task, &url, &tally, &shutdown.drain).await?,
-            Claimer::Seed003 | Claimer::Seed004 | Claimer::Seed004ForUpdate => {
+            Claimer::Seed001 | Claimer::Seed003 | Claimer::Seed004 | Claimer::Seed004ForUpdate => {
                 seeds::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
         },

@@ -14,6 +14,7 @@ pub mod find;
 pub mod handler;
 pub mod message;
 pub mod migration;
+mod name;
 pub mod rescue;
 pub mod schedule;
 pub mod schema;

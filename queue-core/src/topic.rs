@@ -10,7 +10,6 @@ mod settings;
 pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
 pub use self::name::TopicName;
-pub(crate) use self::name::is_name;
 pub use self::retry::RetryPolicy;
 pub use self::sampling::Sampling;
 pub use self::settings::{

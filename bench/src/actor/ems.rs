@@ -2,38 +2,11 @@
 //! message, then the messages, then an UPDATE of each row. Its lock and its highest offset are in
 //! Redis; here they are the server's.
 
-use std::time::Duration;
-
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error};
-use queue_core::connection::ServerUrl;
-use tokio_util::sync::CancellationToken;
-
-use super::{DrainTask, Tally};
-use crate::arena::raw;
-
-/// The wait after a pull that found nothing.
-const IDLE: Duration = Duration::from_millis(5);
-
-pub(super) async fn drain(
-    task: &DrainTask,
-    url: &ServerUrl,
-    tally: &Tally,
-    drained: &CancellationToken,
-) -> anyhow::Result<()> {
-    let mut conn = raw(url).await?;
-    while !drained.is_cancelled() {
-        tally.begin();
-        match pull(&mut conn, task.batch).await? {
-            0 => tokio::time::sleep(IDLE).await,
-            settled => tally.settle(settled),
-        }
-    }
-    Ok(())
-}
 
 /// Claims a batch, reads it, and acks it message by message.
-async fn pull(conn: &mut Conn, batch: usize) -> Result<u64, Error> {
+pub(super) async fn pull(conn: &mut Conn, batch: usize) -> Result<u64, Error> {
     conn.query_drop("DO GET_LOCK('bench_001', 60)").await?;
     let log = claim(conn, batch as u64).await;
     conn.query_drop("DO RELEASE_LOCK('bench_001')").await?;

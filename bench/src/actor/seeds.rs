@@ -9,7 +9,7 @@ use mysql_async::{Conn, Error, Value};
 use queue_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
-use super::{DrainTask, Tally, is_conflict};
+use super::{DrainTask, Tally, ems, is_conflict};
 use crate::arena::raw;
 use crate::load::Claimer;
 
@@ -42,6 +42,7 @@ pub(super) async fn drain(
 async fn round(conn: &mut Conn, task: &DrainTask) -> Result<u64, Error> {
     let batch = task.batch;
     let ids: Vec<u32> = match task.by {
+        Claimer::Seed001 => return ems::pull(conn, batch).await,
         Claimer::Seed003 => {
             conn.query_drop(format!(
                 "UPDATE bench_003 SET status = 'run', update_times = UNIX_TIMESTAMP(), \

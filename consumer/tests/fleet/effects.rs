@@ -48,16 +48,20 @@ async fn one_effect_each(mut fleet: Fleet, kills: usize) {
     let start = Start { effects: true, work_ms: 2, concurrency: 4, ..Start::default() };
     let mut members: Vec<usize> = (0..4).map(|_| fleet.start(&start)).collect();
     for _ in 0..kills {
-        if fleet.left(&mut conn).await < 200 {
-            enqueue_to(&mut conn, &fleet.topic, &messages(MORE)).await.expect("enqueued");
-            sent += MORE;
-        }
         let (at, pause) = {
             let mut rng = rand::rng();
             (rng.random_range(0..members.len()), rng.random_range(0..60))
         };
         let victim = members[at];
-        fleet.until("at work", async || fleet.begun(victim) > 0).await;
+        // Within the wait: the others may handle all there is while the victim is still starting.
+        let at_work = async || {
+            if fleet.left(&mut conn).await < 200 {
+                enqueue_to(&mut conn, &fleet.topic, &messages(MORE)).await.expect("enqueued");
+                sent += MORE;
+            }
+            fleet.begun(victim) > 0
+        };
+        fleet.until("at work", at_work).await;
         tokio::time::sleep(Duration::from_millis(pause)).await;
         fleet.signal(victim, Signal::KILL);
         fleet.ended(victim).await;

@@ -1,20 +1,16 @@
 //! Broadcast groups, every member of which gets every message of the stream, without claims.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{Priority, RowId, WorkerId};
+use crate::name::name_type;
 use crate::store;
 use crate::store::floor;
 use crate::store::stream::member::{self, Place as Row};
 use crate::store::stream::partition;
 use crate::stream::group::{Place, offset, with_trace_of};
 use crate::stream::{Offset, PartitionNo};
-use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings, is_name};
+use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// A broadcast group of a stream: each message goes to each of its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,55 +23,10 @@ pub struct Broadcast {
     pub start: Place,
 }
 
-/// The name of a member whose position is kept: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for
-/// byte.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct MemberName(String);
-
-impl MemberName {
-    /// Checks and takes a name.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] if it is empty, too long or has another character.
-    pub fn new(name: impl Into<String>) -> Result<Self> {
-        let name = name.into();
-        if is_name(&name) { Ok(Self(name)) } else { Err(Error::InvalidName { name }) }
-    }
-
-    /// The name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for MemberName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for MemberName {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::new(text)
-    }
-}
-
-impl TryFrom<String> for MemberName {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Self> {
-        Self::new(name)
-    }
-}
-
-impl From<MemberName> for String {
-    fn from(name: MemberName) -> Self {
-        name.0
-    }
+name_type! {
+    /// The name of a member whose position is kept: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte
+    /// for byte.
+    MemberName
 }
 
 /// What a broadcast group is made with unless its owner says otherwise: what a member tries again

@@ -5,21 +5,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-
-/// The longest name, in bytes.
-const NAME_LIMIT: usize = 64;
+use crate::name::is_name;
 
 /// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte; a group's is that of its
 /// stream, `@` and its own: `orders@billing`. Cheap to clone: every delivery carries one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TopicName(Arc<str>);
-
-/// Whether topics and schedules may be called so: quoted nowhere, and alike in every log.
-pub(crate) fn is_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    !name.is_empty() && name.len() <= NAME_LIMIT && name.bytes().all(allowed)
-}
 
 impl TopicName {
     /// Checks and takes a name.
@@ -93,6 +85,7 @@ impl From<TopicName> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::NAME_LIMIT;
 
     #[test]
     fn names_are_whitelisted_bytes() {

@@ -149,6 +149,20 @@ async fn read_by(
     Ok(rows.into_iter().map(delivery).collect())
 }
 
+/// Of a stretch's messages, in order.
+fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
+    select
+        .sql(
+            " FROM queue_log FORCE INDEX (PRIMARY) WHERE topic_id = ? AND partition_no = ? \
+             AND offset_no >= ? AND offset_no < ?",
+        )
+        .sql(IN_ORDER)
+        .number(stretch.stream.0)
+        .number(stretch.partition.0)
+        .number(stretch.lo.0)
+        .number(stretch.hi.0)
+}
+
 /// PRIMARY, forced, plain: the message ids of a stretch, in order.
 ///
 /// # Errors
@@ -161,15 +175,7 @@ pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec
         #[diesel(sql_type = Binary)]
         msg_id: Vec<u8>,
     }
-    let statement = Statement::new(
-        "SELECT offset_no, msg_id FROM queue_log FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
-         ORDER BY topic_id, partition_no, offset_no",
-    )
-    .number(stretch.stream.0)
-    .number(stretch.partition.0)
-    .number(stretch.lo.0)
-    .number(stretch.hi.0);
+    let statement = within(Statement::new("SELECT offset_no, msg_id"), stretch);
     let rows: Vec<Row> = load(conn, "read message ids of the log", statement).await?;
     let found = |row: Row| Some((Offset(row.offset_no), MsgId::from_bytes(&row.msg_id)?));
     Ok(rows.into_iter().filter_map(found).collect())
@@ -190,15 +196,7 @@ pub async fn headers(
         #[diesel(sql_type = Nullable<Binary>)]
         headers: Option<Vec<u8>>,
     }
-    let statement = Statement::new(
-        "SELECT offset_no, headers FROM queue_log FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? AND offset_no < ? \
-         ORDER BY topic_id, partition_no, offset_no",
-    )
-    .number(stretch.stream.0)
-    .number(stretch.partition.0)
-    .number(stretch.lo.0)
-    .number(stretch.hi.0);
+    let statement = within(Statement::new("SELECT offset_no, headers"), stretch);
     let rows: Vec<Row> = load(conn, "read the headers of the log", statement).await?;
     let headers = |row: Row| (Offset(row.offset_no), Headers::from_stored(row.headers.as_deref()));
     Ok(rows.into_iter().map(headers).collect())
