@@ -80,7 +80,7 @@ impl Consumer {
         let mut worker = Worker::start(self.worker_options(&bell)).await?;
         let senders = topics.iter().map(|topic| topic.0.clone()).collect();
         let refresh = tokio::spawn(refresh(pool, senders, bell.clone()));
-        let topics: HashMap<TopicName, watch::Receiver<Topic>> = topics
+        let topics: HashMap<TopicName, watch::Receiver<Arc<Topic>>> = topics
             .into_iter()
             .map(|(sender, receiver)| (sender.borrow().name.clone(), receiver))
             .collect();
@@ -130,7 +130,7 @@ impl Consumer {
                 .await?;
             is_consumable(&topic)?;
             registration.check(&topic)?;
-            let (sender, receiver) = watch::channel(topic);
+            let (sender, receiver) = watch::channel(Arc::new(topic));
             topics.push((sender, receiver));
         }
         self.options.check_member(topics.iter().map(|(topic, _)| topic.borrow().clone()))?;
@@ -141,7 +141,7 @@ impl Consumer {
     async fn run_worker(
         &self,
         worker: &Worker,
-        topics: &HashMap<TopicName, watch::Receiver<Topic>>,
+        topics: &HashMap<TopicName, watch::Receiver<Arc<Topic>>>,
         (ledger, members): (&Ledger, &Members),
         bell: &Bell,
         shutdown: &Shutdown,
@@ -239,7 +239,7 @@ pub(crate) fn is_consumable(topic: &Topic) -> Result<(), Error> {
     }
 }
 
-type Refreshed = (watch::Sender<Topic>, watch::Receiver<Topic>);
+type Refreshed = (watch::Sender<Arc<Topic>>, watch::Receiver<Arc<Topic>>);
 
 /// Interrupts running handlers when the worker can no longer vouch for its claims, and when the
 /// time to drain is over.
@@ -280,7 +280,7 @@ async fn interrupt_when_due(
     }
 }
 
-async fn refresh(pool: Pool, topics: Vec<watch::Sender<Topic>>, bell: Bell) {
+async fn refresh(pool: Pool, topics: Vec<watch::Sender<Arc<Topic>>>, bell: Bell) {
     let mut changes = bell.changes();
     loop {
         if let Some(changes) = changes.as_mut().filter(|_| bell.is_ringing()) {
@@ -295,8 +295,8 @@ async fn refresh(pool: Pool, topics: Vec<watch::Sender<Topic>>, bell: Bell) {
                 Ok(Some(topic)) => {
                     bell.listen(&topic);
                     sender.send_if_modified(|old| {
-                        let changed = *old != topic;
-                        *old = topic;
+                        let changed = **old != topic;
+                        *old = Arc::new(topic);
                         changed
                     });
                 }

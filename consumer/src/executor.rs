@@ -74,12 +74,12 @@ pub(crate) async fn execute(
         done = &mut task => returned(done, n),
         () = stop.cancelled() => {
             token.cancel();
-            let endings = leave(task, give_up, n).await;
+            let endings = Box::pin(leave(task, give_up, n)).await;
             endings.into_iter().map(interrupted).collect()
         }
         limit = expired(limit) => {
             token.cancel();
-            let endings = leave(task, give_up, n).await;
+            let endings = Box::pin(leave(task, give_up, n)).await;
             endings.into_iter().map(|ending| timed_out(ending, limit)).collect()
         }
     }

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::Topic;
@@ -85,7 +86,7 @@ impl ConsumerOptions {
     /// Refuses a member's name where there is nothing to be a member of.
     pub(crate) fn check_member(
         &self,
-        topics: impl IntoIterator<Item = Topic>,
+        topics: impl IntoIterator<Item = Arc<Topic>>,
     ) -> Result<(), Error> {
         match &self.member {
             Some(name) if topics.into_iter().all(|topic| topic.broadcast().is_none()) => {

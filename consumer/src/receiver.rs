@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Receiver {
     url: ServerUrl,
     options: ConsumerOptions,
-    topic: Topic,
+    topic: Arc<Topic>,
     batch: u32,
     crew: Crew,
     wakes: Wakes,
@@ -53,7 +53,7 @@ pub struct Receiver {
 /// A delivery in the caller's hands. Dropped without a word it is released, never acked.
 pub struct Received {
     delivery: Arc<Delivery>,
-    topic: Topic,
+    topic: Arc<Topic>,
     settler: Settler,
     holding: Option<Holding>,
 }
@@ -78,7 +78,8 @@ impl Receiver {
             return Err(queue_core::Error::UnknownTopic { topic }.into());
         };
         is_consumable(&found)?;
-        options.check_member([found.clone()])?;
+        let found = Arc::new(found);
+        options.check_member([Arc::clone(&found)])?;
         let members = Members::new(options.member.clone());
         let bell = Bell::new(&url, &options);
         bell.listen(&found);

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use queue_core::handler::RunOutcome;
 use queue_core::telemetry;
 use queue_core::wake::Wakes;
 use queue_core::worker::{Claimed, Life, Phase};
 use queue_core::{Result, Topic};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
@@ -43,7 +43,7 @@ const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct TopicLoop {
     pub(crate) post: Arc<Post>,
-    pub(crate) topic: watch::Receiver<Topic>,
+    pub(crate) topic: watch::Receiver<Arc<Topic>>,
     pub(crate) wakes: Wakes,
     pub(crate) bell: Bell,
     /// How often it polls while the doorbell rings.
@@ -66,7 +66,8 @@ enum Asked {
 
 struct State {
     waiting: VecDeque<Waiting>,
-    runs: JoinSet<Ran>,
+    /// Each handler is a task of its own already; what is around it is little.
+    runs: FuturesUnordered<BoxFuture<'static, Ran>>,
     /// Of an ordered group.
     order: Option<Order>,
     poll: Poll,
@@ -82,7 +83,7 @@ impl TopicLoop {
         let mut life = self.post.crew.worker.life();
         let mut state = State {
             waiting: VecDeque::new(),
-            runs: JoinSet::new(),
+            runs: FuturesUnordered::new(),
             order: self.is_ordered().then(Order::default),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
@@ -107,7 +108,13 @@ impl TopicLoop {
                     asking = None;
                     self.take(asked, &mut state);
                 }
-                Some(ran) = state.runs.join_next() => self.ran(ran.ok(), &mut state),
+                Some(ran) = state.runs.next() => {
+                    self.ran(&ran, &mut state);
+                    // Most end together; a turn of the loop for each cost as much as its handler.
+                    while let Some(Some(ran)) = state.runs.next().now_or_never() {
+                        self.ran(&ran, &mut state);
+                    }
+                }
                 () = tokio::time::sleep_until(poll_due), if asking.is_none() && room > 0 => {}
                 () = self.wakes.next() => {
                     if self.bell.is_ringing() {
@@ -246,13 +253,12 @@ impl TopicLoop {
             if batch.is_empty() {
                 break;
             }
-            state.runs.spawn(self.run_batch(batch));
+            state.runs.push(self.run_batch(batch));
         }
     }
 
     /// Learns from a run that has ended, and gives back what must not overtake a message of it.
-    fn ran(&self, ran: Option<Ran>, state: &mut State) {
-        let (Some(ran), topic) = (ran, self.topic.borrow().clone()) else { return };
+    fn ran(&self, ran: &Ran, state: &mut State) {
         state.learn(ran.took);
         let Some(order) = &mut state.order else { return };
         order.ended(ran.partition);
@@ -260,16 +266,17 @@ impl TopicLoop {
         let (held_back, rest) = std::mem::take(&mut state.waiting).into_iter().partition(held_back);
         state.waiting = rest;
         let held_back: VecDeque<Waiting> = held_back;
+        let topic = Arc::clone(&self.topic.borrow());
         for waiting in held_back {
             self.post.finish(&topic, waiting, RunOutcome::Interrupted);
         }
     }
 
-    fn run_batch(&self, batch: Vec<Waiting>) -> impl Future<Output = Ran> + use<> {
+    fn run_batch(&self, batch: Vec<Waiting>) -> BoxFuture<'static, Ran> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
         let stop = post.crew.interruption.token();
-        async move { post.run(&topic, batch, stop).await }
+        async move { post.run(&topic, batch, stop).await }.boxed()
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -292,7 +299,7 @@ impl TopicLoop {
         let mut turn = tokio::time::interval(TURN);
         while !state.runs.is_empty() {
             tokio::select! {
-                _ = state.runs.join_next() => {}
+                _ = state.runs.next() => {}
                 _ = turn.tick() => (self.turned)(),
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::report::is_bare;
+use self::report::is_repeated;
 pub(super) use self::report::{Report, Told};
 use super::settling::Settled;
 use crate::message::{ClaimNo, Delivery, Settlement};
@@ -28,8 +28,11 @@ enum End {
     Pruned,
     /// The group does not want it.
     Filtered,
+    /// It is handled, and its mark alone tells it. Most end so, and what is held of them is copied
+    /// with every report.
+    Acked,
     /// Its handler is through with it.
-    Settled(Settled),
+    Settled(Box<Settled>),
     /// A transaction of its own has acked it.
     Passed,
     /// It is to be handled by somebody else.
@@ -107,10 +110,11 @@ impl HeldRange {
     }
 
     /// Takes note of what has become of a message.
-    fn settle(&mut self, offset: Offset, settled: Settled) {
+    fn settle(&mut self, offset: Offset, settled: &Settled) {
         let end = match settled.settlement {
             Settlement::Release => End::Released,
-            _ => End::Settled(settled),
+            Settlement::Ack if settled.ledger_window.is_none() => End::Acked,
+            _ => End::Settled(Box::new(settled.clone())),
         };
         self.take(offset, end);
     }
@@ -136,12 +140,12 @@ impl HeldRange {
             match end {
                 End::Released => break,
                 End::Settled(one) if self.group.ordered && !one.settlement.is_final() => {
-                    let (mark, head) = (Offset(mark), Box::new(one.clone()));
+                    let (mark, head) = (Offset(mark), one.clone());
                     return Some(Report::HoldBack { mark, settled, head });
                 }
-                End::Settled(one) if is_bare(one) => {}
-                End::Settled(one) => settled.push((Offset(mark), one.clone())),
-                End::Pruned | End::Filtered | End::Passed => {}
+                End::Settled(one) if is_repeated(one) => {}
+                End::Settled(one) => settled.push((Offset(mark), Settled::clone(one))),
+                End::Pruned | End::Filtered | End::Passed | End::Acked => {}
             }
             mark += 1;
         }
@@ -170,9 +174,9 @@ impl HeldRange {
         let mut settled = Vec::new();
         for (&offset, end) in &self.ends {
             match end {
-                End::Pruned | End::Filtered | End::Passed => {}
-                End::Settled(one) if is_bare(one) => {}
-                End::Settled(one) => settled.push((Offset(offset), one.clone())),
+                End::Pruned | End::Filtered | End::Passed | End::Acked => {}
+                End::Settled(one) if is_repeated(one) => {}
+                End::Settled(one) => settled.push((Offset(offset), Settled::clone(one))),
                 End::Released => match released.last_mut() {
                     Some((_, hi)) if hi.0 == offset => *hi = Offset(offset + 1),
                     _ => released.push((Offset(offset), Offset(offset + 1))),
@@ -238,7 +242,7 @@ impl HeldRanges {
     /// Takes note of what has become of a message; false if its range is not held any more.
     pub(super) fn settle(&mut self, offset: Offset, settled: &Settled) -> bool {
         let held = self.held.get_mut(&settled.claim_no);
-        held.map(|held| held.settle(offset, settled.clone())).is_some()
+        held.map(|held| held.settle(offset, settled)).is_some()
     }
 
     /// What is to be said of each range now, in the order of their rows; all of it, if `at_once`.

@@ -24,10 +24,9 @@ pub(in crate::worker) enum Report {
     Close { settled: Vec<(Offset, Settled)>, released: Vec<(Offset, Offset)> },
 }
 
-/// Whether the mark alone tells it.
-pub(super) fn is_bare(settled: &Settled) -> bool {
-    let acked = matches!(settled.settlement, Settlement::Ack | Settlement::Repeated);
-    acked && settled.ledger_window.is_none()
+/// Whether the mark alone tells it, as another message with its biz id has been handled.
+pub(super) fn is_repeated(settled: &Settled) -> bool {
+    settled.settlement == Settlement::Repeated && settled.ledger_window.is_none()
 }
 
 /// What came of telling it.
@@ -163,6 +162,7 @@ impl Report {
         };
         let step = |(&offset, &traced): (&u64, &Traced)| {
             let settlement = match held.ends.get(&offset)? {
+                End::Acked => &Settlement::Ack,
                 End::Settled(one) => &one.settlement,
                 End::Released => &Settlement::Release,
                 End::Pruned | End::Filtered | End::Passed => return None,
