@@ -14,13 +14,13 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
-use consumer::{Consumer, ConsumerOptions, TopicOptions};
+use consumer::{Consumer, SettingsArgs, TopicOptions};
 use diesel::ExpressionMethods;
 use diesel_async::RunQueryDsl;
 use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
 use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
-use queue_service::{config, logging, process, signals};
+use queue_service::{logging, process, signals};
 use schema::effect;
 
 /// The caller's own table.
@@ -53,6 +53,8 @@ struct Arguments {
     /// Insert into the table `effect` in the transaction that acks.
     #[arg(long)]
     effects: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -119,8 +121,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     process::run(|| async {
         logging::init(&arguments.service);
-        let options: ConsumerOptions =
-            config::load(arguments.server.config.as_deref(), "consumer")?;
+        let options = arguments.settings.options();
         let log = File::options().create(true).append(true).open(&arguments.log)?;
         let recorder = Recorder {
             log: Mutex::new(log),

@@ -12,11 +12,13 @@ use clap::{Args, Parser, Subcommand};
 use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
-use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, DoorbellMode, TopicOptions};
-use queue_core::stream::MemberName;
+use consumer::{Consumer, ConsumerBuilder, SettingsArgs, TopicOptions};
 use queue_core::{TopicName, doctor};
-use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::args::{Located, ServerArgs, ServiceArgs};
+use queue_service::config::{Configured, Process, Settings};
 use queue_service::endpoint::{self, Health};
+use queue_service::reload::{self, Reloadable};
+use queue_service::signals::Shutdown;
 use queue_service::{config, logging, notify, signals};
 use secrecy::SecretString;
 use url::Url;
@@ -27,14 +29,8 @@ use url::Url;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
-    /// (off). `queuectl doctor` says whether it can be followed.
-    #[arg(long, value_name = "WHETHER", value_enum)]
-    doorbell: Option<DoorbellMode>,
-    /// The name of this member of a broadcast group: its position is kept under it, and it goes on
-    /// there after a restart. One process at a time has it.
-    #[arg(long, value_name = "NAME")]
-    member: Option<MemberName>,
+    #[command(flatten)]
+    settings: SettingsArgs,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -92,30 +88,36 @@ struct TopicArgs {
     max_batch: u32,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    logging::init(&arguments.service);
-    let mut options: ConsumerOptions =
-        config::load(arguments.server.config.as_deref(), "consumer")?;
-    if let Some(doorbell) = arguments.doorbell {
-        options.doorbell = doorbell;
+/// As the configuration knows it.
+pub(crate) const PROCESS: Process = Process { table: "consumer", apart: &[] };
+
+impl Reloadable for Arguments {
+    fn reloadable(&self) -> Option<(&ServerArgs, &ServiceArgs)> {
+        Some((&self.server, &self.service))
     }
-    if arguments.member.is_some() {
-        options.member = arguments.member;
-    }
-    let url = arguments.server.url()?;
-    let builder = Consumer::builder(url.clone()).options(options);
+}
+
+pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
+    let Configured { arguments, settings } = configured;
+    let service = arguments.service.clone();
+    logging::init(&service);
     let health = Health::new();
-    let shutdown = signals::shutdown_on_signals()?;
+    let shutdown =
+        if service.check { Shutdown::default() } else { signals::shutdown_on_signals()? };
     let ended = Ended::default();
-    let builder = match arguments.command {
-        Command::Forward { to } => to.register(builder, &shutdown, &ended)?,
-        command => register(command, builder)?,
+    let prepared = prepare(arguments, &settings, &health, (&shutdown, &ended));
+    let (located, consumer) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(config::refuse(&error)),
     };
-    let consumer = builder.health(health.clone()).build()?;
+    if service.check {
+        return settings.show(&[located.shown()]);
+    }
     // Probed and scraped until the very end: the drain is worth watching.
     let served = tokio_util::sync::CancellationToken::new();
-    endpoint::serve(arguments.service.metrics, health, served.clone()).await?;
-    doctor::require(&url).await?;
+    endpoint::serve(service.metrics, health, served.clone()).await?;
+    doctor::require(&located.url).await?;
+    reload::on_hangup::<Arguments>(PROCESS, located.url)?;
     notify::ready();
     let drain = shutdown.drain.clone();
     tokio::spawn(async move {
@@ -128,6 +130,26 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         anyhow::bail!("{reason}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The consumer as it would be started; everything that can be wrong without a server is found.
+fn prepare(
+    arguments: Arguments,
+    settings: &Settings,
+    health: &Health,
+    (shutdown, ended): (&Shutdown, &Ended),
+) -> anyhow::Result<(Located, Consumer)> {
+    let located = arguments.server.located()?;
+    let builder = Consumer::builder(located.url.clone()).options(arguments.settings.options());
+    let builder = match arguments.command {
+        Command::Forward { to } => to.register(builder, shutdown, ended)?,
+        command => register(command, builder)?,
+    };
+    let consumer = builder.health(health.clone()).build().map_err(|error| match error {
+        consumer::Error::Setting { name, .. } => settings.refused(name, error),
+        error => error.into(),
+    })?;
+    Ok((located, consumer))
 }
 
 fn register(command: Command, builder: ConsumerBuilder) -> anyhow::Result<ConsumerBuilder> {

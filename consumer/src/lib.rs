@@ -20,6 +20,7 @@ mod poll;
 mod receiver;
 mod registration;
 mod run;
+mod settings;
 mod settler;
 mod span;
 mod sweep;
@@ -33,6 +34,7 @@ pub use crate::error::Error;
 pub use crate::listener::{SettledDelivery, SettledListener};
 pub use crate::options::{ConsumerOptions, DoorbellMode, TopicOptions};
 pub use crate::receiver::{Received, Receiver};
+pub use crate::settings::SettingsArgs;
 
 /// The README's examples, so that they are compiled.
 #[cfg(doctest)]

@@ -5,13 +5,13 @@ mod command;
 
 use std::process::ExitCode;
 
-use queue_service::{args, process};
+use queue_service::{config, process};
 
 fn main() -> ExitCode {
     // First of all, before any thread: this process may only be the supervisor of a program.
     if let Some(code) = consumer::exec::supervise(std::env::args_os()) {
         return code;
     }
-    let arguments = args::parse();
-    process::run(|| command::run(arguments))
+    let configured = config::parse(command::PROCESS);
+    process::run(|| command::run(configured))
 }

@@ -80,6 +80,9 @@ impl ConsumerOptions {
         if self.beat.is_zero() || self.beat > self.lease / 4 {
             return refuse("beat", self.beat, "use at most a quarter of the lease");
         }
+        if self.safety_poll.is_zero() {
+            return refuse("safety_poll", self.safety_poll, "use more than nothing, such as 5s");
+        }
         Ok(())
     }
 

@@ -4,13 +4,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use humantime::parse_duration;
 use janitor::{Driver, DriverOptions, Standby};
 use queue_core::connection::ServerUrl;
 use queue_core::doctor;
-use queue_service::args::{self, ServerArgs, ServiceArgs};
+use queue_service::args::{Located, ServerArgs, ServiceArgs};
+use queue_service::config::{self, Configured, Process, Settings};
 use queue_service::endpoint::{self, Health};
-use queue_service::{config, identity, logging, notify, process, signals};
-use serde::Deserialize;
+use queue_service::reload::{self, Reloadable};
+use queue_service::{identity, logging, notify, process, signals};
 
 /// Takes claims back from dead workers, makes due messages ready, removes what has served its
 /// time. Any number may run: one works, the others stand ready.
@@ -21,54 +23,95 @@ struct Arguments {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
+    settings: SettingsArgs,
+    #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
     service: ServiceArgs,
 }
 
-/// The table `janitor` of the configuration.
-#[derive(Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Settings {
+/// How it works.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Settings")]
+struct SettingsArgs {
     /// How often the workers are looked at.
-    #[serde(with = "humantime_serde")]
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_duration)]
     sweep: Duration,
     /// How long a worker's sessions must have been missing.
-    #[serde(with = "humantime_serde")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     rescue_grace: Duration,
     /// The most workers declared dead in one sweep.
+    #[arg(long, value_name = "N", default_value_t = 10)]
     deaths_per_sweep: usize,
-    /// After this silence the server drops the janitor's own session.
-    #[serde(with = "humantime_serde")]
+    /// After this silence the server drops the janitor's own session. At least 2s.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     lease: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        let rescue = janitor::duties::RescueOptions::default();
-        Self {
-            sweep: rescue.sweep,
-            rescue_grace: rescue.grace,
-            deaths_per_sweep: rescue.deaths_per_sweep,
-            lease: Duration::from_secs(10),
+/// A setting that cannot work.
+#[derive(Debug, thiserror::Error)]
+#[error("'{name}' is {value}: {fix}")]
+struct Unworkable {
+    name: &'static str,
+    value: String,
+    fix: &'static str,
+}
+
+impl SettingsArgs {
+    fn check(&self) -> Result<(), Unworkable> {
+        let millis = |time: Duration| format!("{} ms", time.as_millis());
+        if self.sweep.is_zero() {
+            let fix = "use more than nothing, such as 300ms";
+            return Err(Unworkable { name: "sweep", value: millis(self.sweep), fix });
         }
+        if self.deaths_per_sweep == 0 {
+            let fix = "nobody would ever be rescued, use 1 or more";
+            return Err(Unworkable { name: "deaths_per_sweep", value: "0".to_owned(), fix });
+        }
+        if self.lease < Duration::from_secs(2) {
+            let fix = "the server counts whole seconds, use 2s or more";
+            return Err(Unworkable { name: "lease", value: millis(self.lease), fix });
+        }
+        Ok(())
+    }
+}
+
+/// As the configuration knows it.
+const PROCESS: Process = Process { table: "janitor", apart: &[] };
+
+impl Reloadable for Arguments {
+    fn reloadable(&self) -> Option<(&ServerArgs, &ServiceArgs)> {
+        Some((&self.server, &self.service))
     }
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = args::parse();
-    process::run(|| run(arguments))
+    let configured = config::parse(PROCESS);
+    process::run(|| run(configured))
 }
 
-async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+fn prepare(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Located> {
+    arguments.settings.check().map_err(|error| settings.refused(error.name, error))?;
+    arguments.server.located()
+}
+
+async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
+    let Configured { arguments, settings } = configured;
     logging::init(&arguments.service);
-    let settings: Settings = config::load(arguments.server.config.as_deref(), "janitor")?;
-    let url = arguments.server.url()?;
+    let located = match prepare(&arguments, &settings) {
+        Ok(located) => located,
+        Err(error) => return Ok(config::refuse(&error)),
+    };
+    if arguments.service.check {
+        return settings.show(&[located.shown()]);
+    }
+    let url = located.url;
     let shutdown = signals::shutdown_on_signals()?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.drain.clone()).await?;
     doctor::require(&url).await?;
-    let driver = Driver::new(options(url, &settings));
+    reload::on_hangup::<Arguments>(PROCESS, url.clone())?;
+    let driver = Driver::new(options(url, &arguments.settings));
     if arguments.once {
         if !driver.run_once().await? {
             tracing::info!("Another janitor is at work; nothing to do.");
@@ -86,7 +129,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(url: ServerUrl, settings: &Settings) -> DriverOptions {
+fn options(url: ServerUrl, settings: &SettingsArgs) -> DriverOptions {
     let mut options = DriverOptions::new(url, identity::client_id());
     options.lease = settings.lease;
     options.rescue.sweep = settings.sweep;

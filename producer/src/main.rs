@@ -7,6 +7,10 @@ mod spill_args;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::config::{self, Configured, Process};
+use queue_service::process;
+use queue_service::reload::Reloadable;
 
 /// Sends messages into the queue inside MySQL or MariaDB, and sends them again until each is
 /// stored, exactly once.
@@ -23,9 +27,25 @@ enum Command {
     Relay(Box<relay::Arguments>),
 }
 
+/// As the configuration knows it. What is sent this time is said each time.
+const PROCESS: Process = Process {
+    table: "producer",
+    apart: &["lines", "ndjson", "null", "stdin", "json", "skip_bad", "leave_spilled"],
+};
+
+impl Reloadable for Arguments {
+    fn reloadable(&self) -> Option<(&ServerArgs, &ServiceArgs)> {
+        match &self.command {
+            Command::Send(_) => None,
+            Command::Relay(relay) => Some(relay.reloadable()),
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Send(arguments) => queue_service::process::run(|| send::run(*arguments)),
-        Command::Relay(arguments) => queue_service::process::run(|| relay::run(*arguments)),
+    let Configured { arguments, settings } = config::parse::<Arguments>(PROCESS);
+    match arguments.command {
+        Command::Send(arguments) => process::run(|| send::run(*arguments, settings)),
+        Command::Relay(arguments) => process::run(|| relay::run(*arguments, settings)),
     }
 }

@@ -15,9 +15,10 @@ use axum::Router;
 use axum::routing::post;
 use futures_util::future::join;
 use producer::{Producer, Progress, ProgressListener};
+use queue_service::config::Settings;
 use queue_service::endpoint::{self, Health};
-use queue_service::logging;
 use queue_service::signals::shutdown_on_signals;
+use queue_service::{config, logging, reload};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -44,10 +45,18 @@ struct Relay {
 ///
 /// # Errors
 /// What keeps it from beginning.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(arguments: Arguments, settings: Settings) -> anyhow::Result<ExitCode> {
     logging::init(&arguments.service);
+    let located = match arguments.prepare(&settings) {
+        Ok(located) => located,
+        Err(error) => return Ok(config::refuse(&error)),
+    };
+    if arguments.service.check {
+        return settings.show(&[located.shown()]);
+    }
     let shutdown = shutdown_on_signals()?;
-    let url = arguments.server.url()?;
+    let url = located.url;
+    reload::on_hangup::<crate::Arguments>(crate::PROCESS, url.clone())?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.quit.clone()).await?;
     arguments.spill.require(&url).await?;

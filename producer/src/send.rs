@@ -16,9 +16,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 use producer::{Producer, Progress, ProgressListener};
+use queue_service::config::Settings;
 use queue_service::endpoint::{self, Health};
-use queue_service::logging;
 use queue_service::signals::shutdown_on_signals;
+use queue_service::{config, logging};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 pub(crate) use self::arguments::Arguments;
@@ -33,8 +34,14 @@ pub(crate) use self::summary::Summary;
 ///
 /// # Errors
 /// What keeps it from beginning, and an input that cannot be read further.
-pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(mut arguments: Arguments, settings: Settings) -> anyhow::Result<ExitCode> {
     logging::init(&arguments.service);
+    if arguments.service.check {
+        return match arguments.server.located() {
+            Ok(located) => settings.show(&[located.shown()]),
+            Err(error) => Ok(config::refuse(&error)),
+        };
+    }
     let signal = last_signal()?;
     let shutdown = shutdown_on_signals()?;
     let url = arguments.server.url()?;

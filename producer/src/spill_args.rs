@@ -16,9 +16,9 @@ pub(crate) struct SpillArgs {
     /// too. One process at a time.
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
-    /// The most bytes of the journal; what comes while it is full waits, and then fails
-    /// [default: 1073741824].
-    #[arg(long, value_name = "BYTES", requires = "spill_dir")]
+    /// With --spill-dir, the most bytes of the journal; what comes while it is full waits, and then
+    /// fails [default: 1073741824].
+    #[arg(long, value_name = "BYTES")]
     pub(crate) spill_limit: Option<NonZeroU64>,
 }
 

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use queue_core::connection::ServerUrl;
+use queue_core::connection::{ServerUrl, Tls};
+use tracing_subscriber::EnvFilter;
 
-/// Reads the process's command line. A value that is refused becomes one line on standard error,
+use crate::config::{File, Setting};
+
+/// Reads the command line of a process that has no settings. A value that is refused becomes one line on standard error,
 /// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
@@ -45,18 +48,52 @@ pub struct ServerArgs {
     pub config: Option<PathBuf>,
 }
 
+/// Where a process has its server's URL from.
+#[derive(Debug, Clone)]
+pub struct Located {
+    /// The URL.
+    pub url: ServerUrl,
+    /// The place that says so.
+    pub from: String,
+}
+
+impl Located {
+    /// As [`Settings::show`](crate::config::Settings::show) shows it, without the password.
+    #[must_use]
+    pub fn shown(&self) -> Setting {
+        let tls = match self.url.tls() {
+            Tls::Verified => "TLS, verified",
+            Tls::Unverified => "TLS, unverified",
+            Tls::Disabled => "no TLS",
+        };
+        Setting {
+            name: "server".to_owned(),
+            value: format!("{} on {}, {tls}", self.url.database(), self.url.server()),
+            from: self.from.clone(),
+        }
+    }
+}
+
 impl ServerArgs {
     /// The server's URL from the first place that has one.
     ///
     /// # Errors
     /// One sentence when no place has one, a file cannot be read, or the URL is not usable.
     pub fn url(&self) -> anyhow::Result<ServerUrl> {
+        Ok(self.located()?.url)
+    }
+
+    /// The same, and which place it was.
+    ///
+    /// # Errors
+    /// As [`Self::url`].
+    pub fn located(&self) -> anyhow::Result<Located> {
         if let Some(file) = &self.url_file {
             return from_file(file);
         }
         if let Some(url) = std::env::var_os("QUEUE_URL").filter(|url| !url.is_empty()) {
             let url = url.into_string().ok().context("QUEUE_URL is not UTF-8: correct it")?;
-            return Ok(ServerUrl::new(url.trim())?);
+            return written(url.trim(), "QUEUE_URL".to_owned());
         }
         if let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY") {
             let file = Path::new(&directory).join(CREDENTIAL);
@@ -64,16 +101,8 @@ impl ServerArgs {
                 return from_file(&file);
             }
         }
-        if let Some(file) = &self.config {
-            let location = crate::config::location(file)?;
-            match (location.url, location.url_file) {
-                (Some(url), None) => return Ok(ServerUrl::new(url.trim())?),
-                (None, Some(path)) => return from_file(&beside(file, &path)),
-                (Some(_), Some(_)) => {
-                    bail!("{} has both url and url_file: keep one of them", file.display())
-                }
-                (None, None) => {}
-            }
+        if let Some(located) = self.config.as_deref().map(in_config).transpose()?.flatten() {
+            return Ok(located);
         }
         bail!(
             "No server is named: set QUEUE_URL=mysql://user:password@host:3306/database, or --url-file to a file that holds it"
@@ -81,19 +110,35 @@ impl ServerArgs {
     }
 }
 
-/// A relative path in the configuration is meant from where the configuration is.
-fn beside(config: &Path, path: &Path) -> PathBuf {
-    config.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
+/// Where the server is, as the top of the configuration says.
+fn in_config(path: &Path) -> anyhow::Result<Option<Located>> {
+    let file = File::read(path, None)?;
+    let place = |name: &str| file.location.get(name).map(|entry| (entry, file.place(entry)));
+    match (place("url"), place("url_file")) {
+        (Some((url, place)), None) => written(url.values.concat().trim(), place).map(Some),
+        (None, Some((named, place))) => {
+            from_file(&file.beside(&named.values.concat())).map(Some).context(place)
+        }
+        (Some(_), Some((_, place))) => {
+            bail!("{place}: the file has both url and url_file: keep one of them")
+        }
+        (None, None) => Ok(None),
+    }
 }
 
-fn from_file(file: &Path) -> anyhow::Result<ServerUrl> {
+fn written(url: &str, from: String) -> anyhow::Result<Located> {
+    let url = ServerUrl::new(url).with_context(|| format!("In {from}"))?;
+    Ok(Located { url, from })
+}
+
+fn from_file(file: &Path) -> anyhow::Result<Located> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("Cannot read the server's URL from {}", file.display()))?;
     let url = text.trim();
     if url.is_empty() {
         bail!("{} is empty: put the server's URL into it", file.display());
     }
-    ServerUrl::new(url).with_context(|| format!("In {}", file.display()))
+    written(url, file.display().to_string())
 }
 
 /// How logs are written.
@@ -114,9 +159,27 @@ pub struct ServiceArgs {
     /// free one and logs it. Off by default.
     #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address)]
     pub metrics: Option<SocketAddr>,
-    /// How logs are written to standard error; `RUST_LOG` says how much (default: info).
+    /// What is logged: error, warn, info, debug or trace, or such a level for each part, as in
+    /// `info,queue_core=debug`.
+    #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info", value_parser = filter)]
+    pub log: String,
+    /// Check the command line, the environment, the configuration file and the files they name;
+    /// print what holds and where it comes from, and start nothing. Exit code 2 if something is
+    /// wrong.
+    #[arg(long)]
+    pub check: bool,
+    /// How logs are written to standard error.
     #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+}
+
+/// An empty `RUST_LOG` is none.
+fn filter(text: &str) -> Result<String, String> {
+    let text = if text.trim().is_empty() { "info" } else { text };
+    match EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("it looks like info, or info,queue_core=debug".to_owned()),
+    }
 }
 
 /// Reads an address. A bare port is one of loopback: nothing is shown to the network unless

@@ -10,4 +10,5 @@ pub mod identity;
 pub mod logging;
 pub mod notify;
 pub mod process;
+pub mod reload;
 pub mod signals;

@@ -1,18 +1,20 @@
 //! Logs: to standard error, as text or JSON. Bodies and passwords never reach them.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::args::{LogFormat, ServiceArgs};
 
-/// Starts logging: at `info`, or as `RUST_LOG` says. A second call changes nothing.
+/// The filter of the process's logs.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
+/// Starts logging as `args` say. A second call changes nothing.
 pub fn init(args: &ServiceArgs) {
-    // A part of RUST_LOG that cannot be read is left out; the process must start all the same.
-    let wanted = std::env::var("RUST_LOG").unwrap_or_default();
-    let filter = if wanted.is_empty() { EnvFilter::new("info") } else { EnvFilter::new(wanted) };
+    let (filter, handle) = reload::Layer::new(filter(args));
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
     let started = match args.log_format {
@@ -21,7 +23,20 @@ pub fn init(args: &ServiceArgs) {
         }
         LogFormat::Json => registry.with(logs.json().flatten_event(true)).try_init(),
     };
-    if started.is_err() {
+    if started.is_err() || FILTER.set(handle).is_err() {
         tracing::debug!("Logging has been started already.");
     }
+}
+
+/// Logs what `args` say from here on.
+pub fn change(args: &ServiceArgs) {
+    if let Some(Err(error)) = FILTER.get().map(|handle| handle.reload(filter(args))) {
+        tracing::warn!(%error, "What is logged could not be changed.");
+    }
+}
+
+/// What the arguments' own parser has let through. Without it (in a test) it is as if nothing had
+/// been said.
+fn filter(args: &ServiceArgs) -> EnvFilter {
+    EnvFilter::new(if args.log.is_empty() { "info" } else { &args.log })
 }

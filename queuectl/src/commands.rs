@@ -13,6 +13,7 @@ mod peek;
 mod schedule;
 mod scheduled;
 mod stats;
+mod top;
 mod topic;
 mod trace;
 mod workers;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Scheduled(scheduled::Scheduled),
     Workers(workers::Workers),
     Stats(stats::Stats),
+    Top(top::Top),
     Janitor(janitor::Janitor),
     Completions(completions::Completions),
 }
@@ -65,6 +67,7 @@ impl Command {
             Self::Scheduled(command) => command.run(invocation).await?,
             Self::Workers(command) => command.run(invocation).await?,
             Self::Stats(command) => command.run(invocation).await?,
+            Self::Top(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,
             Self::Completions(command) => command.run()?,
         }

@@ -39,12 +39,10 @@ impl Output {
         if rows.is_empty() {
             return write_line(none);
         }
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header(header.iter().map(|name| name.to_uppercase()));
-        for row in rows {
-            table.add_row(row.cells().iter().map(|cell| printable(cell)));
+        for line in lines(header, rows) {
+            write_line(&line)?;
         }
-        write_table(&table)
+        Ok(())
     }
 
     /// Names and values, or one JSON object.
@@ -78,6 +76,11 @@ impl Output {
         if self.json { self.write_json(value) } else { write_line(sentence) }
     }
 
+    /// One line of JSON, for a reader that takes them as they come.
+    pub(crate) fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
+        write_line(&serde_json::to_string(value)?)
+    }
+
     fn write_json<T: Serialize>(self, value: &T) -> anyhow::Result<()> {
         write_line(&serde_json::to_string_pretty(value)?)
     }
@@ -99,6 +102,16 @@ pub(crate) fn printable(text: &str) -> String {
 /// Characters without a width that reorder or hide what stands beside them.
 fn steers_direction(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The lines of a table, its header first.
+pub(crate) fn lines<R: Row>(header: &[&str], rows: &[R]) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header.iter().map(|name| name.to_uppercase()));
+    for row in rows {
+        table.add_row(row.cells().iter().map(|cell| printable(cell)));
+    }
+    table.lines().map(|line| line.trim().to_owned()).collect()
 }
 
 fn write_table(table: &Table) -> anyhow::Result<()> {

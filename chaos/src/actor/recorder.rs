@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consumer::{Consumer, ConsumerOptions, SettledDelivery, SettledListener, TopicOptions};
+use consumer::{Consumer, SettingsArgs, SettledDelivery, SettledListener, TopicOptions};
 use diesel::sql_types::Binary;
 use diesel_async::RunQueryDsl;
 use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
@@ -14,7 +14,7 @@ use queue_core::worker::SettleOutcome;
 use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
-use queue_service::{config, logging, signals};
+use queue_service::{logging, signals};
 
 use super::Identity;
 use crate::arena::{BURST, EFFECTS};
@@ -35,6 +35,8 @@ pub(crate) struct RecorderArgs {
     #[arg(long)]
     concurrency: usize,
     #[command(flatten)]
+    settings: SettingsArgs,
+    #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
     service: ServiceArgs,
@@ -42,7 +44,7 @@ pub(crate) struct RecorderArgs {
 
 pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
     logging::init(&args.service);
-    let options: ConsumerOptions = config::load(args.server.config.as_deref(), "consumer")?;
+    let options = args.settings.options();
     let record = Arc::new(Record::open(&args.identity.record)?);
     let audit = Arc::clone(&record);
     let shutdown = signals::shutdown_on_signals()?;

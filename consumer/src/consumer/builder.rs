@@ -132,12 +132,14 @@ impl ConsumerBuilder {
             if registrations[..index].iter().any(|other| other.topic == one.topic) {
                 return Err(Error::TwoHandlers { topic: one.topic.clone() });
             }
-            if one.options.concurrency == 0 || one.options.max_batch == 0 || one.run_size == 0 {
-                return Err(Error::Setting {
-                    name: "concurrency, max_batch or batch size",
-                    value: "0".to_owned(),
-                    fix: "use 1 or more",
-                });
+            let counts = [
+                ("concurrency", one.options.concurrency == 0),
+                ("max_batch", one.options.max_batch == 0),
+                ("batch", one.run_size == 0),
+            ];
+            if let Some((name, _)) = counts.into_iter().find(|(_, is_zero)| *is_zero) {
+                let (value, fix) = ("0".to_owned(), "use 1 or more");
+                return Err(Error::Setting { name, value, fix });
             }
         }
         self.consumer.options.check()?;

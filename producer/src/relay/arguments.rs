@@ -4,7 +4,8 @@ use std::time::Duration;
 use clap::Args;
 use producer::{ProducerOptions, ResendPolicy};
 use queue_core::TopicName;
-use queue_service::args::{ServerArgs, ServiceArgs, address};
+use queue_service::args::{Located, ServerArgs, ServiceArgs, address};
+use queue_service::config::Settings;
 
 use crate::spill_args::SpillArgs;
 
@@ -43,11 +44,31 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    pub(crate) fn reloadable(&self) -> (&ServerArgs, &ServiceArgs) {
+        (&self.server, &self.service)
+    }
+
+    /// Finds everything that can be wrong without a server.
+    pub(super) fn prepare(&self, settings: &Settings) -> anyhow::Result<Located> {
+        if self.give_up_after.is_zero() {
+            return Err(settings.refused("give_up_after", Nothing("give_up_after", "10s")));
+        }
+        if self.body_limit == 0 {
+            return Err(settings.refused("body_limit", Nothing("body_limit", "16777216")));
+        }
+        self.server.located()
+    }
+
     pub(super) fn producer_options(&self) -> ProducerOptions {
         let resend = ResendPolicy { give_up_after: self.give_up_after, ..ResendPolicy::default() };
         ProducerOptions { resend, spill: self.spill.options(), ..ProducerOptions::default() }
     }
 }
+
+/// A setting without which nothing could be taken.
+#[derive(Debug, thiserror::Error)]
+#[error("'{0}' is 0, so nothing would be taken: use more, such as {1}")]
+struct Nothing(&'static str, &'static str);
 
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address = address(text)?;

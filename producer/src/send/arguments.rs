@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     pub(super) spill: SpillArgs,
     /// End as soon as everything is stored or in the spill journal, with status 0, instead of
     /// waiting until the journal is empty.
-    #[arg(long, requires = "spill_dir")]
+    #[arg(long)]
     pub(super) leave_spilled: bool,
     #[command(flatten)]
     pub(super) server: ServerArgs,

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mysql_async::Opts;
+use secrecy::{ExposeSecret, SecretString};
 
 /// How long a host that gave no answer is tried after all others. Long enough that its silence is
 /// not waited for at every reconnect, short enough that a host repaired is soon in use again.
@@ -22,7 +23,12 @@ impl HostNo {
 pub(crate) struct Hosts {
     list: Vec<Opts>,
     learned: Mutex<Learned>,
+    /// The account that has been [renewed](Self::renew_account).
+    account: Mutex<Option<Account>>,
 }
+
+/// An account and its password, either of which a URL may leave out.
+type Account = (Option<String>, Option<SecretString>);
 
 struct Learned {
     /// The host that served last.
@@ -37,7 +43,25 @@ impl Hosts {
     pub(super) fn new(list: Vec<Opts>) -> Self {
         let distrusted = vec![None; list.len()];
         let learned = Mutex::new(Learned { served: 0, all_write: false, distrusted });
-        Self { list, learned }
+        Self { list, learned, account: Mutex::new(None) }
+    }
+
+    /// Takes the account of `other` from here on.
+    pub(super) fn renew_account(&self, other: &Self) {
+        let (user, password) = other.account(HostNo(0));
+        let account = Some((user, password.map(SecretString::from)));
+        *self.account.lock().unwrap_or_else(PoisonError::into_inner) = account;
+    }
+
+    /// The account that a connection to `host` is made as.
+    pub(super) fn account(&self, host: HostNo) -> (Option<String>, Option<String>) {
+        let renewed = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((user, password)) = &*renewed {
+            let password = password.as_ref().map(|password| password.expose_secret().to_owned());
+            return (user.clone(), password);
+        }
+        let opts = self.opts(host);
+        (opts.user().map(str::to_owned), opts.pass().map(str::to_owned))
     }
 
     pub(crate) fn is_list(&self) -> bool {

@@ -131,6 +131,23 @@ impl ServerUrl {
         Self::new(&cut.with(&hosts.join(",")))
     }
 
+    /// Takes the account and password of `other` for all connections made from here on, by this URL
+    /// and its clones: passwords are changed while processes run.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] if `other` differs in more than that.
+    pub fn renew_account(&self, other: &Self) -> Result<()> {
+        let same = self.servers() == other.servers()
+            && (self.database(), self.tls) == (other.database(), other.tls);
+        if !same {
+            return Err(invalid(
+                "only the account and its password can change while a process runs; start it anew",
+            ));
+        }
+        self.hosts.renew_account(&other.hosts);
+        Ok(())
+    }
+
     /// Changes the URL around its hosts, which `url::Url` cannot hold together.
     fn changed(&self, change: impl FnOnce(&mut ::url::Url) -> Result<(), ()>) -> Result<Self> {
         let cut = Cut::new(self.expose()).ok_or_else(|| invalid("it has no ://"))?;
@@ -155,7 +172,10 @@ impl ServerUrl {
                     .with_danger_skip_domain_validation(true),
             ),
         };
+        let (user, password) = self.hosts.account(host);
         OptsBuilder::from_opts(self.hosts.opts(host).clone())
+            .user(user)
+            .pass(password)
             // Left on, the driver would reconnect through the socket behind our back: another
             // connection id, another account, past any proxy.
             .prefer_socket(false)

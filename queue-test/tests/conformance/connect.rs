@@ -107,3 +107,22 @@ async fn a_pool_opens_nothing_before_it_is_asked_and_no_more_than_its_size() {
     }
     assert_eq!(process_list::show(&mut own).await.unwrap().len(), 4);
 }
+
+#[tokio::test]
+async fn a_renewed_password_is_used_by_every_clone_for_new_connections() {
+    let scene = Scene::new().await;
+    let url = scene.db.account(&["SELECT ON {}.*"]).await;
+    let clone = url.clone();
+    let other = scene.db.account(&["SELECT ON {}.*"]).await;
+    let user = async |url: &ServerUrl| {
+        let mut conn = connect(url, SessionKind::Plain).await.unwrap();
+        text(&mut conn, "SELECT CURRENT_USER()").await
+    };
+    let (before, wanted) = (user(&clone).await, user(&other).await);
+    assert_ne!(before, wanted);
+    url.renew_account(&other).unwrap();
+    assert_eq!(user(&clone).await, wanted);
+    let elsewhere = other.with_database("elsewhere").unwrap();
+    let refused = url.renew_account(&elsewhere).unwrap_err().to_string();
+    assert!(refused.contains("only the account and its password"), "{refused}");
+}

@@ -2,7 +2,7 @@ mod blocked;
 mod create;
 mod filter;
 mod forget_member;
-mod list;
+pub(super) mod list;
 mod replay;
 mod reset;
 mod set;

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use queue_core::connection::{Link, Session};
 use queue_core::store::inspect::{DEPTH_CAP, Depth};
 use queue_core::topic::{Access, Backlog};
 use queue_core::{Topic, TopicName, store};
@@ -21,19 +22,19 @@ pub(crate) struct Stats {
 }
 
 #[derive(Debug, Serialize)]
-struct Stat {
-    topic: TopicName,
+pub(super) struct Stat {
+    pub(super) topic: TopicName,
     access: Access,
     effective_access: Access,
     #[serde(skip)]
     access_words: String,
     #[serde(flatten)]
-    depth: Depth,
+    pub(super) depth: Depth,
     counted_up_to: u64,
     backlog: Option<Backlog>,
 }
 
-const HEADER: [&str; 7] =
+pub(super) const HEADER: [&str; 7] =
     ["topic", "access", "unsettled", "claimed", "scheduled", "dead", "oldest"];
 
 impl Stat {
@@ -71,31 +72,36 @@ impl Row for Stat {
 impl Stats {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
-        let mut topics: Vec<Topic> = Vec::new();
-        if self.topics.is_empty() {
-            topics =
-                session.call("list the topics", async |conn| store::topic::all(conn).await).await?;
-        }
-        for name in &self.topics {
-            topics.push(find(&mut session, name).await?);
-        }
-        let mut stats = Vec::new();
-        for topic in topics {
-            let depth = session
-                .call("read the topic's depth", async |conn| {
-                    store::inspect::depth(conn, topic.id).await
-                })
-                .await?;
-            stats.push(Stat {
-                access: topic.access,
-                effective_access: topic.effective_access,
-                access_words: access_words(&topic),
-                depth,
-                counted_up_to: DEPTH_CAP,
-                backlog: topic.backlog,
-                topic: topic.name,
-            });
-        }
+        let stats = read(&mut session, &self.topics).await?;
         invocation.output.rows(&HEADER, &stats, super::topic::NO_TOPICS)
     }
+}
+
+/// What these topics hold; all topics if none is named.
+pub(super) async fn read(
+    session: &mut Session,
+    names: &[TopicName],
+) -> queue_core::Result<Vec<Stat>> {
+    let mut topics: Vec<Topic> = Vec::new();
+    if names.is_empty() {
+        topics =
+            session.call("list the topics", async |conn| store::topic::all(conn).await).await?;
+    }
+    for name in names {
+        topics.push(find(session, name).await?);
+    }
+    let mut stats = Vec::new();
+    for topic in topics {
+        let depth = async |conn: &mut Link| store::inspect::depth(conn, topic.id).await;
+        stats.push(Stat {
+            depth: session.call("read the topic's depth", depth).await?,
+            access: topic.access,
+            effective_access: topic.effective_access,
+            access_words: access_words(&topic),
+            counted_up_to: DEPTH_CAP,
+            backlog: topic.backlog,
+            topic: topic.name,
+        });
+    }
+    Ok(stats)
 }

@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use queue_core::connection::{Link, Session};
 use queue_core::message::ConnId;
 use queue_core::store;
 use queue_core::store::worker::{Incarnation, WorkerRow};
@@ -44,7 +45,7 @@ impl Sign {
 }
 
 #[derive(Debug, Serialize)]
-struct Worker {
+pub(super) struct Worker {
     id: u64,
     client_id: String,
     version: String,
@@ -60,7 +61,7 @@ struct Worker {
     end_reason: Option<String>,
 }
 
-const HEADER: [&str; 10] = [
+pub(super) const HEADER: [&str; 10] = [
     "id",
     "client",
     "version",
@@ -94,29 +95,34 @@ impl Row for Worker {
 impl Workers {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
-        let workers = session
-            .call("list the workers", async |conn| {
-                let rows = if self.all {
-                    store::worker::latest(conn, LATEST).await?
-                } else {
-                    store::worker::alive(conn).await?
-                };
-                // After the rows, or a session made in between would be missing from the list.
-                let connections = store::process_list::show(conn).await?;
-                let incarnation = store::worker::incarnation(conn).await?;
-                let now = store::topic::server_time(conn).await?.and_utc();
-                let age = |row: &WorkerRow| (now - row.beat_at).to_std().unwrap_or_default();
-                Ok(rows
-                    .into_iter()
-                    .map(|row| {
-                        let age = age(&row);
-                        Worker::new(row, age, &connections, &incarnation)
-                    })
-                    .collect::<Vec<_>>())
-            })
-            .await?;
-        invocation.output.rows(&HEADER, &workers, "No worker is registered: start a consumer.")
+        let workers = read(&mut session, self.all).await?;
+        invocation.output.rows(&HEADER, &workers, NO_WORKERS)
     }
+}
+
+/// What is said where there is no worker to show.
+pub(super) const NO_WORKERS: &str = "No worker is registered: start a consumer.";
+
+/// The workers that are alive; with `all` the newest of those that have ended too.
+pub(super) async fn read(session: &mut Session, all: bool) -> queue_core::Result<Vec<Worker>> {
+    let read = async |conn: &mut Link| {
+        let rows = if all {
+            store::worker::latest(conn, LATEST).await?
+        } else {
+            store::worker::alive(conn).await?
+        };
+        // After the rows, or a session made in between would be missing from the list.
+        let connections = store::process_list::show(conn).await?;
+        let incarnation = store::worker::incarnation(conn).await?;
+        let now = store::topic::server_time(conn).await?.and_utc();
+        let age = |row: &WorkerRow| (now - row.beat_at).to_std().unwrap_or_default();
+        let worker = |row: WorkerRow| {
+            let age = age(&row);
+            Worker::new(row, age, &connections, &incarnation)
+        };
+        Ok(rows.into_iter().map(worker).collect())
+    };
+    session.call("list the workers", read).await
 }
 
 impl Worker {

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use queue_core::connection::Link;
+use queue_core::connection::{Link, Session};
 use queue_core::store::stream::member::{self, MemberStanding};
 use queue_core::store::stream::standing::{self, Standing};
-use queue_core::topic::TopicKind;
+use queue_core::topic::{TopicId, TopicKind};
 use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
@@ -21,16 +21,16 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+pub(crate) struct Listed {
     #[serde(flatten)]
-    topic: Topic,
-    lag: u64,
+    pub(crate) topic: Topic,
+    pub(crate) lag: u64,
     lag_ms: Option<u64>,
     claimed: u64,
     lost: u64,
 }
 
-const HEADER: [&str; 8] =
+pub(crate) const HEADER: [&str; 8] =
     ["group", "access", "order", "filter", "lag", "oldest", "claimed", "lost"];
 
 impl Row for Listed {
@@ -94,23 +94,32 @@ impl List {
             }
             None => None,
         };
-        let read = async |conn: &mut Link| match of {
-            Some(stream) => store::topic::groups_of(conn, stream).await,
-            None => store::topic::all(conn).await,
-        };
-        let mut listed = Vec::new();
-        for topic in session.call("list the groups", read).await? {
-            if let Some(group) = topic.group() {
-                let read = async |conn: &mut Link| standing::of_group(conn, group).await;
-                let standings = session.call("read how far the group has come", read).await?;
-                listed.push(Listed::group(topic, &standings));
-            } else if let Some(group) = topic.broadcast() {
-                let read = async |conn: &mut Link| member::standings(conn, group).await;
-                let members = session.call("read how far the members have come", read).await?;
-                listed.push(Listed::broadcast(topic, &members));
-            }
-        }
+        let listed = read(&mut session, of).await?;
         let none = "There are no groups: create one with `queuectl group create STREAM@GROUP`.";
         invocation.output.rows(&HEADER, &listed, none)
     }
+}
+
+/// How far the groups of a stream have come, or all groups.
+pub(crate) async fn read(
+    session: &mut Session,
+    of: Option<TopicId>,
+) -> queue_core::Result<Vec<Listed>> {
+    let read = async |conn: &mut Link| match of {
+        Some(stream) => store::topic::groups_of(conn, stream).await,
+        None => store::topic::all(conn).await,
+    };
+    let mut listed = Vec::new();
+    for topic in session.call("list the groups", read).await? {
+        if let Some(group) = topic.group() {
+            let read = async |conn: &mut Link| standing::of_group(conn, group).await;
+            let standings = session.call("read how far the group has come", read).await?;
+            listed.push(Listed::group(topic, &standings));
+        } else if let Some(group) = topic.broadcast() {
+            let read = async |conn: &mut Link| member::standings(conn, group).await;
+            let members = session.call("read how far the members have come", read).await?;
+            listed.push(Listed::broadcast(topic, &members));
+        }
+    }
+    Ok(listed)
 }
