@@ -15,6 +15,7 @@ pub mod handler;
 pub mod message;
 pub mod migration;
 mod name;
+pub mod ready;
 pub mod rescue;
 pub mod schedule;
 pub mod schema;

@@ -24,6 +24,7 @@ pub(crate) mod moment;
 pub mod moves;
 pub mod process_list;
 pub mod prune;
+pub mod ready;
 pub mod rescue;
 pub mod row_set;
 pub(crate) mod savepoint;

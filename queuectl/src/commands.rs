@@ -4,15 +4,20 @@ mod access;
 mod completions;
 mod dead;
 mod doctor;
+mod drain;
 mod enqueue;
+mod export;
 mod find;
 mod group;
 mod janitor;
 mod migrate;
 mod peek;
+mod purge;
+mod relocate;
 mod schedule;
 mod scheduled;
 mod stats;
+mod tail;
 mod top;
 mod topic;
 mod trace;
@@ -35,8 +40,13 @@ pub(crate) enum Command {
     Group(group::Group),
     Enqueue(enqueue::Enqueue),
     Peek(peek::Peek),
+    Tail(tail::Tail),
     Find(find::Find),
     Trace(trace::Trace),
+    Export(export::Export),
+    Drain(drain::Drain),
+    Move(relocate::Move),
+    Purge(purge::Purge),
     #[command(subcommand)]
     Dead(dead::Dead),
     #[command(subcommand)]
@@ -60,8 +70,13 @@ impl Command {
             Self::Group(command) => command.run(invocation).await?,
             Self::Enqueue(command) => command.run(invocation).await?,
             Self::Peek(command) => command.run(invocation).await?,
+            Self::Tail(command) => command.run(invocation).await?,
             Self::Find(command) => command.run(invocation).await?,
             Self::Trace(command) => command.run(invocation).await?,
+            Self::Export(command) => command.run(invocation).await?,
+            Self::Drain(command) => return command.run(invocation).await,
+            Self::Move(command) => command.run(invocation).await?,
+            Self::Purge(command) => command.run(invocation).await?,
             Self::Dead(command) => command.run(invocation).await?,
             Self::Schedule(command) => command.run(invocation).await?,
             Self::Scheduled(command) => command.run(invocation).await?,

@@ -8,6 +8,8 @@ mod confirmation;
 mod invocation;
 mod output;
 mod packet;
+mod progress;
+mod record;
 mod units;
 
 use std::io::ErrorKind;

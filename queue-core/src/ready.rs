@@ -1,0 +1,85 @@
+//! What a person does with ready messages: away with them, or into another topic. However many
+//! there are, every transaction is short, and what comes meanwhile is left alone.
+
+use crate::connection::{Link, Session};
+use crate::error::{Error, Result};
+use crate::message::{Priority, RowId};
+use crate::store::ready::{self, LockedReady};
+use crate::store::{lookup, topic as topics};
+use crate::topic::{Topic, TopicId};
+
+/// How many messages one transaction takes: as many as one list of rows has room for, and few
+/// enough that nobody waits long for its locks.
+const CHUNK: u32 = 512;
+
+/// Deletes the ready messages of a queue, for ever; how many. What is claimed, waits for its time or
+/// is dead stays. `tell` hears how many are gone so far.
+///
+/// # Errors
+/// A database failure. What was deleted before stays so.
+pub async fn purge(
+    session: &mut Session,
+    topic: &Topic,
+    tell: impl FnMut(usize),
+) -> Result<usize> {
+    let purge = async |conn: &mut Link, locked: &LockedReady| ready::purge(conn, locked).await;
+    each(session, topic.id, "purge", purge, tell).await
+}
+
+/// Moves the ready messages of a queue to another, in their order, behind what is ready there; how
+/// many. Each keeps its message id, enqueue time, priority, ordering key, headers, body and history;
+/// its unique key is freed. `tell` hears how many have moved so far.
+///
+/// # Errors
+/// [`Error::TopicPaused`] if nothing may be enqueued there; a database failure. What was moved
+/// before stays so.
+pub async fn relocate(
+    session: &mut Session,
+    (from, to): (&Topic, &Topic),
+    tell: impl FnMut(usize),
+) -> Result<usize> {
+    let relocate = async |conn: &mut Link, locked: &LockedReady| {
+        // Asked each time: it may have been closed since, or deleted.
+        let to = topics::existing(conn, &to.name).await?;
+        if let Some(by) = to.closed_by() {
+            return Err(Error::TopicPaused { topic: to.name, by });
+        }
+        let first = ready::relocate(conn, locked, to.id).await?;
+        for of in [from.id, to.id] {
+            if lookup::is_kept_for(conn, of).await? {
+                lookup::follow(conn, of, to.id, first, &locked.msg_ids).await?;
+            }
+        }
+        Ok(())
+    };
+    each(session, from.id, "move", relocate, tell).await
+}
+
+async fn each(
+    session: &mut Session,
+    topic: TopicId,
+    operation: &'static str,
+    work: impl AsyncFn(&mut Link, &LockedReady) -> Result<()>,
+    mut tell: impl FnMut(usize),
+) -> Result<usize> {
+    let last = session.call(operation, async |conn| ready::last(conn).await).await?;
+    let mut done = 0;
+    let suspects = Priority::all().map(Priority::suspect);
+    for priority in Priority::all().chain(suspects) {
+        let mut after = RowId(0);
+        loop {
+            let some = async |conn: &mut Link| {
+                let locked = ready::lock(conn, (topic, priority), (after, last), CHUNK).await?;
+                if !locked.rows.is_empty() {
+                    work(conn, &locked).await?;
+                }
+                Ok(locked.rows)
+            };
+            let rows = session.transaction(operation, some).await?;
+            let Some((_, highest)) = rows.bounds() else { break };
+            (after, done) = (highest, done + rows.len());
+            tell(done);
+        }
+    }
+    Ok(done)
+}

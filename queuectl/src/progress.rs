@@ -1,0 +1,27 @@
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows how far a command has come. On a terminal only.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// `{n} {what}`, and for how long by now.
+    pub(crate) fn new(what: &str) -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        let template = format!("{{spinner}} {{pos}} {what} in {{elapsed}}");
+        Self(match ProgressStyle::with_template(&template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        })
+    }
+
+    pub(crate) fn show(&self, n: usize) {
+        self.0.set_position(n as u64);
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
