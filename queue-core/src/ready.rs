@@ -17,11 +17,7 @@ const CHUNK: u32 = 512;
 ///
 /// # Errors
 /// A database failure. What was deleted before stays so.
-pub async fn purge(
-    session: &mut Session,
-    topic: &Topic,
-    tell: impl FnMut(usize),
-) -> Result<usize> {
+pub async fn purge(session: &mut Session, topic: &Topic, tell: impl FnMut(usize)) -> Result<usize> {
     let purge = async |conn: &mut Link, locked: &LockedReady| ready::purge(conn, locked).await;
     each(session, topic.id, "purge", purge, tell).await
 }

@@ -40,6 +40,7 @@ mod model;
 mod moves;
 mod network;
 mod plans;
+mod ready;
 mod rescue;
 mod scene;
 mod schedules;

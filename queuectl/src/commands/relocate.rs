@@ -36,8 +36,7 @@ impl Move {
             bail!("The messages of '{}' are there already: name another topic.", from.name);
         }
         if !self.yes {
-            let question =
-                format!("Move the ready messages of '{}' to '{}'?", from.name, to.name);
+            let question = format!("Move the ready messages of '{}' to '{}'?", from.name, to.name);
             if !is_confirmed("order of the messages", &question)? {
                 bail!("Nothing was moved.");
             }

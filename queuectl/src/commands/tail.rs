@@ -118,8 +118,7 @@ async fn stream(
         *lo = (*lo).max(one.first);
         let hi = Offset(one.next.0.min(lo.0 + u64::from(PAGE)));
         let stretch = Stretch { stream: topic.id, partition: one.no, lo: *lo, hi };
-        let reading =
-            Reading { group: topic.id, claim_no: ClaimNo(0), delivery_no: DeliveryNo(0) };
+        let reading = Reading { group: topic.id, claim_no: ClaimNo(0), delivery_no: DeliveryNo(0) };
         let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
         for delivery in session.call("read the log", read).await? {
             if *left == 0 {

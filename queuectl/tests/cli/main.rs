@@ -12,6 +12,7 @@ mod groups;
 mod messages;
 mod observation;
 mod own_server;
+mod ready;
 mod refusals;
 mod run;
 mod schedule;
