@@ -44,11 +44,11 @@ struct Left {
 
 async fn left(session: &mut Session, id: TopicId, name: &TopicName) -> queue_core::Result<Left> {
     let read = async |conn: &mut Link| {
-        // First what may become ready, or it could be missed on its way.
-        let next = scheduled::list(conn, id, 1).await?;
-        let now = server_time(conn).await?.and_utc();
-        let due = next.first().is_some_and(|first| first.due_at <= now);
-        Ok((due, inspect::depth(conn, id).await?))
+        // Before and after: a message that becomes ready, or is to be tried again, meanwhile is seen
+        // on one of its two sides.
+        let before = is_due(conn, id).await?;
+        let depth = inspect::depth(conn, id).await?;
+        Ok((before || is_due(conn, id).await?, depth))
     };
     let (due, depth) = session.call("read the topic's depth", read).await?;
     Ok(Left {
@@ -58,6 +58,13 @@ async fn left(session: &mut Session, id: TopicId, name: &TopicName) -> queue_cor
         claimed: depth.claimed,
         due,
     })
+}
+
+/// Whether a message waits whose time has come.
+async fn is_due(conn: &mut Link, id: TopicId) -> queue_core::Result<bool> {
+    let next = scheduled::list(conn, id, 1).await?;
+    let now = server_time(conn).await?.and_utc();
+    Ok(next.first().is_some_and(|first| first.due_at <= now))
 }
 
 impl Drain {
