@@ -12,8 +12,8 @@ use crate::topic::{Topic, TopicId};
 /// enough that nobody waits long for its locks.
 const CHUNK: u32 = 512;
 
-/// Deletes the ready messages of a queue, for ever; how many. What is claimed, waits for its time or
-/// is dead stays. `tell` hears how many are gone so far.
+/// Deletes the ready messages of a queue, for ever; how many. What is claimed, waits for its
+/// time or is dead stays. `tell` hears how many are gone so far.
 ///
 /// # Errors
 /// A database failure. What was deleted before stays so.
@@ -23,8 +23,8 @@ pub async fn purge(session: &mut Session, topic: &Topic, tell: impl FnMut(usize)
 }
 
 /// Moves the ready messages of a queue to another, in their order, behind what is ready there; how
-/// many. Each keeps its message id, enqueue time, priority, ordering key, headers, body and history;
-/// its unique key is freed. `tell` hears how many have moved so far.
+/// many. Each keeps its message id, enqueue time, priority, ordering key, headers, body and
+/// history; its unique key is freed. `tell` hears how many have moved so far.
 ///
 /// # Errors
 /// [`Error::TopicPaused`] if nothing may be enqueued there; a database failure. What was moved

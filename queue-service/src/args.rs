@@ -11,8 +11,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{File, Setting};
 
-/// Reads the command line of a process that has no settings. A value that is refused becomes one line on standard error,
-/// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
+/// Reads the command line of a process that has no settings. A value that is refused
+/// becomes one line on standard error, `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| {

@@ -42,8 +42,8 @@ struct Id {
     id: u64,
 }
 
-/// PRIMARY, forced: locks the next ready messages of a topic and priority behind the row `after`, up
-/// to the row `last`, at most `limit`. Those that somebody else has locked are passed over: a claim
+/// PRIMARY, forced: locks the next ready messages of a topic and priority behind the row `after`,
+/// up to the row `last`, at most `limit`. Those that somebody else has locked are passed over: a claim
 /// is taking them.
 ///
 /// # Errors
@@ -108,8 +108,8 @@ pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<(
     equal(OPERATION, locked.rows.len(), deleted)
 }
 
-/// PRIMARY, forced: moves locked messages, at most 512, to another topic, behind what is ready there
-/// in their priority, in their order; the lowest row they got. Their counts of failures and crashes
+/// PRIMARY, forced: moves locked messages, at most 512, to another topic, behind what is ready
+/// there in their priority, in their order; the lowest row they got. Their counts of failures and crashes
 /// go with them, a unique key does not: it is freed, as it is one of the topic they leave. No floor
 /// is published: the rows are new ones, as an enqueue's are.
 ///

@@ -44,8 +44,8 @@ struct Left {
 
 async fn left(session: &mut Session, id: TopicId, name: &TopicName) -> queue_core::Result<Left> {
     let read = async |conn: &mut Link| {
-        // Before and after: a message that becomes ready, or is to be tried again, meanwhile is seen
-        // on one of its two sides.
+        // Before and after: a message that becomes ready, or is to be tried again, meanwhile is
+        // seen on one of its two sides.
         let before = is_due(conn, id).await?;
         let depth = inspect::depth(conn, id).await?;
         Ok((before || is_due(conn, id).await?, depth))

@@ -14,7 +14,7 @@ const PAGE: u32 = 200;
 /// Write the messages of a topic, ready and claimed, as lines of JSON; changes nothing.
 ///
 /// `producer send TOPIC --ndjson FILE` takes them in again, with their ids: into a topic with a
-/// dedupe window as often as one likes. What is moved, claimed or enqueued meanwhile may be missing.
+/// dedupe window as often as one likes. What is moved or enqueued meanwhile may be missing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
     topic: TopicName,

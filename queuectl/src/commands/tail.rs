@@ -22,8 +22,8 @@ const PAGE: u32 = 200;
 
 /// Follow the messages that come into a topic, as lines of JSON; claims nothing.
 ///
-/// Of a stream every message is shown. Of a queue, one that is claimed and handled between two looks
-/// is not, nor is one that commits after a later one.
+/// Of a stream every message is shown. Of a queue, one that is claimed and handled between two
+/// looks is not, nor is one that commits after a later one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tail {
     topic: TopicName,

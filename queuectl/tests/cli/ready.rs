@@ -132,7 +132,7 @@ async fn tail_shows_what_comes_into_a_queue_and_into_a_stream() {
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let name = TopicName::new(topic).expect("a name");
         let mut conn = database.connect().await;
-        // It begins at the end of what there is when it has come up: until then what is sent is old.
+        // It begins at the end of what there is when it has come up: what is sent before is old.
         let mut sent = 0;
         let ended = loop {
             enqueue_all(&mut conn, &name, &[NewMessage::new("new")]).await.expect("enqueued");
