@@ -12,7 +12,8 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{File, Setting};
 
 /// Reads the command line of a process that has no settings. A value that is refused
-/// becomes one line on standard error, `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
+/// becomes one line on standard error, `name: sentence`; other wrong usage gets clap's
+/// own words. Both exit with 2.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| {
@@ -93,7 +94,8 @@ impl ServerArgs {
         }
         if let Some(url) = std::env::var_os("QUEUE_URL").filter(|url| !url.is_empty()) {
             let url = url.into_string().ok().context("QUEUE_URL is not UTF-8: correct it")?;
-            return written(url.trim(), "QUEUE_URL".to_owned());
+            let url = ServerUrl::new(url.trim())?;
+            return Ok(Located { url, from: "QUEUE_URL".to_owned() });
         }
         if let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY") {
             let file = Path::new(&directory).join(CREDENTIAL);

@@ -43,8 +43,8 @@ struct Id {
 }
 
 /// PRIMARY, forced: locks the next ready messages of a topic and priority behind the row `after`,
-/// up to the row `last`, at most `limit`. Those that somebody else has locked are passed over: a claim
-/// is taking them.
+/// up to the row `last`, at most `limit`. Those that somebody else has locked are passed over: a
+/// claim is taking them.
 ///
 /// # Errors
 /// A database failure.
@@ -109,8 +109,8 @@ pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<(
 }
 
 /// PRIMARY, forced: moves locked messages, at most 512, to another topic, behind what is ready
-/// there in their priority, in their order; the lowest row they got. Their counts of failures and crashes
-/// go with them, a unique key does not: it is freed, as it is one of the topic they leave. No floor
+/// there in their priority, in their order; the lowest row they got. Their counts of failures
+/// and crashes go with them, a unique key does not: it is freed, as it is one of the topic they leave. No floor
 /// is published: the rows are new ones, as an enqueue's are.
 ///
 /// # Errors
