@@ -110,8 +110,8 @@ pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<(
 
 /// PRIMARY, forced: moves locked messages, at most 512, to another topic, behind what is ready
 /// there in their priority, in their order; the lowest row they got. Their counts of failures
-/// and crashes go with them, a unique key does not: it is freed, as it is one of the topic they leave. No floor
-/// is published: the rows are new ones, as an enqueue's are.
+/// and crashes go with them, a unique key does not: it is freed, as it is one of the topic they
+/// leave. No floor is published: the rows are new ones, as an enqueue's are.
 ///
 /// # Errors
 /// [`crate::Error::Counts`]; a database failure.
