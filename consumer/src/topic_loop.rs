@@ -155,9 +155,12 @@ impl TopicLoop {
         let (options, size) = (&self.post.registration.options, self.post.registration.run_size);
         let free = options.concurrency.saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
-        let limited = self.topic.borrow().settings.max_run_time.is_some();
+        let topic = self.topic.borrow();
+        let limited =
+            topic.settings.max_run_time.is_some() || topic.settings.limits.bounds_running();
         let prefetch = match state.run_time {
-            // A row that waits in memory would use up the time that its run is allowed.
+            // A row that waits in memory would use up the time that its run is allowed, or the
+            // room of another one that could run.
             _ if limited => 0,
             None => 0,
             Some(time) => {

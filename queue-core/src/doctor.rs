@@ -26,7 +26,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 26] = [
+const OBJECTS: [&str; 28] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -36,6 +36,8 @@ const OBJECTS: [&str; 26] = [
     "queue_scheduled",
     "queue_dead",
     "queue_archive",
+    "queue_limit",
+    "queue_slot",
     "queue_ledger",
     "queue_lookup",
     "queue_dedupe",

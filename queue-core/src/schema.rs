@@ -27,6 +27,10 @@ table! {
         max_depth -> Nullable<Unsigned<BigInt>>,
         max_bytes -> Nullable<Unsigned<BigInt>>,
         when_full -> Varbinary,
+        max_running -> Nullable<Unsigned<Integer>>,
+        max_running_per_key -> Nullable<Unsigned<Integer>>,
+        rate_messages -> Nullable<Unsigned<Integer>>,
+        rate_period_ms -> Nullable<Unsigned<BigInt>>,
         backlog_depth -> Nullable<Unsigned<BigInt>>,
         backlog_bytes -> Nullable<Unsigned<BigInt>>,
         backlog_full -> Bool,
@@ -211,6 +215,24 @@ table! {
 }
 
 table! {
+    queue_limit (topic_id) {
+        topic_id -> Unsigned<Integer>,
+        spent_until -> Datetime,
+    }
+}
+
+table! {
+    queue_slot (topic_id, id) {
+        topic_id -> Unsigned<Integer>,
+        id -> Unsigned<BigInt>,
+        priority -> Unsigned<TinyInt>,
+        worker_id -> Unsigned<BigInt>,
+        claim_no -> Unsigned<BigInt>,
+        slot_key -> Nullable<Varbinary>,
+    }
+}
+
+table! {
     queue_ledger (topic_id, group_id, biz_id) {
         topic_id -> Unsigned<Integer>,
         group_id -> Unsigned<Integer>,
@@ -367,6 +389,8 @@ allow_tables_to_appear_in_same_query!(
     queue_scheduled,
     queue_dead,
     queue_archive,
+    queue_limit,
+    queue_slot,
     queue_ledger,
     queue_lookup,
     queue_dedupe,

@@ -18,6 +18,7 @@ pub mod floor;
 pub mod inspect;
 pub mod lane;
 pub mod ledger;
+pub mod limit;
 pub mod lookup;
 pub mod migration;
 pub(crate) mod moment;

@@ -2,6 +2,7 @@
 
 mod access;
 mod backlog;
+mod limits;
 mod name;
 mod retry;
 mod sampling;
@@ -9,6 +10,7 @@ mod settings;
 
 pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
+pub use self::limits::{Limits, Rate};
 pub use self::name::TopicName;
 pub use self::retry::RetryPolicy;
 pub use self::sampling::Sampling;

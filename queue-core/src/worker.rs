@@ -7,6 +7,7 @@
 pub(crate) mod actor;
 mod cursor;
 mod effects;
+mod gate;
 mod held;
 mod life;
 mod member;

@@ -1,6 +1,7 @@
 //! The work session: claims and settles, one after the other, in an actor of its own.
 
 mod claiming;
+mod limited;
 mod members;
 mod ranges;
 mod session;

@@ -32,6 +32,7 @@ mod hosts;
 mod inspect;
 mod lanes;
 mod ledger;
+mod limits;
 mod locks;
 mod lookup;
 mod marks;

@@ -213,6 +213,10 @@ fn backlog(topic: &queue_core::Topic) -> String {
     }
 }
 
+fn or_off(limit: Option<impl std::fmt::Display>) -> String {
+    limit.map_or_else(|| "off".to_owned(), |limit| limit.to_string())
+}
+
 async fn list(invocation: &Invocation) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
     let topics =
@@ -239,10 +243,13 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
             "dead-letter topic",
             settings.dead_letter_topic.as_ref().map_or("none".to_owned(), TopicName::to_string),
         ),
-        ("max depth", settings.max_depth.map_or_else(|| "off".to_owned(), |n| n.to_string())),
+        ("max depth", or_off(settings.max_depth)),
         ("max bytes", settings.max_bytes.map_or_else(|| "off".to_owned(), units::size)),
         ("when full", settings.when_full.word().to_owned()),
         ("backlog", backlog(&topic)),
+        ("max running", or_off(settings.limits.max_running)),
+        ("max running per key", or_off(settings.limits.max_running_per_key)),
+        ("rate", or_off(settings.limits.rate)),
         ("trace", settings.trace.to_string()),
     ];
     let mut properties = Vec::from(properties);
