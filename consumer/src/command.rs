@@ -17,7 +17,7 @@ use queue_core::stream::MemberName;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
-use queue_service::{config, logging, notify, signals};
+use queue_service::{config, logging, signals};
 use secrecy::SecretString;
 use url::Url;
 
@@ -116,12 +116,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let served = tokio_util::sync::CancellationToken::new();
     endpoint::serve(arguments.service.metrics, health, served.clone()).await?;
     doctor::require(&url).await?;
-    notify::ready();
-    let drain = shutdown.drain.clone();
-    tokio::spawn(async move {
-        drain.cancelled().await;
-        notify::stopping();
-    });
     consumer.run(shutdown).await?;
     served.cancel();
     if let Some(reason) = ended.reason() {

@@ -8,11 +8,25 @@ use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
 use queue_core::connection::ServerUrl;
 
+use crate::paperwork;
+
 /// Reads the process's command line. A value that is refused becomes one line on standard error,
-/// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
+/// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2. A
+/// process that was only asked for completions or manual pages writes them and exits.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
-    T::try_parse().unwrap_or_else(|error| {
+    let mut command = paperwork::with_commands(T::command());
+    let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
+        match paperwork::write(paperwork::with_commands(T::command()), &matches) {
+            Ok(false) => T::from_arg_matches(&matches).map_err(|error| error.format(&mut command)),
+            Ok(true) => std::process::exit(0),
+            Err(error) => {
+                crate::process::complain(&crate::process::sentence(&error));
+                std::process::exit(1)
+            }
+        }
+    });
+    parsed.unwrap_or_else(|error| {
         if error.kind() != ErrorKind::ValueValidation {
             error.exit();
         }
