@@ -136,7 +136,8 @@ fn command(container: &Value, programs: Option<&Path>) -> anyhow::Result<Option<
         let words = container[field].as_array().into_iter().flatten();
         words.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
     };
-    let (Some(programs), [program]) = (programs, words("command").as_slice()) else {
+    let command = words("command");
+    let (Some(programs), [program]) = (programs, command.as_slice()) else {
         return Ok(None);
     };
     let program = programs.join(Path::new(program).file_name().unwrap_or_default());
