@@ -53,7 +53,8 @@ impl Pings {
     }
 }
 
-/// The process can do its work, which ends its start, or why it cannot; `systemctl status` shows it.
+/// The process can do its work, which ends its start, or why it cannot, which `systemctl status`
+/// shows.
 pub(crate) fn fares(ready: &Result<(), String>) {
     match ready {
         Ok(()) => send(&[NotifyState::Ready, NotifyState::Status("At work.")]),

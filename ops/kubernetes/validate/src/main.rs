@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 const USAGE: &str = "validate-manifests [--programs DIR] < RENDERED.yaml
-Reads what `kubectl kustomize` prints. With --programs, the command line of every container that runs
-a program of DIR is tried on it. Exit status 1: a line for each thing that is wrong.";
+Reads what `kubectl kustomize` prints. With --programs, the command line of every container that
+runs a program of DIR is tried on it. Exit status 1: a line for each thing that is wrong.";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
