@@ -17,7 +17,7 @@ use queue_core::stream::MemberName;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
-use queue_service::{config, logging, notify, signals};
+use queue_service::{config, logging, signals};
 use secrecy::SecretString;
 use url::Url;
 
@@ -29,11 +29,11 @@ pub(crate) struct Arguments {
     command: Command,
     /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
     /// (off). `queuectl doctor` says whether it can be followed.
-    #[arg(long, value_name = "WHETHER", value_enum)]
+    #[arg(long, value_name = "WHETHER", value_enum, global = true)]
     doorbell: Option<DoorbellMode>,
     /// The name of this member of a broadcast group: its position is kept under it, and it goes on
     /// there after a restart. One process at a time has it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     member: Option<MemberName>,
     #[command(flatten)]
     server: ServerArgs,
@@ -116,12 +116,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let served = tokio_util::sync::CancellationToken::new();
     endpoint::serve(arguments.service.metrics, health, served.clone()).await?;
     doctor::require(&url).await?;
-    notify::ready();
-    let drain = shutdown.drain.clone();
-    tokio::spawn(async move {
-        drain.cancelled().await;
-        notify::stopping();
-    });
     consumer.run(shutdown).await?;
     served.cancel();
     if let Some(reason) = ended.reason() {
@@ -164,5 +158,25 @@ impl TopicArgs {
     /// The handler itself keeps the time, so that its program gets TERM before KILL.
     fn options(&self) -> TopicOptions {
         TopicOptions { concurrency: self.concurrency, timeout: None, max_batch: self.max_batch }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As people write it, and as the documentation does.
+    #[test]
+    fn what_a_consumer_is_may_stand_before_and_behind_its_command() {
+        let behind =
+            ["consumer", "exec", "mail", "--metrics", "0", "--doorbell", "auto", "--", "true"];
+        let before =
+            ["consumer", "--metrics", "0", "--doorbell", "auto", "exec", "mail", "--", "true"];
+        for line in [&behind[..], &before[..]] {
+            let arguments = Arguments::try_parse_from(line).map_err(|error| error.to_string());
+            let arguments = arguments.expect("understood");
+            assert_eq!(arguments.service.metrics.map(|it| it.port()), Some(0));
+            assert_eq!(arguments.doorbell, Some(DoorbellMode::Auto));
+        }
     }
 }

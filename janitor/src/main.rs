@@ -9,7 +9,7 @@ use queue_core::connection::ServerUrl;
 use queue_core::doctor;
 use queue_service::args::{self, ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};
-use queue_service::{config, identity, logging, notify, process, signals};
+use queue_service::{config, identity, logging, process, signals};
 use serde::Deserialize;
 
 /// Takes claims back from dead workers, makes due messages ready, removes what has served its
@@ -75,14 +75,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    notify::ready();
     let ticked = move |result: queue_core::Result<()>| {
         health.alive();
-        notify::watchdog_ping();
         health.ready(result.map_err(|error| error.to_string()));
     };
     driver.run(shutdown.drain, Standby::Wait, ticked).await;
-    notify::stopping();
     Ok(ExitCode::SUCCESS)
 }
 

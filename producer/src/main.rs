@@ -24,7 +24,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let arguments: Arguments = queue_service::args::parse();
+    match arguments.command {
         Command::Send(arguments) => queue_service::process::run(|| send::run(*arguments)),
         Command::Relay(arguments) => queue_service::process::run(|| relay::run(*arguments)),
     }

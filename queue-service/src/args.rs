@@ -8,11 +8,25 @@ use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
 use queue_core::connection::ServerUrl;
 
+use crate::paperwork;
+
 /// Reads the process's command line. A value that is refused becomes one line on standard error,
-/// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2.
+/// `name: sentence`; other wrong usage gets clap's own words. Both exit with 2. A
+/// process that was only asked for completions or manual pages writes them and exits.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
-    T::try_parse().unwrap_or_else(|error| {
+    let mut command = paperwork::with_commands(T::command());
+    let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
+        match paperwork::write(paperwork::with_commands(T::command()), &matches) {
+            Ok(false) => T::from_arg_matches(&matches).map_err(|error| error.format(&mut command)),
+            Ok(true) => std::process::exit(0),
+            Err(error) => {
+                crate::process::complain(&crate::process::sentence(&error));
+                std::process::exit(1)
+            }
+        }
+    });
+    parsed.unwrap_or_else(|error| {
         if error.kind() != ErrorKind::ValueValidation {
             error.exit();
         }
@@ -112,10 +126,23 @@ pub enum LogFormat {
 pub struct ServiceArgs {
     /// Serve /metrics, /livez and /readyz on ADDRESS:PORT, or on PORT of 127.0.0.1. Port 0 takes a
     /// free one and logs it. Off by default.
-    #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address)]
+    #[arg(
+        long,
+        env = "QUEUE_METRICS",
+        value_name = "[ADDRESS:]PORT",
+        value_parser = address,
+        global = true
+    )]
     pub metrics: Option<SocketAddr>,
     /// How logs are written to standard error; `RUST_LOG` says how much (default: info).
-    #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(
+        long,
+        env = "QUEUE_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        global = true
+    )]
     pub log_format: LogFormat,
 }
 

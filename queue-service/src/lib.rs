@@ -6,8 +6,10 @@
 pub mod args;
 pub mod config;
 pub mod endpoint;
+mod health;
 pub mod identity;
 pub mod logging;
-pub mod notify;
+mod notify;
+mod paperwork;
 pub mod process;
 pub mod signals;

@@ -1,7 +1,6 @@
 //! One file a command.
 
 mod access;
-mod completions;
 mod dead;
 mod doctor;
 mod enqueue;
@@ -45,7 +44,6 @@ pub(crate) enum Command {
     Workers(workers::Workers),
     Stats(stats::Stats),
     Janitor(janitor::Janitor),
-    Completions(completions::Completions),
 }
 
 impl Command {
@@ -66,7 +64,6 @@ impl Command {
             Self::Workers(command) => command.run(invocation).await?,
             Self::Stats(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,
-            Self::Completions(command) => command.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }
