@@ -55,5 +55,6 @@ mod topics;
 mod trace;
 mod unique;
 mod verdicts;
+mod watched;
 mod wire;
 mod worker;
