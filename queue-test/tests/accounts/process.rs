@@ -55,7 +55,10 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(url: &ServerUrl, name: &str, arguments: &[&str]) -> Self {
-        let mut command = program(url, name, arguments);
+        Self::spawn(program(url, name, arguments))
+    }
+
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("built: ops/test does");
         let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -71,6 +74,14 @@ impl Process {
     pub(crate) fn consumer(url: &ServerUrl, topic: &str, options: &[&str]) -> Self {
         let handler = ["--timeout", "700s", "--", "/bin/sh", "-c", HANDLER];
         Self::start(url, "consumer", &[options, &["exec", topic], &handler].concat())
+    }
+
+    /// A consumer of the topic `slow` that never stands in for the janitor.
+    pub(crate) fn victim(url: &ServerUrl) -> Self {
+        let arguments = ["exec", "slow", "--timeout", "700s", "--", "/bin/sh", "-c", HANDLER];
+        let mut command = program(url, "consumer", &arguments);
+        command.env("QUEUE_CONSUMER_SWEEP", "false");
+        Self::spawn(command)
     }
 
     pub(crate) fn kill(&mut self) {
