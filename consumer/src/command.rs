@@ -30,11 +30,11 @@ pub(crate) struct Arguments {
     command: Command,
     /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
     /// (off). `queuectl doctor` says whether it can be followed.
-    #[arg(long, value_name = "WHETHER", value_enum)]
+    #[arg(long, value_name = "WHETHER", value_enum, global = true)]
     doorbell: Option<DoorbellMode>,
     /// The name of this member of a broadcast group: its position is kept under it, and it goes on
     /// there after a restart. One process at a time has it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     member: Option<MemberName>,
     #[command(flatten)]
     server: ServerArgs,

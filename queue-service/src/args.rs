@@ -112,10 +112,10 @@ pub enum LogFormat {
 pub struct ServiceArgs {
     /// Serve /metrics, /livez and /readyz on ADDRESS:PORT, or on PORT of 127.0.0.1. Port 0 takes a
     /// free one and logs it. Off by default.
-    #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address)]
+    #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address, global = true)]
     pub metrics: Option<SocketAddr>,
     /// How logs are written to standard error; `RUST_LOG` says how much (default: info).
-    #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t, global = true)]
     pub log_format: LogFormat,
 }
 
