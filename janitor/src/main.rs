@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use janitor::{Driver, DriverOptions, Standby};
-use queue_core::connection::ServerUrl;
 use queue_core::account::Account;
+use queue_core::connection::ServerUrl;
 use queue_core::doctor;
 use queue_service::args::{self, ServerArgs, ServiceArgs};
 use queue_service::endpoint::{self, Health};

@@ -65,7 +65,8 @@ async fn what_a_janitor_has_measured_is_absent_once_it_is_true_no_longer() {
     let gone = database.topic("gone").await;
     database.topic("mail").await;
     let janitor = Janitor::start(database.url());
-    let measured = ["queue_depth{", "queue_topic_bytes{", "queue_server_durable", "queue_table_bytes{"];
+    let measured =
+        ["queue_depth{", "queue_topic_bytes{", "queue_server_durable", "queue_table_bytes{"];
     until("it measures", async || measured.iter().all(|part| janitor.shows(part))).await;
     assert!(janitor.shows("queue_oldest_age_seconds{topic=\"gone\"}"));
     assert!(janitor.shows("queue_sweeping 1") && janitor.shows("queue_process_list_proved 1"));

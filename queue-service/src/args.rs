@@ -115,7 +115,14 @@ pub struct ServiceArgs {
     #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address, global = true)]
     pub metrics: Option<SocketAddr>,
     /// How logs are written to standard error; `RUST_LOG` says how much (default: info).
-    #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t, global = true)]
+    #[arg(
+        long,
+        env = "QUEUE_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        global = true
+    )]
     pub log_format: LogFormat,
 }
 

@@ -71,5 +71,8 @@ fn every_command_of_a_runbook_is_one_that_queuectl_takes() {
 fn a_command_is_read_as_the_shell_would() {
     let read = words("queuectl dead redrive TOPIC --error 'no route'   # one of them");
     assert_eq!(read, ["queuectl", "dead", "redrive", "mail", "--error", "no route"]);
-    assert_eq!(commands("a `queuectl stats` b\n$ queuectl access\n"), ["queuectl access", "queuectl stats"]);
+    assert_eq!(
+        commands("a `queuectl stats` b\n$ queuectl access\n"),
+        ["queuectl access", "queuectl stats"]
+    );
 }

@@ -87,9 +87,10 @@ impl Held {
                 let mut here = needed.iter().filter(|grant| grant.object == object);
                 held.name == "USAGE"
                     || here.any(|grant| {
-                        grant.privileges.iter().any(|asked| {
-                            asked.name == held.name && has_columns(asked, held)
-                        })
+                        grant
+                            .privileges
+                            .iter()
+                            .any(|asked| asked.name == held.name && has_columns(asked, held))
                     })
             };
             let names: Vec<_> = privileges

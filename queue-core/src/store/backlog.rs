@@ -76,8 +76,7 @@ pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Spa
     const DIVES: &str = "SELECT CAST(? AS UNSIGNED) AS priority, MIN(id) AS lo, \
          MAX(id) AS hi FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ?";
-    let mut statement =
-        Statement::new(vec![DIVES; priorities().count()].join(" UNION ALL "));
+    let mut statement = Statement::new(vec![DIVES; priorities().count()].join(" UNION ALL "));
     for priority in priorities() {
         statement = statement.number(priority).number(topic.0).number(priority);
     }

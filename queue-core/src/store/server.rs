@@ -85,8 +85,7 @@ pub async fn table_sizes(
     conn.batch(fresh).await.map_err(|error| Error::database(OPERATION, &error))?;
     // A literal, and no parameter: bytes would be compared without the index.
     let each: Vec<_> = tables.iter().map(|name| format!("{ONE}'{name}'")).collect();
-    let rows: Vec<Row> =
-        load(conn, OPERATION, Statement::new(each.join(" UNION ALL "))).await?;
+    let rows: Vec<Row> = load(conn, OPERATION, Statement::new(each.join(" UNION ALL "))).await?;
     let named = |row: &Row| tables.iter().find(|name| **name == row.name).copied();
     let size = |row: Row| Some(TableSize { name: named(&row)?, bytes: row.bytes.unsigned_abs() });
     Ok(rows.into_iter().filter_map(size).collect())

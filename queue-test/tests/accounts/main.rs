@@ -191,11 +191,11 @@ async fn doctor_finds_nothing_missing_and_nothing_beyond_in_any_account() {
         let grants = report.checks.iter().find(|check| check.name == "grants").expect("checked");
         assert_eq!(grants.verdict, Verdict::Ok, "{account}: {}", grants.detail);
         // One grant less, and one more.
-        let other = if account == Account::Dashboard { Account::Caller } else { Account::Dashboard };
+        let other =
+            if account == Account::Dashboard { Account::Caller } else { Account::Dashboard };
         let report = examine_as(&url, Some(other)).await.expect("a report");
         let grants = report.checks.iter().find(|check| check.name == "grants").expect("checked");
-        let lacks =
-            matches!(account, Account::Producer | Account::Caller | Account::Dashboard);
+        let lacks = matches!(account, Account::Producer | Account::Caller | Account::Dashboard);
         let wanted = if lacks { Verdict::Failure } else { Verdict::Warning };
         assert_eq!(grants.verdict, wanted, "{account} as {other}: {}", grants.detail);
     }
@@ -288,7 +288,10 @@ async fn an_account_cannot_go_beyond_its_file() {
                 "UPDATE queue_switch SET claim_paused = 1",
             ],
         ),
-        (&place.janitor, vec!["DELETE FROM queue_topic", "INSERT INTO queue_worker (version) VALUES ('x')"]),
+        (
+            &place.janitor,
+            vec!["DELETE FROM queue_topic", "INSERT INTO queue_worker (version) VALUES ('x')"],
+        ),
         (&place.operator, vec!["DROP TABLE queue_log", "GRANT SELECT ON queue_log TO a@b"]),
     ];
     for (url, statements) in cases {

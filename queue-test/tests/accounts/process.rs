@@ -28,7 +28,8 @@ fn program(url: &ServerUrl, name: &str, arguments: &[&str]) -> Command {
 /// Runs a program to its end, which must be a good one; what it wrote.
 pub(crate) fn run(url: &ServerUrl, name: &str, arguments: &[&str]) -> String {
     let ended = program(url, name, arguments).output().expect("built: ops/test does");
-    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success(), "{name} {arguments:?}: {out}{err}");
     assert!(!err.contains("denied"), "{name} {arguments:?}: {err}");
     out.into_owned()
