@@ -14,7 +14,7 @@ use queue_core::doctor::{Verdict, examine_as};
 use queue_core::store::process_list::{self, Sight};
 use queue_core::store::{duty, inspect, worker};
 use queue_core::{
-    AsyncMysqlConnection, NewMessage, OnConflict, TopicName, Unique, cancel, enqueue, reschedule,
+    AsyncMysqlConnection, NewMessage, TopicName, Unique, cancel, enqueue, reschedule,
 };
 use queue_test::{TestDatabase, until};
 

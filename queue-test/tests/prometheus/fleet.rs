@@ -74,7 +74,8 @@ async fn topics(database: &TestDatabase) {
     let settings = TopicSettings { retention, ..TopicSettings::default() };
     create_stream(&mut conn, &name("orders"), 2, &settings).await.expect("made");
     let settings = TopicSettings::default();
-    let group = create_group(&mut conn, &name("orders@billing"), false, Place::Earliest, &settings);
+    let billing = name("orders@billing");
+    let group = create_group(&mut conn, &billing, false, Place::Earliest, &settings);
     group.await.expect("made");
 }
 
