@@ -116,7 +116,8 @@ fn has_columns(held: &Privilege, wanted: &Privilege) -> bool {
 }
 
 impl Scope {
-    /// Reads `*.*`, `` `shop`.* ``, `` `shop`.`queue_log` `` or `` PROCEDURE `shop`.`queue_enqueue` ``.
+    /// Reads `*.*`, `` `shop`.* ``, `` `shop`.`queue_log` `` or
+    /// `` PROCEDURE `shop`.`queue_enqueue` ``.
     fn of(text: &str) -> Option<Self> {
         let (is_procedure, text) = match text.strip_prefix("PROCEDURE ") {
             Some(text) => (true, text),

@@ -21,8 +21,8 @@ use crate::stream::MemberName;
 use crate::topic::{Backlog, Weight};
 
 /// The gauges that one duty sets. A gauge keeps its last value for as long as the process lives, so
-/// what was not seen again (a topic that was deleted; all of it, once another process sweeps) is set
-/// to "not a number", which [`is_known`] tells the endpoint to leave out.
+/// what was not seen again (a topic that was deleted; all of it, once another process sweeps) is
+/// set to "not a number", which [`is_known`] tells the endpoint to leave out.
 #[derive(Default)]
 pub struct Gauges {
     known: HashMap<Series, Shown>,

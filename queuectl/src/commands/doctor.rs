@@ -11,8 +11,8 @@ use crate::output::Row;
 /// Exit code 1 if a check fails; warnings say what to know.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Also compare what this account is granted with what one of that kind needs: `queuectl grants`
-    /// prints it.
+    /// Also compare what this account is granted with what one of that kind needs, which
+    /// `queuectl grants` prints.
     #[arg(long = "as", value_name = "ACCOUNT", value_parser = super::grants::account())]
     account: Option<Account>,
 }
