@@ -1,7 +1,12 @@
 //! Every process under an account of its own, which holds what its file in `ops/grants` says and
 //! nothing else.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests: what cannot be set up has failed")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: what cannot be set up has failed"
+)]
 
 mod process;
 

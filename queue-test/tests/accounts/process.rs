@@ -102,8 +102,12 @@ impl Drop for Process {
         // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
-        if !std::thread::panicking() {
-            assert_eq!(self.denied(), Vec::<String>::new());
+        let denied = self.denied();
+        if std::thread::panicking() {
+            // What was refused is mostly why.
+            denied.iter().for_each(|line| println!("{line}"));
+        } else {
+            assert_eq!(denied, Vec::<String>::new());
         }
     }
 }
