@@ -53,8 +53,8 @@ pub async fn weigh(conn: &mut impl Connection, topic: &Topic) -> Result<Weight> 
             weight.messages += messages(conn, topic.id, *span).await?;
         }
         let sizes = backlog::sizes(conn, topic.id, &places(&spans)).await?;
-        let mean = sizes.iter().sum::<u64>() / (sizes.len() as u64).max(1);
-        weight.bytes = mean.saturating_mul(weight.messages);
+        let looked_at: u64 = sizes.iter().sum();
+        weight.bytes = scaled(looked_at, weight.messages, (sizes.len() as u64).max(1));
     }
     if topic.is_stream() {
         let (log, bytes) = weigh_log(conn, topic.id).await?;
@@ -76,7 +76,12 @@ fn beyond(span: Span, rows: u64, last: RowId) -> u64 {
         return rows;
     }
     let (counted, all) = (last.0 - span.first.0 + 1, span.last.0 - span.first.0 + 1);
-    let about = u128::from(rows) * u128::from(all) / u128::from(counted);
+    scaled(rows, all, counted)
+}
+
+/// `part` times `all` by `of`.
+fn scaled(part: u64, all: u64, of: u64) -> u64 {
+    let about = u128::from(part) * u128::from(all) / u128::from(of);
     u64::try_from(about).unwrap_or(u64::MAX)
 }
 
@@ -85,7 +90,7 @@ fn places(spans: &[Span]) -> Vec<(u8, RowId)> {
     let width = |span: &Span| span.last.0 - span.first.0 + 1;
     let whole: u64 = spans.iter().map(width).sum();
     let nth = |n: u64| {
-        let mut at = u64::try_from(u128::from(whole) * u128::from(n) / u128::from(SAMPLES)).ok()?;
+        let mut at = scaled(whole, n, SAMPLES);
         for span in spans {
             if at < width(span) {
                 return Some((span.priority, RowId(span.first.0 + at)));
