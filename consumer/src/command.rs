@@ -13,6 +13,7 @@ use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use consumer::{Consumer, ConsumerBuilder, ConsumerOptions, DoorbellMode, TopicOptions};
+use queue_core::account::Account;
 use queue_core::stream::MemberName;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{ServerArgs, ServiceArgs};
@@ -115,7 +116,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Probed and scraped until the very end: the drain is worth watching.
     let served = tokio_util::sync::CancellationToken::new();
     endpoint::serve(arguments.service.metrics, health, served.clone()).await?;
-    doctor::require(&url).await?;
+    doctor::require_as(&url, Some(Account::Consumer)).await?;
     consumer.run(shutdown).await?;
     served.cancel();
     if let Some(reason) = ended.reason() {

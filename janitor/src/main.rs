@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use janitor::{Driver, DriverOptions, Standby};
+use queue_core::account::Account;
 use queue_core::connection::ServerUrl;
 use queue_core::doctor;
 use queue_service::args::{self, ServerArgs, ServiceArgs};
@@ -67,7 +68,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shutdown = signals::shutdown_on_signals()?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.drain.clone()).await?;
-    doctor::require(&url).await?;
+    doctor::require_as(&url, Some(Account::Janitor)).await?;
     let driver = Driver::new(options(url, &settings));
     if arguments.once {
         if !driver.run_once().await? {
@@ -89,6 +90,6 @@ fn options(url: ServerUrl, settings: &Settings) -> DriverOptions {
     options.rescue.sweep = settings.sweep;
     options.rescue.grace = settings.rescue_grace;
     options.rescue.deaths_per_sweep = settings.deaths_per_sweep;
-    options.depths = true;
+    options.measures = true;
     options
 }

@@ -7,6 +7,7 @@ mod name;
 mod retry;
 mod sampling;
 mod settings;
+mod weight;
 
 pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
@@ -18,3 +19,4 @@ pub use self::settings::{
     LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind,
     TopicSettings,
 };
+pub use self::weight::{LogWeight, Weight, weigh};

@@ -89,10 +89,17 @@ fn router(recorder: PrometheusHandle, health: Health) -> Router {
     Router::new()
         .route(
             "/metrics",
-            get(move || async move { ([(CONTENT_TYPE, METRICS_TYPE)], recorder.render()) }),
+            get(move || async move {
+                ([(CONTENT_TYPE, METRICS_TYPE)], what_is_known(&recorder.render()))
+            }),
         )
         .route("/livez", get(move || async move { probe(live.liveness()) }))
         .route("/readyz", get(move || async move { probe(health.readiness()) }))
+}
+
+/// Without the gauges whose values are known no longer.
+fn what_is_known(rendered: &str) -> String {
+    rendered.split_inclusive('\n').filter(|line| telemetry::is_known(line.trim_end())).collect()
 }
 
 fn probe(state: Result<(), String>) -> impl IntoResponse {

@@ -5,6 +5,7 @@ mod dead;
 mod doctor;
 mod enqueue;
 mod find;
+mod grants;
 mod group;
 mod janitor;
 mod migrate;
@@ -26,6 +27,7 @@ use crate::invocation::Invocation;
 pub(crate) enum Command {
     Migrate(migrate::Migrate),
     Doctor(doctor::Doctor),
+    Grants(grants::Grants),
     #[command(subcommand)]
     Topic(topic::Topic),
     Access(access::Access),
@@ -51,6 +53,7 @@ impl Command {
         match self {
             Self::Migrate(command) => command.run(invocation).await?,
             Self::Doctor(command) => return command.run(invocation).await,
+            Self::Grants(command) => command.run()?,
             Self::Topic(command) => command.run(invocation).await?,
             Self::Access(command) => command.run(invocation).await?,
             Self::Group(command) => command.run(invocation).await?,

@@ -38,6 +38,15 @@ pub(crate) fn size(bytes: impl Into<u64>) -> String {
     )
 }
 
+/// A size that was estimated: to the tenth of its unit.
+pub(crate) fn about(bytes: u64) -> String {
+    let fitting = UNITS.iter().find(|(_, factor)| bytes >= *factor);
+    fitting.map_or_else(
+        || format!("{bytes} bytes"),
+        |(unit, factor)| format!("{:.1} {unit}", bytes as f64 / *factor as f64),
+    )
+}
+
 /// A time that may also be `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaybeTime(pub(crate) Option<Duration>);
@@ -90,6 +99,12 @@ mod tests {
         }
         assert_eq!(size(4_u64 << 20), "4 MiB");
         assert_eq!(size(1500_u64), "1500 bytes");
+    }
+
+    #[test]
+    fn an_estimate_is_shown_to_the_tenth() {
+        let shown = [about(17), about(1536), about(5 << 30)];
+        assert_eq!(shown, ["17 bytes", "1.5 KiB", "5.0 GiB"]);
     }
 
     #[test]

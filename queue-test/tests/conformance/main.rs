@@ -56,5 +56,6 @@ mod topics;
 mod trace;
 mod unique;
 mod verdicts;
+mod watched;
 mod wire;
 mod worker;
