@@ -209,8 +209,8 @@ fn limits(rng: &mut SmallRng) -> Limits {
     }
 }
 
-/// The same with a stream, which has neither dedupe windows nor limits nor a search of its own. Dead letters
-/// of several groups cannot be told apart in one topic.
+/// The same with a stream, which has neither dedupe windows nor limits nor a search of its own.
+/// Dead letters of several groups cannot be told apart in one topic.
 fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
     let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
     Settings {

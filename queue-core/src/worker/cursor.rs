@@ -80,7 +80,8 @@ pub(super) struct Cursor {
     largest: u32,
     /// Mean bytes of a body.
     body: usize,
-    /// Of a topic whose claims are bounded: where the next one begins to look; `None`: at the start.
+    /// Of a topic whose claims are bounded: where the next one begins to look; `None`: at the
+    /// start.
     pub(super) window: Option<Place>,
     /// Of a group: which of its partitions it is the turn of.
     pub(super) next_partition: Option<usize>,
