@@ -121,6 +121,9 @@ fn table(findings: &Findings) -> Table {
         (Breach::Stuck, "stuck after the faults ended (I8)"),
         (Breach::Offset, "offsets twice, left out, or against the commits (I9)"),
         (Breach::NotReplayed, "not handled again after a reset or a replay (I9)"),
+        (Breach::HandledAgain, "told to a broadcast member as settled, and come again"),
+        (Breach::Unwanted, "delivered against a group's filter"),
+        (Breach::WrongTrace, "traced otherwise than it was"),
         (Breach::Misreported, "not found, or found as what they are not"),
     ];
     for (breach, what) in must {
@@ -191,6 +194,9 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "overtaken": findings.count(Breach::Overtaken),
         "wrong_offsets": findings.count(Breach::Offset),
         "not_replayed": findings.count(Breach::NotReplayed),
+        "handled_again": findings.count(Breach::HandledAgain),
+        "unwanted": findings.count(Breach::Unwanted),
+        "wrong_traces": findings.count(Breach::WrongTrace),
         "stuck": findings.count(Breach::Stuck),
         "misreported": findings.count(Breach::Misreported),
     })
