@@ -139,11 +139,25 @@ async fn what_makes_no_sense_of_streams_is_refused_in_a_sentence() {
         (vec!["group", "reset", "orders@g", "--to", "1000", "--yes"], "beyond the end"),
         (vec!["topic", "create", "a@b"], "is not a name"),
         (vec!["topic", "create", "s", "--kind", "stream", "--partitions", "0"], "1 to 256"),
+        (vec!["topic", "set", "orders", "--partitions", "1"], "cannot be changed"),
+        (vec!["topic", "create", "orders", "--kind", "stream", "--partitions", "1"], "already"),
+        (vec!["group", "replay", "orders@g", "--from", "1000"], "beyond the end"),
+        (vec!["group", "create", "orders@late", "--from", "1000"], "beyond the end"),
+        (vec!["group", "forget-member", "orders@g", "a"], "is no group of a stream whose"),
         (vec!["topic", "delete", "orders", "--purge", "--yes"], "reads the stream 'orders'"),
     ] {
         let sentence = queuectl.refuse(&arguments);
         assert!(sentence.contains(says), "{arguments:?}: {sentence}");
     }
+    for (setting, wrong, says) in [
+        ("--retention", "0s", "a time is above zero"),
+        ("--retention", "never", "or `none`"),
+        ("--retention-size", "0", "a size is a number of bytes"),
+    ] {
+        let sentence = queuectl.run(&["topic", "set", "orders", setting, wrong]).refused(2);
+        assert!(sentence.contains(says), "{setting} {wrong}: {sentence}");
+    }
+    assert_eq!(queuectl.json(&["topic", "show", "orders"])["partitions"], 2);
     queuectl.say(&["topic", "delete", "orders@g"]);
     let sentence = queuectl.refuse(&["topic", "delete", "orders"]);
     assert!(sentence.contains("still holds messages"), "{sentence}");
