@@ -9,13 +9,10 @@ use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use crate::arena::ServerKind;
-use crate::check::{Breach, Findings, RescueTimes, Times};
+use crate::check::{Breach, Findings, RescueTimes, TOLD, Times};
 use crate::failover::FailoverPlan;
 use crate::fault::{CATALOGUE, Setting};
 use crate::run::Plan;
-
-/// How many broken promises are shown with their history; the records have them all.
-const SHOWN: usize = 3;
 
 /// Shows every fault.
 pub(crate) fn faults() -> anyhow::Result<()> {
@@ -81,7 +78,7 @@ pub(crate) fn show_failovers(
 /// Each promise and how it was kept, and the first that were not.
 fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
     writeln!(out, "{}", table(findings))?;
-    for violation in findings.violations.iter().take(SHOWN) {
+    for violation in findings.violations.iter().take(TOLD) {
         let breach = violation.breach;
         match violation.share {
             Some(share) => writeln!(out, "{breach:?}: message {share}, seed {seed}")?,
@@ -89,8 +86,8 @@ fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result
         }
         write!(out, "{}", violation.history)?;
     }
-    if findings.violations.len() > SHOWN {
-        writeln!(out, "and {} more broken promises", findings.violations.len() - SHOWN)?;
+    if findings.violations.len() > TOLD {
+        writeln!(out, "and {} more broken promises", findings.violations.len() - TOLD)?;
     }
     Ok(())
 }
