@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::cursor::{Claimed, Cursor};
 use super::held::Held;
+use super::lost::LostClaims;
 use super::member::Member;
 use super::quiet::Quiet;
 use super::ranges::HeldRanges;
@@ -78,6 +79,7 @@ pub(super) struct Start {
     /// Told whether the worker holds anything.
     pub(super) holds: watch::Sender<bool>,
     pub(super) quiet: Quiet,
+    pub(super) lost: LostClaims,
 }
 
 /// Opens the work session and leaves it to an actor.
@@ -106,6 +108,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             spoke: Instant::now(),
             holds: start.holds,
             quiet: start.quiet,
+            lost: start.lost,
             commands: back,
         };
         let open = work.reopen().await;
@@ -144,6 +147,8 @@ struct Work {
     spoke: Instant,
     holds: watch::Sender<bool>,
     quiet: Quiet,
+    /// Claims of ranges that are not its own any more.
+    lost: LostClaims,
     commands: mpsc::WeakUnboundedSender<Command>,
 }
 
