@@ -99,8 +99,8 @@ pub(crate) struct Violation {
     pub(crate) breach: Breach,
     /// Its message; `None` if it is of a whole group.
     pub(crate) share: Option<Share>,
-    /// Everything that any actor wrote down about the message, and the faults meanwhile; of the first
-    /// [`TOLD`].
+    /// Everything that any actor wrote down about the message, and the faults meanwhile; of the
+    /// first [`TOLD`].
     pub(crate) history: String,
 }
 

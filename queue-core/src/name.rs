@@ -14,7 +14,8 @@ macro_rules! name_type {
     ($(#[$meta:meta])* $Name:ident) => {
         $(#[$meta])*
         #[derive(
-            Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+            Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize,
+            serde::Deserialize,
         )]
         #[serde(try_from = "String", into = "String")]
         pub struct $Name(String);

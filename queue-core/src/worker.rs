@@ -148,8 +148,8 @@ impl Worker {
 
     /// Whether the worker has found that a range of a stream that it had claimed so is not its own
     /// any more: its group was put elsewhere. Somebody else handles those of its messages that are
-    /// still to be handled, so whoever has some in hand need not begin. The worker finds out when it
-    /// tells of the range, and with its next beat.
+    /// still to be handled, so whoever has some in hand need not begin. The worker finds out when
+    /// it tells of the range, and with its next beat.
     #[must_use]
     pub fn has_lost(&self, claim: ClaimNo) -> bool {
         self.lost.has(claim)

@@ -43,8 +43,8 @@ fn is_sent_as_told(message: &Message, trace: Trace) -> bool {
     }
 }
 
-/// A message is acked once for each group, however often it was handled; once more, or not, for each
-/// time that the group was put back.
+/// A message is acked once for each group, however often it was handled; once more, or not, for
+/// each time that the group was put back.
 fn is_acked_as_told(message: &Message, trace: Trace, is_dead: bool, rewound: bool) -> bool {
     let acked = message.is_done() && !is_dead;
     if rewound { (trace.acked > 0) == acked } else { trace.acked == u64::from(acked) }

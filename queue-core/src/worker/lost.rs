@@ -1,4 +1,4 @@
-//! Claims of ranges that a worker has found lost, shared with those who have their messages in hand.
+//! Claims of ranges that a worker has found lost, shared with those who have messages of them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -25,7 +25,7 @@ fn mark(state: &State) -> Option<Offset> {
     state.tracks.get(&PARTITION).map(Track::mark)
 }
 
-/// It is declared dead, and what it then tells comes before, or after, the next worker has the rows.
+/// It is declared dead, and what it then tells comes before or after the next one has the rows.
 #[test]
 fn a_worker_that_learns_late_that_it_has_lost_the_name_disturbs_no_other() {
     for (before, after) in [(true, false), (false, true), (true, true)] {
