@@ -55,14 +55,23 @@ impl FromStr for MaybeTime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" { Ok(Self(None)) } else { parse_time(text).map(|time| Self(Some(time))) }
+        match text {
+            "none" => Ok(Self(None)),
+            _ => match parse_time(text) {
+                Ok(time) => Ok(Self(Some(time))),
+                Err(what) => Err(format!("{what}; or `none`")),
+            },
+        }
     }
 }
 
 /// Reads a time above zero: `500ms`, `90s`, `1h 30m`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).ok().filter(|time| time.as_millis() > 0);
-    time.ok_or_else(|| "a time is a number with a unit: 500ms, 90s, 1h 30m".to_owned())
+    match humantime::parse_duration(text) {
+        Ok(time) if time.as_millis() > 0 => Ok(time),
+        Ok(_) => Err("a time is above zero: 500ms, 90s, 1h 30m".to_owned()),
+        Err(_) => Err("a time is a number with a unit: 500ms, 90s, 1h 30m".to_owned()),
+    }
 }
 
 /// A time in full.
