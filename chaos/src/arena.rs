@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use queue_core::topic::{OnDone, TopicSettings};
+use queue_core::topic::{OnDone, Sampling, TopicSettings};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 
@@ -27,7 +27,7 @@ pub(crate) use self::member::{Member, Role};
 pub(crate) use self::server::{Server, ServerKind};
 use crate::naive;
 use crate::record::{Enqueued, Event, Record};
-use crate::stream::{self, STREAM, key_of};
+use crate::stream::{self, KIND, STREAM, key_of, kind_of};
 use crate::tag::{Actor, Tag};
 use crate::task::Task;
 
@@ -229,6 +229,10 @@ impl Arena {
             Some(key) => message.with_key(key),
             None => message,
         };
+        let message = match kind_of(tag).filter(|_| topic == STREAM) {
+            Some(kind) => message.with_header(KIND, kind),
+            None => message,
+        };
         self.record.note(&Event::Invoke { first: tag, n: 1 })?;
         let outcome = match enqueue(&mut conn, &TopicName::new(topic)?, &message).await {
             Ok(_) => Enqueued::Stored,
@@ -239,13 +243,14 @@ impl Arena {
     }
 }
 
-/// Two topics are searchable, and one of them keeps what was handled.
+/// Two topics are searchable, and one of them keeps what was handled; the other leaves traces.
 fn settings(topic: &str) -> TopicSettings {
     let day = Duration::from_secs(24 * 3600);
     let searchable = SEARCHABLE.contains(&topic).then_some(day);
     let on_done = if topic == PROGRAM { OnDone::Keep(day) } else { OnDone::Delete };
     let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
-    TopicSettings { searchable, on_done, max_depth, ..TopicSettings::default() }
+    let trace = if topic == EFFECTS { Sampling::ALL } else { Sampling::OFF };
+    TopicSettings { searchable, on_done, max_depth, trace, ..TopicSettings::default() }
 }
 
 /// The same server and database as another account.

@@ -47,7 +47,14 @@ impl FailoverPlan {
     /// What an asynchronous replica can do to a queue, as the documents say; nothing else.
     pub(crate) fn known(&self) -> &'static [Breach] {
         if self.cluster.asynchronous {
-            &[Breach::Lost, Breach::WrongAck, Breach::SharedDelivery, Breach::Offset]
+            &[
+                Breach::Lost,
+                Breach::WrongAck,
+                Breach::SharedDelivery,
+                Breach::Offset,
+                Breach::HandledAgain,
+                Breach::WrongTrace,
+            ]
         } else {
             &[]
         }

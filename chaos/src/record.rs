@@ -110,6 +110,8 @@ pub(crate) enum Event {
     Enqueue { first: Tag, n: u64, outcome: Enqueued },
     /// All that this sender sends goes to the stream.
     Stream { sender: Actor },
+    /// A consumer is this member of the broadcast group.
+    Member { member: Group },
     /// A handler begins; a message of a stream that is not tried again has its place there.
     Start { share: Share, delivery_no: u32, place: Option<Place> },
     /// A handler ends.
@@ -177,6 +179,7 @@ impl Event {
                 format!("{at} enqueue {first} {n} {}\n", outcome.word())
             }
             Self::Stream { sender } => format!("{at} stream {sender}\n"),
+            Self::Member { member } => format!("{at} member {member}\n"),
             Self::Start { share, delivery_no, place: None } => {
                 format!("{at} start {share} {delivery_no}\n")
             }
@@ -214,6 +217,7 @@ impl Event {
                 outcome: Enqueued::from_word(next()?)?,
             },
             "stream" => Self::Stream { sender: Actor(next()?.parse()?) },
+            "member" => Self::Member { member: next()?.parse()? },
             verb @ ("start" | "read") => Self::Start {
                 share: next()?.parse()?,
                 delivery_no: next()?.parse()?,
@@ -296,6 +300,7 @@ mod tests {
         let place = Some(Place { partition: 2, offset: 17, claim_no: 4 });
         let events = [
             Event::Stream { sender: Actor(3) },
+            Event::Member { member: Group::MEMBERS[1] },
             Event::Start { share, delivery_no: 1, place },
             Event::End { share, delivery_no: 1, ended: Ended::Retry },
             Event::Rewind(stretch),

@@ -9,13 +9,10 @@ use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use crate::arena::ServerKind;
-use crate::check::{Breach, Findings, RescueTimes, Times};
+use crate::check::{Breach, Findings, RescueTimes, TOLD, Times};
 use crate::failover::FailoverPlan;
 use crate::fault::{CATALOGUE, Setting};
 use crate::run::Plan;
-
-/// How many broken promises are shown with their history; the records have them all.
-const SHOWN: usize = 3;
 
 /// Shows every fault.
 pub(crate) fn faults() -> anyhow::Result<()> {
@@ -81,7 +78,7 @@ pub(crate) fn show_failovers(
 /// Each promise and how it was kept, and the first that were not.
 fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result<()> {
     writeln!(out, "{}", table(findings))?;
-    for violation in findings.violations.iter().take(SHOWN) {
+    for violation in findings.violations.iter().take(TOLD) {
         let breach = violation.breach;
         match violation.share {
             Some(share) => writeln!(out, "{breach:?}: message {share}, seed {seed}")?,
@@ -89,8 +86,8 @@ fn proof(out: &mut impl Write, seed: u64, findings: &Findings) -> anyhow::Result
         }
         write!(out, "{}", violation.history)?;
     }
-    if findings.violations.len() > SHOWN {
-        writeln!(out, "and {} more broken promises", findings.violations.len() - SHOWN)?;
+    if findings.violations.len() > TOLD {
+        writeln!(out, "and {} more broken promises", findings.violations.len() - TOLD)?;
     }
     Ok(())
 }
@@ -121,6 +118,9 @@ fn table(findings: &Findings) -> Table {
         (Breach::Stuck, "stuck after the faults ended (I8)"),
         (Breach::Offset, "offsets twice, left out, or against the commits (I9)"),
         (Breach::NotReplayed, "not handled again after a reset or a replay (I9)"),
+        (Breach::HandledAgain, "told to a broadcast member as settled, and come again"),
+        (Breach::Unwanted, "delivered against a group's filter"),
+        (Breach::WrongTrace, "traced otherwise than it was"),
         (Breach::Misreported, "not found, or found as what they are not"),
     ];
     for (breach, what) in must {
@@ -191,6 +191,9 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "overtaken": findings.count(Breach::Overtaken),
         "wrong_offsets": findings.count(Breach::Offset),
         "not_replayed": findings.count(Breach::NotReplayed),
+        "handled_again": findings.count(Breach::HandledAgain),
+        "unwanted": findings.count(Breach::Unwanted),
+        "wrong_traces": findings.count(Breach::WrongTrace),
         "stuck": findings.count(Breach::Stuck),
         "misreported": findings.count(Breach::Misreported),
     })

@@ -5,8 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
+use queue_core::stream::HeaderFilter;
+use queue_core::stream::broadcast::create_broadcast;
 use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::{Retention, RetryPolicy, TopicSettings};
+use queue_core::topic::{Retention, RetryPolicy, Sampling, TopicSettings};
 use queue_core::{AsyncMysqlConnection, TopicName};
 
 use crate::tag::Tag;
@@ -26,7 +28,17 @@ const KEPT: Duration = Duration::from_secs(30);
 /// The wait before a message is tried again: what fails in an ordered group holds up others.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A group of the stream. Each gets every message.
+/// What every member of it reads.
+pub(crate) const BROADCAST: &str = "stream@cache";
+
+/// The header that a group chooses by.
+pub(crate) const KIND: &str = "kind";
+
+/// What one of every so many messages has in it, each its own; the last has no such header.
+const KINDS: [&str; 3] = ["a", "b", "c"];
+
+/// A group of the stream, or a member of its broadcast group. Each gets every message, but for the
+/// one that wants some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Group {
     /// Without an order.
@@ -35,27 +47,62 @@ pub(crate) enum Group {
     Ordered,
     /// Handled in transactions that write an effect for each message. Nobody resets it.
     Booked,
+    /// Wants some of the messages, by a header.
+    Filtered,
+    /// A member, of this name, of the broadcast group.
+    Member(Name),
+}
+
+/// The names of the members of the broadcast group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Name {
+    First,
+    Second,
+    Third,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Ordered, Self::Booked];
+    /// Those that claim.
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Ordered, Self::Booked, Self::Filtered];
+
+    /// Those that each read everything; a run with few consumers has fewer.
+    pub(crate) const MEMBERS: [Self; 3] =
+        [Self::Member(Name::First), Self::Member(Name::Second), Self::Member(Name::Third)];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Ordered => "ordered",
             Self::Booked => "booked",
+            Self::Filtered => "filtered",
+            Self::Member(Name::First) => "member-1",
+            Self::Member(Name::Second) => "member-2",
+            Self::Member(Name::Third) => "member-3",
         }
     }
 
     /// The name under which it is consumed.
     pub(crate) fn topic(self) -> String {
-        format!("{STREAM}@{}", self.word())
+        if self.is_member() { BROADCAST.to_owned() } else { format!("{STREAM}@{}", self.word()) }
     }
 
-    /// The group that is consumed under this name.
+    /// The group that is consumed under this name; of the broadcast group the first member.
     pub(crate) fn of_topic(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|group| group.topic() == name)
+        Self::all().find(|group| group.topic() == name)
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::MEMBERS)
+    }
+
+    /// Whether it is a member of the broadcast group.
+    pub(crate) fn is_member(self) -> bool {
+        matches!(self, Self::Member(_))
+    }
+
+    /// Whether it is to get the message.
+    pub(crate) fn wants(self, tag: Tag) -> bool {
+        self != Self::Filtered || matches!(kind_of(tag), Some("a" | "b"))
     }
 }
 
@@ -69,7 +116,7 @@ impl FromStr for Group {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let found = Self::ALL.into_iter().find(|group| group.word() == text);
+        let found = Self::all().find(|group| group.word() == text);
         found.with_context(|| format!("{text:?} is no group"))
     }
 }
@@ -80,18 +127,30 @@ pub(crate) fn key_of(tag: Tag) -> Option<String> {
     (nth < KEYS).then(|| format!("key {nth}"))
 }
 
+/// What a message of the stream has in the header [`KIND`], if it has it.
+pub(crate) fn kind_of(tag: Tag) -> Option<&'static str> {
+    let nth = tag.seq % (KINDS.len() as u64 + 1);
+    KINDS.get(usize::try_from(nth).ok()?).copied()
+}
+
 /// Makes the stream and its groups.
 pub(crate) async fn create(conn: &mut AsyncMysqlConnection) -> anyhow::Result<()> {
     let stream = TopicName::new(STREAM)?;
     let retention = Retention { time: Some(KEPT), ..Retention::default() };
-    let settings = TopicSettings { retention, ..TopicSettings::default() };
+    let settings = TopicSettings { retention, trace: Sampling::ALL, ..TopicSettings::default() };
     let retry = RetryPolicy::Fixed(RETRY);
     let of_group = TopicSettings { retry, ..TopicSettings::default() };
     create_stream(conn, &stream, PARTITIONS, &settings).await?;
     for group in Group::ALL {
         let name = TopicName::new(group.topic())?;
         let ordered = group == Group::Ordered;
-        create_group(conn, &name, ordered, Place::Earliest, &of_group).await?;
+        let mut settings = of_group.clone();
+        if group == Group::Filtered {
+            settings.filter = HeaderFilter::from(vec![format!("{KIND}=a,b").parse()?]);
+        }
+        create_group(conn, &name, ordered, Place::Earliest, &settings).await?;
     }
+    // Whenever a member comes, it gets what had been there before.
+    create_broadcast(conn, &TopicName::new(BROADCAST)?, Place::Earliest, &of_group).await?;
     Ok(())
 }

@@ -69,6 +69,12 @@ impl Share {
     pub(crate) fn of(tag: Tag, topic: &str) -> Self {
         Self { tag, group: Group::of_topic(topic) }
     }
+
+    /// The same, by a consumer that is this member of the broadcast group.
+    pub(crate) fn with(self, member: Option<Group>) -> Self {
+        let group = self.group.map(|group| member.filter(|_| group.is_member()).unwrap_or(group));
+        Self { group, ..self }
+    }
 }
 
 impl From<Tag> for Share {

@@ -13,13 +13,14 @@ use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use consumer::{Consumer, ConsumerBuilder, SettingsArgs, TopicOptions};
+use queue_core::account::Account;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{Located, ServerArgs, ServiceArgs};
 use queue_service::config::{Configured, Process, Settings};
 use queue_service::endpoint::{self, Health};
 use queue_service::reload::{self, Reloadable};
 use queue_service::signals::Shutdown;
-use queue_service::{config, logging, notify, signals};
+use queue_service::{config, logging, signals};
 use secrecy::SecretString;
 use url::Url;
 
@@ -116,14 +117,8 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
     // Probed and scraped until the very end: the drain is worth watching.
     let served = tokio_util::sync::CancellationToken::new();
     endpoint::serve(service.metrics, health, served.clone()).await?;
-    doctor::require(&located.url).await?;
+    doctor::require_as(&located.url, Some(Account::Consumer)).await?;
     reload::on_hangup::<Arguments>(PROCESS, located.url)?;
-    notify::ready();
-    let drain = shutdown.drain.clone();
-    tokio::spawn(async move {
-        drain.cancelled().await;
-        notify::stopping();
-    });
     consumer.run(shutdown).await?;
     served.cancel();
     if let Some(reason) = ended.reason() {
@@ -186,5 +181,25 @@ impl TopicArgs {
     /// The handler itself keeps the time, so that its program gets TERM before KILL.
     fn options(&self) -> TopicOptions {
         TopicOptions { concurrency: self.concurrency, timeout: None, max_batch: self.max_batch }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As people write it, and as the documentation does.
+    #[test]
+    fn what_a_consumer_is_may_stand_before_and_behind_its_command() {
+        let behind =
+            ["consumer", "exec", "mail", "--metrics", "0", "--doorbell", "auto", "--", "true"];
+        let before =
+            ["consumer", "--metrics", "0", "--doorbell", "auto", "exec", "mail", "--", "true"];
+        for line in [&behind[..], &before[..]] {
+            let arguments = Arguments::try_parse_from(line).map_err(|error| error.to_string());
+            let arguments = arguments.expect("understood");
+            assert_eq!(arguments.service.metrics.map(|it| it.port()), Some(0));
+            assert_eq!(arguments.settings.options().doorbell, consumer::DoorbellMode::Auto);
+        }
     }
 }

@@ -159,7 +159,8 @@ impl Consumer {
         let mut loops = JoinSet::new();
         for registration in &self.registrations {
             let Some(topic) = topics.get(&registration.topic) else { continue };
-            let (health, turning) = (self.health.clone(), self.health.clone());
+            let (health, pulse) = (self.health.clone(), self.health.pulse());
+            let turning = pulse.clone();
             let post = Post {
                 crew: crew.clone(),
                 performer: self.performer(registration, worker)?,
@@ -174,10 +175,10 @@ impl Consumer {
                 safety_poll: self.options.safety_poll,
                 drain: shutdown.drain.clone(),
                 ticked: Arc::new(move |result| {
-                    health.alive();
+                    pulse.beat();
                     health.ready(result);
                 }),
-                turned: Arc::new(move || turning.alive()),
+                turned: Arc::new(move || turning.beat()),
             };
             loops.spawn(topic_loop.run());
         }

@@ -45,6 +45,7 @@
 //! kernel tells it of its parent's death (Linux only), and it kills the group. The `consumer`
 //! binary is its own supervisor; see [`supervise()`] for other binaries.
 
+mod body;
 mod environment;
 mod output;
 mod process;
@@ -63,7 +64,7 @@ use queue_core::handler::{Context, HandlerError, RawHandler};
 use thiserror::Error;
 
 pub use self::environment::Environment;
-use self::output::{Output, converse};
+use self::output::{Output, listen};
 use self::process::{Ended, Process};
 pub use self::supervise::{SUBCOMMAND, supervise};
 use self::verdict::{RunError, verdict};
@@ -181,7 +182,7 @@ impl ExecHandler {
         })
     }
 
-    fn command(&self, context: &Context) -> Command {
+    fn command(&self, context: &Context) -> std::io::Result<Command> {
         let mut command = match &self.supervisor {
             None => Command::new(&self.program),
             Some(supervisor) => {
@@ -196,10 +197,10 @@ impl ExecHandler {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .envs(environment::message_variables(context))
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(body::standard_input(&context.delivery.body)?)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        command
+        Ok(command)
     }
 
     /// Waits for the program, and ends it when it must not go on.
@@ -222,18 +223,18 @@ impl ExecHandler {
 impl RawHandler for ExecHandler {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         let program = || self.program.display().to_string();
-        let (mut process, pipes) = process::start(self.command(context))
-            .await
-            .map_err(|source| RunError::NotStarted { program: program(), source })?;
+        let not_started = |source| RunError::NotStarted { program: program(), source };
+        let command = self.command(context).map_err(not_started)?;
+        let (mut process, pipes) = process::start(command).await.map_err(not_started)?;
         let mut output = Output::new(self.output_limit);
         let ended = {
             let waiting = std::pin::pin!(self.wait(&mut process, context));
-            let talking = std::pin::pin!(converse(pipes, &context.delivery.body, &mut output));
-            match select(waiting, talking).await {
+            let listening = std::pin::pin!(listen(pipes, &mut output));
+            match select(waiting, listening).await {
                 Either::Right(((), waiting)) => waiting.await,
-                Either::Left((ended, talking)) => {
+                Either::Left((ended, listening)) => {
                     // Past the grace the pipes are dropped, which is all there is to do.
-                    drop(tokio::time::timeout(OUTPUT_GRACE, talking).await);
+                    drop(tokio::time::timeout(OUTPUT_GRACE, listening).await);
                     ended
                 }
             }

@@ -119,6 +119,10 @@ impl Receiver {
                     register(&self.url, &self.options, &self.bell, members).await?;
             }
             if let Some(received) = self.waiting.pop_front() {
+                if self.crew.worker.has_lost(received.delivery.claim_no) {
+                    // Whoever has its range now handles it.
+                    continue;
+                }
                 match self.sift(received).await {
                     Some(received) => return Ok(received),
                     None => continue,

@@ -14,42 +14,72 @@ use crate::options::{ConsumerOptions, DoorbellMode};
 pub struct SettingsArgs {
     /// After this silence the server drops a frozen consumer's sessions, and its claims run
     /// elsewhere. At least 2s.
-    #[arg(long, env = "QUEUE_CONSUMER_LEASE", value_name = "TIME", default_value = "10s")]
+    #[arg(
+        long,
+        global = true,
+        env = "QUEUE_CONSUMER_LEASE",
+        value_name = "TIME",
+        default_value = "10s"
+    )]
     #[arg(value_parser = parse_duration)]
     lease: Duration,
     /// How often the consumer beats: at most a quarter of the lease.
-    #[arg(long, env = "QUEUE_CONSUMER_BEAT", value_name = "TIME", default_value = "2500ms")]
+    #[arg(
+        long,
+        global = true,
+        env = "QUEUE_CONSUMER_BEAT",
+        value_name = "TIME",
+        default_value = "2500ms"
+    )]
     #[arg(value_parser = parse_duration)]
     beat: Duration,
     /// How long running handlers may go on after TERM.
-    #[arg(long, env = "QUEUE_CONSUMER_DRAIN", value_name = "TIME", default_value = "25s")]
+    #[arg(
+        long,
+        global = true,
+        env = "QUEUE_CONSUMER_DRAIN",
+        value_name = "TIME",
+        default_value = "25s"
+    )]
     #[arg(value_parser = parse_duration)]
     drain: Duration,
     /// How ready messages are claimed.
-    #[arg(long, env = "QUEUE_CONSUMER_CLAIM_STRATEGY", value_name = "HOW")]
+    #[arg(long, global = true, env = "QUEUE_CONSUMER_CLAIM_STRATEGY", value_name = "HOW")]
     #[arg(default_value = "skip-locked", value_parser = strategy())]
     claim_strategy: ClaimStrategy,
     /// Create a topic that does not exist.
-    #[arg(long, env = "QUEUE_CONSUMER_AUTO_CREATE_TOPICS", value_name = "WHETHER")]
+    #[arg(long, global = true, env = "QUEUE_CONSUMER_AUTO_CREATE_TOPICS", value_name = "WHETHER")]
     #[arg(action = clap::ArgAction::Set, default_value_t, num_args = 0..=1)]
     #[arg(default_missing_value = "true", require_equals = true)]
     auto_create_topics: bool,
     /// Stand in for the janitor while there is none.
-    #[arg(long, env = "QUEUE_CONSUMER_SWEEP", value_name = "WHETHER")]
+    #[arg(long, global = true, env = "QUEUE_CONSUMER_SWEEP", value_name = "WHETHER")]
     #[arg(action = clap::ArgAction::Set, default_value_t = true)]
     sweep: bool,
     /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
     /// (off). `queuectl doctor` says whether it can be followed.
-    #[arg(long, env = "QUEUE_CONSUMER_DOORBELL", value_name = "WHETHER", value_enum)]
+    #[arg(
+        long,
+        global = true,
+        env = "QUEUE_CONSUMER_DOORBELL",
+        value_name = "WHETHER",
+        value_enum
+    )]
     #[arg(default_value = "off")]
     doorbell: DoorbellMode,
     /// How often an idle topic is polled all the same while the doorbell rings.
-    #[arg(long, env = "QUEUE_CONSUMER_SAFETY_POLL", value_name = "TIME", default_value = "5s")]
+    #[arg(
+        long,
+        global = true,
+        env = "QUEUE_CONSUMER_SAFETY_POLL",
+        value_name = "TIME",
+        default_value = "5s"
+    )]
     #[arg(value_parser = parse_duration)]
     safety_poll: Duration,
     /// The name of this member of a broadcast group: its position is kept under it, and it goes on
     /// there after a restart. One process at a time has it.
-    #[arg(long, env = "QUEUE_CONSUMER_MEMBER", value_name = "NAME")]
+    #[arg(long, global = true, env = "QUEUE_CONSUMER_MEMBER", value_name = "NAME")]
     member: Option<MemberName>,
 }
 

@@ -75,6 +75,8 @@ struct State {
     /// Mean time of a run, for the prefetch.
     run_time: Option<Duration>,
     suspect_at: Option<Instant>,
+    /// How many claims the worker had lost when it was last looked for messages of such.
+    losses: u64,
 }
 
 impl TopicLoop {
@@ -89,6 +91,7 @@ impl TopicLoop {
             held: HeldCount::default(),
             run_time: None,
             suspect_at: None,
+            losses: self.post.crew.worker.losses(),
         };
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
         let mut asked_at = Instant::now();
@@ -155,9 +158,12 @@ impl TopicLoop {
         let (options, size) = (&self.post.registration.options, self.post.registration.run_size);
         let free = options.concurrency.saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
-        let limited = self.topic.borrow().settings.max_run_time.is_some();
+        let topic = self.topic.borrow();
+        let limited =
+            topic.settings.max_run_time.is_some() || topic.settings.limits.bounds_running();
         let prefetch = match state.run_time {
-            // A row that waits in memory would use up the time that its run is allowed.
+            // A row that waits in memory would use up the time that its run is allowed, or the
+            // room of another one that could run.
             _ if limited => 0,
             None => 0,
             Some(time) => {
@@ -244,6 +250,7 @@ impl TopicLoop {
 
     /// Starts as many runs as there are free handlers, in the order of the claims.
     fn start_runs(&self, state: &mut State) {
+        self.give_up_lost(state);
         let size = self.post.registration.run_size;
         while state.runs.len() < self.post.registration.options.concurrency {
             let batch: Vec<Waiting> = match &mut state.order {
@@ -257,6 +264,26 @@ impl TopicLoop {
         }
     }
 
+    /// Gives up messages of ranges that the worker has lost: whoever has these now handles them.
+    fn give_up_lost(&self, state: &mut State) {
+        let worker = &self.post.crew.worker;
+        let losses = worker.losses();
+        if std::mem::replace(&mut state.losses, losses) == losses {
+            return;
+        }
+        let lost = |it: &Waiting| worker.has_lost(it.delivery.claim_no);
+        let (lost, rest) = std::mem::take(&mut state.waiting).into_iter().partition(lost);
+        state.waiting = rest;
+        self.give_back(lost);
+    }
+
+    fn give_back(&self, all: VecDeque<Waiting>) {
+        let topic = Arc::clone(&self.topic.borrow());
+        for waiting in all {
+            self.post.finish(&topic, waiting, RunOutcome::Interrupted);
+        }
+    }
+
     /// Learns from a run that has ended, and gives back what must not overtake a message of it.
     fn ran(&self, ran: &Ran, state: &mut State) {
         state.learn(ran.took);
@@ -265,11 +292,7 @@ impl TopicLoop {
         let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
         let (held_back, rest) = std::mem::take(&mut state.waiting).into_iter().partition(held_back);
         state.waiting = rest;
-        let held_back: VecDeque<Waiting> = held_back;
-        let topic = Arc::clone(&self.topic.borrow());
-        for waiting in held_back {
-            self.post.finish(&topic, waiting, RunOutcome::Interrupted);
-        }
+        self.give_back(held_back);
     }
 
     fn run_batch(&self, batch: Vec<Waiting>) -> BoxFuture<'static, Ran> {
@@ -292,10 +315,7 @@ impl TopicLoop {
         {
             self.take(asking.await, &mut state);
         }
-        let topic = self.topic.borrow().clone();
-        for waiting in std::mem::take(&mut state.waiting) {
-            self.post.finish(&topic, waiting, RunOutcome::Interrupted);
-        }
+        self.give_back(std::mem::take(&mut state.waiting));
         let mut turn = tokio::time::interval(TURN);
         while !state.runs.is_empty() {
             tokio::select! {

@@ -22,6 +22,8 @@ use message::{all_bytes, context, context_with};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Names the directory for [`a_consumer_that_runs_until_it_is_killed`].
 const ROLE: &str = "EXEC_TEST_DIRECTORY";
+/// The same for [`a_consumer_that_its_program_stops`].
+const STOPPED: &str = "EXEC_TEST_STOPPED";
 
 /// A shell script as a program; its `$1` is the directory.
 fn script(text: &str, directory: &Path) -> ExecOptions {
@@ -400,6 +402,33 @@ async fn no_child_outlives_a_consumer_killed_with_kill_9() {
     consumer.wait().unwrap();
     gone(program).await;
     gone(child).await;
+}
+
+/// Not a test but the process of the one below, which starts this program again. Its program
+/// stops it, and only then reads the body.
+#[tokio::test]
+async fn a_consumer_that_its_program_stops() {
+    let Some(directory) = std::env::var_os(STOPPED) else { return };
+    let text = r#"kill -STOP $PPID; cat > "$1/part"; mv "$1/part" "$1/body""#;
+    let handler = ExecHandler::new(script(text, Path::new(&directory))).unwrap();
+    drop(handler.handle(&context(all_bytes().repeat(4 * 1024))).await);
+}
+
+/// What a dying consumer has not handed over yet must not be missing at the end of a body.
+#[tokio::test]
+async fn a_program_has_the_whole_body_whatever_becomes_of_its_consumer() {
+    let directory = TempDir::new().unwrap();
+    let mut consumer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_consumer_that_its_program_stops"])
+        .env(STOPPED, directory.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let body = directory.path().join("body");
+    let read = eventually("the end of the body", || std::fs::read(&body).ok()).await;
+    consumer.kill().unwrap();
+    consumer.wait().unwrap();
+    assert!(read == all_bytes().repeat(4 * 1024));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::duties::{
-    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Retain, Sequence, Tick,
+    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Retain, Sequence, Tick, Watch, Weigh,
 };
 use crate::duty::{AnyDuty, Duty, Sweep};
 
@@ -21,8 +21,8 @@ pub struct DriverOptions {
     pub lease: Duration,
     /// How rescue decides.
     pub rescue: RescueOptions,
-    /// Whether the topics' depths are measured for the metrics endpoint.
-    pub depths: bool,
+    /// Whether the topics and the server are measured for the metrics endpoint.
+    pub measures: bool,
 }
 
 impl DriverOptions {
@@ -34,7 +34,7 @@ impl DriverOptions {
             holder: holder.into(),
             lease: Duration::from_secs(10),
             rescue: RescueOptions::default(),
-            depths: false,
+            measures: false,
         }
     }
 }
@@ -79,7 +79,7 @@ impl Driver {
     pub fn new(options: DriverOptions) -> Self {
         let now = Instant::now();
         let rescue = Rescue::new(options.rescue.clone());
-        let depths = options.depths;
+        let measures = options.measures;
         let mut driver =
             Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
         driver.add(rescue);
@@ -89,8 +89,10 @@ impl Driver {
         driver.add(Backlogs::default());
         driver.add(Sequence);
         driver.add(Retain::default());
-        if depths {
-            driver.add(Depths);
+        if measures {
+            driver.add(Depths::default());
+            driver.add(Weigh::default());
+            driver.add(Watch::default());
         }
         driver
     }
@@ -160,9 +162,11 @@ impl Driver {
 
     /// Performs what is due; when the next duty is due, or `None` while another sweeps.
     async fn round(&mut self) -> Result<Option<Instant>> {
-        if !self.holds_lock().await? {
+        let holds_lock = self.holds_lock().await;
+        if !matches!(holds_lock, Ok(true)) {
             telemetry::sweeping(false);
-            return Ok(None);
+            self.duties.iter_mut().for_each(|scheduled| scheduled.duty.rest());
+            return holds_lock.map(|_| None);
         }
         telemetry::sweeping(true);
         let started = Instant::now();

@@ -8,6 +8,8 @@ mod rescue;
 mod retain;
 mod sequence;
 mod tick;
+mod watch;
+mod weigh;
 
 pub use self::backlog::{Backlogs, BacklogsReport};
 pub use self::depths::{Depths, DepthsReport};
@@ -17,3 +19,5 @@ pub use self::rescue::{Rescue, RescueOptions, RescueReport};
 pub use self::retain::{Retain, RetainReport};
 pub use self::sequence::{Sequence, SequenceReport};
 pub use self::tick::{Tick, TickReport};
+pub use self::watch::{Watch, WatchReport};
+pub use self::weigh::{Weigh, WeighReport};

@@ -41,6 +41,9 @@ pub trait Duty {
     /// A database failure; the driver logs it and runs the duty again when it is due.
     fn run_once(&mut self, sweep: &mut Sweep<'_>) -> impl Future<Output = Result<Self::Report>>;
 
+    /// Another sweeps from now on: what this duty has shown of its last look is true no longer.
+    fn rest(&mut self) {}
+
     /// Runs again at once, because the last run left something to do or to look at.
     fn wants_run_at(&self) -> Option<Instant> {
         None
@@ -58,6 +61,7 @@ pub(crate) trait AnyDuty {
     fn name(&self) -> &'static str;
     fn interval(&self) -> Duration;
     fn wants_run_at(&self) -> Option<Instant>;
+    fn rest(&mut self);
     fn run<'a>(&'a mut self, sweep: &'a mut Sweep<'_>) -> LocalBoxFuture<'a, Result<Done>>;
 }
 
@@ -72,6 +76,10 @@ impl<D: Duty> AnyDuty for D {
 
     fn wants_run_at(&self) -> Option<Instant> {
         Duty::wants_run_at(self)
+    }
+
+    fn rest(&mut self) {
+        Duty::rest(self);
     }
 
     fn run<'a>(&'a mut self, sweep: &'a mut Sweep<'_>) -> LocalBoxFuture<'a, Result<Done>> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::Parser;
 use humantime::parse_duration;
 use janitor::{Driver, DriverOptions, Standby};
+use queue_core::account::Account;
 use queue_core::connection::ServerUrl;
 use queue_core::doctor;
 use queue_service::args::{Located, ServerArgs, ServiceArgs};
 use queue_service::config::{self, Configured, Process, Settings};
 use queue_service::endpoint::{self, Health};
 use queue_service::reload::{self, Reloadable};
-use queue_service::{identity, logging, notify, process, signals};
+use queue_service::{identity, logging, process, signals};
 
 /// Takes claims back from dead workers, makes due messages ready, removes what has served its
 /// time. Any number may run: one works, the others stand ready.
@@ -109,7 +110,7 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     let shutdown = signals::shutdown_on_signals()?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.drain.clone()).await?;
-    doctor::require(&url).await?;
+    doctor::require_as(&url, Some(Account::Janitor)).await?;
     reload::on_hangup::<Arguments>(PROCESS, url.clone())?;
     let driver = Driver::new(options(url, &arguments.settings));
     if arguments.once {
@@ -118,14 +119,11 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    notify::ready();
     let ticked = move |result: queue_core::Result<()>| {
         health.alive();
-        notify::watchdog_ping();
         health.ready(result.map_err(|error| error.to_string()));
     };
     driver.run(shutdown.drain, Standby::Wait, ticked).await;
-    notify::stopping();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -135,6 +133,6 @@ fn options(url: ServerUrl, settings: &SettingsArgs) -> DriverOptions {
     options.rescue.sweep = settings.sweep;
     options.rescue.grace = settings.rescue_grace;
     options.rescue.deaths_per_sweep = settings.deaths_per_sweep;
-    options.depths = true;
+    options.measures = true;
     options
 }

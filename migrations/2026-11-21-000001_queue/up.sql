@@ -29,6 +29,10 @@ CREATE TABLE queue_topic (
   max_depth        BIGINT UNSIGNED NULL,
   max_bytes        BIGINT UNSIGNED NULL,
   when_full        VARBINARY(16)   NOT NULL DEFAULT 'block',
+  max_running      INT UNSIGNED    NULL,
+  max_running_per_key INT UNSIGNED NULL,
+  rate_messages    INT UNSIGNED    NULL,
+  rate_period_ms   BIGINT UNSIGNED NULL,
   backlog_depth    BIGINT UNSIGNED NULL,
   backlog_bytes    BIGINT UNSIGNED NULL,
   backlog_full     BOOLEAN         NOT NULL DEFAULT FALSE,
@@ -46,6 +50,26 @@ CREATE TABLE queue_topic (
   PRIMARY KEY (id),
   UNIQUE KEY queue_topic_name (name),
   KEY queue_topic_stream (stream_id)
+) ENGINE = InnoDB;
+
+-- The gate of a topic whose claims are bounded: they go through it one after the other. Until
+-- spent_until the rate is used up.
+CREATE TABLE queue_limit (
+  topic_id    INT UNSIGNED NOT NULL,
+  spent_until DATETIME(6)  NOT NULL,
+  PRIMARY KEY (topic_id)
+) ENGINE = InnoDB;
+
+-- What was claimed through the gate. It counts as long as the message's row is of this claim, so
+-- whatever ends the claim frees it; the next claim removes it.
+CREATE TABLE queue_slot (
+  topic_id  INT UNSIGNED     NOT NULL,
+  id        BIGINT UNSIGNED  NOT NULL,
+  priority  TINYINT UNSIGNED NOT NULL,
+  worker_id BIGINT UNSIGNED  NOT NULL,
+  claim_no  BIGINT UNSIGNED  NOT NULL,
+  slot_key  VARBINARY(255)   NULL,
+  PRIMARY KEY (topic_id, id)
 ) ENGINE = InnoDB;
 
 -- The switch for all topics at once: what it pauses is paused for each, whatever the topic itself

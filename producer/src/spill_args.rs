@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use producer::SpillOptions;
+use queue_core::account::Account;
 use queue_core::connection::ServerUrl;
 use queue_core::{Result, doctor};
 
@@ -35,7 +36,7 @@ impl SpillArgs {
     /// # Errors
     /// What is wrong with the server.
     pub(crate) async fn require(&self, url: &ServerUrl) -> Result<()> {
-        match doctor::require(url).await {
+        match doctor::require_as(url, Some(Account::Producer)).await {
             Err(error) if self.spill_dir.is_some() && error.is_transient() => {
                 tracing::warn!(%error, "The server is away; messages go into the spill journal.");
                 Ok(())

@@ -3,19 +3,24 @@
 
 mod cluster;
 mod durability;
+mod privileges;
+mod state;
+
+pub use self::state::{ServerState, server_state};
 
 use std::time::Duration;
 
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::account::Account;
 use crate::connection::{
     Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
 };
 use crate::doorbell;
 use crate::error::{Error, Fault, Result};
 use crate::store::doctor::{self as ask, Variables};
-use crate::store::{process_list, switch};
+use crate::store::switch;
 use crate::topic::Access;
 
 /// How long the server may take for all of it.
@@ -25,8 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
-/// What the migrations make, all of which must be there.
-const OBJECTS: [&str; 26] = [
+/// The tables that the migrations make.
+pub const TABLES: [&str; 24] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -36,6 +41,8 @@ const OBJECTS: [&str; 26] = [
     "queue_scheduled",
     "queue_dead",
     "queue_archive",
+    "queue_limit",
+    "queue_slot",
     "queue_ledger",
     "queue_lookup",
     "queue_dedupe",
@@ -49,11 +56,11 @@ const OBJECTS: [&str; 26] = [
     "queue_member",
     "queue_trace",
     "queue_duty",
-    "queue_enqueue",
-    "queue_enqueue_at",
-    "queue_enqueue_unique",
-    "queue_cancel",
 ];
+
+/// The procedures that the migrations make.
+pub const PROCEDURES: [&str; 4] =
+    ["queue_enqueue", "queue_enqueue_at", "queue_enqueue_unique", "queue_cancel"];
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -99,20 +106,34 @@ impl Report {
 /// # Errors
 /// [`Error::Connect`] if there is no server to ask; a database failure.
 pub async fn examine(url: &ServerUrl) -> Result<Report> {
-    let mut report = examine_for_start(url).await?;
-    report.checks.push(doorbell(url).await);
+    examine_as(url, None).await
+}
+
+/// As [`examine`], by an account of this kind: whether it has what it needs, and what it has beyond
+/// that; of the tables, those that it needs.
+///
+/// # Errors
+/// As [`examine`].
+pub async fn examine_as(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
+    let mut report = examine_for_start(url, account).await?;
+    if let Some(account) = account {
+        report.checks.push(privileges::grants(url, account, DEADLINE).await?);
+    }
+    if account.is_none_or(|account| account == Account::Consumer) {
+        report.checks.push(doorbell(url).await);
+    }
     Ok(report)
 }
 
-async fn examine_for_start(url: &ServerUrl) -> Result<Report> {
+async fn examine_for_start(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     // The connections belong to this future: past the deadline they are closed with it.
-    match tokio::time::timeout(DEADLINE, ask_all(url)).await {
+    match tokio::time::timeout(DEADLINE, ask_all(url, account)).await {
         Ok(report) => report,
         Err(_) => Err(Error::Deadline { operation: "examine the server", deadline: DEADLINE }),
     }
 }
 
-async fn ask_all(url: &ServerUrl) -> Result<Report> {
+async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     let (mut conn, host) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
     let (mut other, standing) = connect_host(url, host, SessionKind::Plain).await?;
     let variables = ask::variables(&mut conn).await?;
@@ -123,15 +144,19 @@ async fn ask_all(url: &ServerUrl) -> Result<Report> {
     checks.push(cluster::replica(&mut conn, &standing).await?);
     checks.extend(cluster::hosts(url, host, &standing).await);
     checks.push(direct(&mut conn).await?);
-    let schema = schema(&mut conn, url).await?;
+    let schema = schema(&mut conn, url, account).await?;
     let has_schema = schema.verdict == Verdict::Ok;
+    let may = |privilege, table| account.is_none_or(|account| account.may(privilege, table));
     checks.push(schema);
     checks.push(name_locks(&mut conn, &mut other).await?);
-    if has_schema && checks.iter().all(|check| check.verdict != Verdict::Failure) {
+    let is_sound = checks.iter().all(|check| check.verdict != Verdict::Failure);
+    if has_schema && is_sound && may("INSERT", "queue_duty") {
         checks.push(skip_locked(&mut conn, &mut other).await?);
     }
-    checks.push(sight(&mut conn).await?);
-    if has_schema {
+    if account.is_none_or(privileges::looks_for_the_dead) {
+        checks.push(privileges::sight(&mut conn).await?);
+    }
+    if has_schema && may("SELECT", "queue_switch") {
         checks.push(access(&mut conn).await?);
     }
     Ok(Report { server: product(&variables), checks })
@@ -143,7 +168,15 @@ async fn ask_all(url: &ServerUrl) -> Result<Report> {
 /// # Errors
 /// The first failed check as an error of its own kind.
 pub async fn require(url: &ServerUrl) -> Result<Report> {
-    let report = examine_for_start(url).await?;
+    require_as(url, None).await
+}
+
+/// As [`require`], of the tables only those that an account of this kind needs.
+///
+/// # Errors
+/// As [`require`].
+pub async fn require_as(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
+    let report = examine_for_start(url, account).await?;
     for check in report.checks.iter().filter(|check| check.verdict == Verdict::Warning) {
         tracing::warn!(check = check.name, "{}", check.detail);
     }
@@ -232,14 +265,23 @@ async fn direct(conn: &mut impl Connection) -> Result<Check> {
     Ok(check("no multiplexing proxy", ok, Verdict::Failure, detail))
 }
 
-async fn schema(conn: &mut impl Connection, url: &ServerUrl) -> Result<Check> {
+async fn schema(
+    conn: &mut impl Connection,
+    url: &ServerUrl,
+    account: Option<Account>,
+) -> Result<Check> {
     let found = ask::objects(conn).await?;
+    let wanted: Vec<_> = TABLES
+        .into_iter()
+        .chain(PROCEDURES)
+        .filter(|name| account.is_none_or(|account| account.knows(name)))
+        .collect();
     // The list holds only what the account may see: a table without any grant looks missing too.
-    let missing: Vec<_> =
-        OBJECTS.into_iter().filter(|name| !found.iter().any(|other| other == name)).collect();
+    let is_missing = |name: &&str| !found.iter().any(|other| other == name);
+    let missing: Vec<_> = wanted.iter().copied().filter(is_missing).collect();
     let detail = if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
-    } else if missing.len() == OBJECTS.len() {
+    } else if missing.len() == TABLES.len() + PROCEDURES.len() {
         "none of them is there: run `queuectl migrate`".to_owned()
     } else {
         format!(
@@ -309,17 +351,4 @@ async fn access(conn: &mut impl Connection) -> Result<Check> {
         format!("{access} for all topics at once: `queuectl access read-write` ends it.")
     };
     Ok(check("access", ok, Verdict::Warning, detail))
-}
-
-async fn sight(conn: &mut impl Connection) -> Result<Check> {
-    let sight = process_list::sight(conn).await?;
-    let detail = if sight.process {
-        format!("{} sees every connection (PROCESS)", sight.account)
-    } else {
-        format!(
-            "{} sees only its own account's connections: the janitor needs the consumers' account, or GRANT PROCESS ON *.*; without either a dead consumer is rescued after a lease.",
-            sight.account
-        )
-    };
-    Ok(check("process list", sight.process, Verdict::Warning, detail))
 }

@@ -14,11 +14,11 @@ use crate::connection::{ServerUrl, SessionKind, connect, connect_to_any};
 use crate::error::{Error, Fault, Result};
 use crate::store;
 
-const EMBEDDED: EmbeddedMigrations = embed_migrations!("../migrations");
+const EMBEDDED: EmbeddedMigrations = embed_migrations!("migrations");
 
 /// The text of each migration, for `--dry-run`; a test keeps it equal to what is embedded.
 const TEXTS: &[(&str, &str)] =
-    &[("2026-11-21-000001_queue", include_str!("../../migrations/2026-11-21-000001_queue/up.sql"))];
+    &[("2026-11-21-000001_queue", include_str!("../migrations/2026-11-21-000001_queue/up.sql"))];
 
 /// How long another migrator is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(10);

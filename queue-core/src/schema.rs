@@ -3,6 +3,12 @@
 
 #![allow(missing_docs)]
 
+mod stream;
+
+pub use self::stream::{
+    queue_cursor, queue_log, queue_member, queue_partition, queue_passed, queue_range,
+};
+
 use diesel::{allow_tables_to_appear_in_same_query, table};
 
 table! {
@@ -27,6 +33,10 @@ table! {
         max_depth -> Nullable<Unsigned<BigInt>>,
         max_bytes -> Nullable<Unsigned<BigInt>>,
         when_full -> Varbinary,
+        max_running -> Nullable<Unsigned<Integer>>,
+        max_running_per_key -> Nullable<Unsigned<Integer>>,
+        rate_messages -> Nullable<Unsigned<Integer>>,
+        rate_period_ms -> Nullable<Unsigned<BigInt>>,
         backlog_depth -> Nullable<Unsigned<BigInt>>,
         backlog_bytes -> Nullable<Unsigned<BigInt>>,
         backlog_full -> Bool,
@@ -211,6 +221,24 @@ table! {
 }
 
 table! {
+    queue_limit (topic_id) {
+        topic_id -> Unsigned<Integer>,
+        spent_until -> Datetime,
+    }
+}
+
+table! {
+    queue_slot (topic_id, id) {
+        topic_id -> Unsigned<Integer>,
+        id -> Unsigned<BigInt>,
+        priority -> Unsigned<TinyInt>,
+        worker_id -> Unsigned<BigInt>,
+        claim_no -> Unsigned<BigInt>,
+        slot_key -> Nullable<Varbinary>,
+    }
+}
+
+table! {
     queue_ledger (topic_id, group_id, biz_id) {
         topic_id -> Unsigned<Integer>,
         group_id -> Unsigned<Integer>,
@@ -254,80 +282,6 @@ table! {
 }
 
 table! {
-    queue_partition (topic_id, partition_no) {
-        topic_id -> Unsigned<Integer>,
-        partition_no -> Unsigned<Integer>,
-        next_offset -> Unsigned<BigInt>,
-        first_offset -> Unsigned<BigInt>,
-    }
-}
-
-table! {
-    queue_log (topic_id, partition_no, offset_no) {
-        topic_id -> Unsigned<Integer>,
-        partition_no -> Unsigned<Integer>,
-        offset_no -> Unsigned<BigInt>,
-        msg_id -> Binary,
-        enqueued_at -> Datetime,
-        sequenced_at -> Datetime,
-        expires_at -> Nullable<Datetime>,
-        ordering_key -> Nullable<Varbinary>,
-        biz_id -> Nullable<Varbinary>,
-        headers -> Nullable<Mediumblob>,
-        body -> Longblob,
-    }
-}
-
-table! {
-    queue_cursor (group_id, partition_no) {
-        group_id -> Unsigned<Integer>,
-        partition_no -> Unsigned<Integer>,
-        next_offset -> Unsigned<BigInt>,
-        generation -> Unsigned<BigInt>,
-        lost -> Unsigned<BigInt>,
-    }
-}
-
-table! {
-    queue_range (id) {
-        id -> Unsigned<BigInt>,
-        group_id -> Unsigned<Integer>,
-        partition_no -> Unsigned<Integer>,
-        mark -> Unsigned<BigInt>,
-        hi -> Unsigned<BigInt>,
-        worker_id -> Unsigned<BigInt>,
-        claim_no -> Unsigned<BigInt>,
-        conn_id -> Unsigned<BigInt>,
-        delivery_no -> Unsigned<Integer>,
-        failures -> Unsigned<Integer>,
-        crashes -> Unsigned<Integer>,
-        suspicions -> Unsigned<Integer>,
-        history -> Nullable<Mediumblob>,
-        ready_at -> Nullable<Datetime>,
-        claimed_at -> Nullable<Datetime>,
-    }
-}
-
-table! {
-    queue_passed (range_id, offset_no) {
-        range_id -> Unsigned<BigInt>,
-        offset_no -> Unsigned<BigInt>,
-    }
-}
-
-table! {
-    queue_member (group_id, name, partition_no) {
-        group_id -> Unsigned<Integer>,
-        name -> Varbinary,
-        partition_no -> Unsigned<Integer>,
-        next_offset -> Unsigned<BigInt>,
-        lost -> Unsigned<BigInt>,
-        worker_id -> Unsigned<BigInt>,
-        told_at -> Datetime,
-    }
-}
-
-table! {
     queue_trace (id) {
         id -> Unsigned<BigInt>,
         topic_id -> Unsigned<Integer>,
@@ -367,6 +321,8 @@ allow_tables_to_appear_in_same_query!(
     queue_scheduled,
     queue_dead,
     queue_archive,
+    queue_limit,
+    queue_slot,
     queue_ledger,
     queue_lookup,
     queue_dedupe,

@@ -3,7 +3,10 @@
 
 #![allow(clippy::disallowed_macros)]
 
-use std::collections::HashMap;
+mod sampled;
+
+pub use self::sampled::{Gauges, is_known};
+
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,12 +18,7 @@ use metrics::{
 
 use crate::error::Fault;
 use crate::message::Delivery;
-use crate::store::inspect::Depth;
-use crate::store::stream::member::MemberStanding;
-use crate::store::stream::standing::Standing;
 use crate::store::worker::Role;
-use crate::stream::MemberName;
-use crate::topic::Backlog;
 
 macro_rules! names {
     ($($name:ident = $text:literal, $kind:ident, $unit:ident, $meaning:literal;)*) => {
@@ -92,6 +90,19 @@ names! {
     LAG = "queue_group_lag", gauge, Count, "Messages of its stream that a group is not through with, by group.";
     LAG_SECONDS = "queue_group_lag_seconds", gauge, Seconds, "How long the oldest of those has been there, by group.";
     OLDEST_SECONDS = "queue_oldest_age_seconds", gauge, Seconds, "Age of a topic's oldest message that is not settled.";
+    GROUP_POSITION = "queue_group_position", gauge, Count, "How far a group has come: the sum over the partitions of the lowest offset that it is not through with.";
+    RETENTION_USED = "queue_group_retention_used_ratio", gauge, Count, "Share of its stream's retention time that the oldest message a group is not through with has used up.";
+    TOPIC_BYTES = "queue_topic_bytes", gauge, Bytes, "Bytes of bodies and headers of a topic's ready and claimed messages and, of a stream, its log, as last estimated.";
+    STREAM_MESSAGES = "queue_stream_messages", gauge, Count, "Messages in a stream's log.";
+    STREAM_OLDEST = "queue_stream_oldest_age_seconds", gauge, Seconds, "How long the oldest message of a stream's log has been there.";
+    STREAM_APPENDED = "queue_stream_appended_total", counter, Count, "Messages that a stream's log has ever had, by the database's own count.";
+    SERVER_INFO = "queue_server_info", gauge, Count, "1, with the product and version of the server.";
+    SERVER_DURABLE = "queue_server_durable", gauge, Count, "1 while every commit reaches the disk before it is acknowledged, by the server's settings.";
+    SERVER_SEMI_SYNC = "queue_server_semi_sync", gauge, Count, "1 while semi-synchronous replication waits for a replica, 0 while it is switched on and does not; absent where it is off.";
+    SERVER_HISTORY = "queue_server_history_list_length", gauge, Count, "Transactions whose old row versions InnoDB has not purged.";
+    SERVER_CONNECTIONS = "queue_server_connections", gauge, Count, "Connections open on the server.";
+    SERVER_CONNECTIONS_LIMIT = "queue_server_connections_limit", gauge, Count, "The most connections that the server takes.";
+    TABLE_BYTES = "queue_table_bytes", gauge, Bytes, "Room that one of the queue's tables takes on disk, by the server's statistics.";
 }
 
 /// Messages were enqueued and committed.
@@ -218,6 +229,9 @@ pub fn forward_waits(topic: &str) {
     counter!(FORWARD_WAITS, "topic" => topic.to_owned()).increment(1);
 }
 
+/// The labels of settled deliveries.
+const VERBS: [&str; 6] = ["ack", "retry", "snooze", "dead_letter", "discard", "release"];
+
 /// What the loop of one topic counts with every message. It keeps what it counts with: looking a
 /// metric up by its labels costs more than a handler that does nothing.
 pub struct TopicMeter {
@@ -232,6 +246,12 @@ impl TopicMeter {
     /// The meter of a topic.
     #[must_use]
     pub fn new(topic: &str) -> Self {
+        // A counter that is born with its first event shows no increase of it.
+        claimed(topic, 0);
+        counter!(FENCED, "topic" => topic.to_owned()).increment(0);
+        for verb in VERBS {
+            settled(topic, verb, 0);
+        }
         Self {
             topic: topic.to_owned(),
             running: gauge!(RUNNING, "topic" => topic.to_owned()),
@@ -302,30 +322,6 @@ pub fn pruned(table: &'static str, rows: usize) {
     counter!(PRUNED, "table" => table).increment(rows as u64);
 }
 
-/// How far a group has come.
-pub fn lag(group: &str, standings: &[Standing]) {
-    let messages: u64 = standings.iter().map(|standing| standing.lag).sum();
-    let oldest = standings.iter().filter_map(Standing::age).max().unwrap_or_default();
-    set_lag(group, messages, oldest);
-}
-
-/// How far the named members of a broadcast group have come: the slowest of them, by messages and
-/// by time. Names are no labels: there may be many.
-pub fn lag_of_members(group: &str, standings: &[MemberStanding]) {
-    let mut messages: HashMap<&MemberName, u64> = HashMap::new();
-    for standing in standings {
-        *messages.entry(&standing.member).or_default() += standing.lag;
-    }
-    let most = messages.into_values().max().unwrap_or_default();
-    let oldest = standings.iter().filter_map(MemberStanding::age).max().unwrap_or_default();
-    set_lag(group, most, oldest);
-}
-
-fn set_lag(group: &str, messages: u64, oldest: Duration) {
-    gauge!(LAG, "topic" => group.to_owned()).set(messages as f64);
-    gauge!(LAG_SECONDS, "topic" => group.to_owned()).set(oldest.as_secs_f64());
-}
-
 /// A duty ran.
 pub fn duty_ran(duty: &'static str, ok: bool, time: Duration) {
     let outcome = if ok { "ok" } else { "error" };
@@ -336,35 +332,4 @@ pub fn duty_ran(duty: &'static str, ok: bool, time: Duration) {
 /// Whether this process is the one that sweeps.
 pub fn sweeping(now: bool) {
     gauge!(SWEEPING).set(f64::from(u8::from(now)));
-}
-
-/// What the last sweep saw.
-pub fn swept(workers_alive: usize, list_proved: bool) {
-    gauge!(WORKERS_ALIVE).set(workers_alive as f64);
-    gauge!(LIST_PROVED).set(f64::from(u8::from(list_proved)));
-}
-
-/// What was measured of a topic that has a limit.
-pub fn backlog(topic: &str, backlog: Backlog) {
-    gauge!(BACKLOG_DEPTH, "topic" => topic.to_owned()).set(backlog.depth as f64);
-    if let Some(bytes) = backlog.bytes {
-        gauge!(BACKLOG_BYTES, "topic" => topic.to_owned()).set(bytes as f64);
-    }
-    let full = f64::from(u8::from(backlog.full));
-    gauge!(BACKLOG_FULL, "topic" => topic.to_owned()).set(full);
-}
-
-/// A topic's depth.
-pub fn depth(topic: &str, depth: &Depth) {
-    let states = [
-        ("unsettled", depth.unsettled),
-        ("claimed", depth.claimed),
-        ("scheduled", depth.scheduled),
-        ("dead", depth.dead),
-    ];
-    for (state, n) in states {
-        gauge!(DEPTH, "topic" => topic.to_owned(), "state" => state).set(n as f64);
-    }
-    let age = Duration::from_millis(depth.oldest_age_ms.unwrap_or(0));
-    gauge!(OLDEST_SECONDS, "topic" => topic.to_owned()).set(age.as_secs_f64());
 }

@@ -2,13 +2,16 @@
 
 mod access;
 mod backlog;
+mod limits;
 mod name;
 mod retry;
 mod sampling;
 mod settings;
+mod weight;
 
 pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
+pub use self::limits::{Limits, Rate};
 pub use self::name::TopicName;
 pub use self::retry::RetryPolicy;
 pub use self::sampling::Sampling;
@@ -16,3 +19,4 @@ pub use self::settings::{
     LIMITED_TOPIC_KNOWN_FOR, OnDone, Retention, TOPIC_KNOWN_FOR, Topic, TopicId, TopicKind,
     TopicSettings,
 };
+pub use self::weight::{LogWeight, Weight, weigh};

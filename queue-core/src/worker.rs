@@ -7,8 +7,10 @@
 pub(crate) mod actor;
 mod cursor;
 mod effects;
+mod gate;
 mod held;
 mod life;
+mod lost;
 mod member;
 mod options;
 mod quiet;
@@ -33,6 +35,7 @@ pub use self::member::Member;
 pub use self::options::{ClaimStrategy, WorkerOptions};
 pub use self::settling::{SettleOutcome, Settled};
 
+use self::lost::LostClaims;
 use self::quiet::Quiet;
 use self::work::{Command, Handover};
 use crate::chance;
@@ -77,6 +80,7 @@ pub struct Worker {
     stopping: Arc<AtomicBool>,
     commands: mpsc::UnboundedSender<Command>,
     stop_life: mpsc::Sender<oneshot::Sender<()>>,
+    lost: LostClaims,
 }
 
 impl Worker {
@@ -94,6 +98,7 @@ impl Worker {
         let quiet = || Quiet::new(options.doorbell.as_ref(), holds.subscribe());
         let (for_life, for_work) = (quiet(), quiet());
         let life = life::start(options.clone(), instance, ended.clone(), for_life).await?;
+        let lost = LostClaims::default();
         let commands = work::start(work::Start {
             options,
             instance,
@@ -103,6 +108,7 @@ impl Worker {
             ended,
             holds,
             quiet: for_work,
+            lost: lost.clone(),
         })
         .await?;
         Ok(Self {
@@ -113,6 +119,7 @@ impl Worker {
             life: life.watch,
             commands,
             stop_life: life.stop,
+            lost,
         })
     }
 
@@ -138,6 +145,21 @@ impl Worker {
     #[must_use]
     pub fn life(&self) -> watch::Receiver<Life> {
         self.life.clone()
+    }
+
+    /// Whether the worker has found that a range of a stream that it had claimed so is not its own
+    /// any more: its group was put elsewhere. Somebody else handles those of its messages that are
+    /// still to be handled, so whoever has some in hand need not begin. The worker finds out when
+    /// it tells of the range, and with its next beat.
+    #[must_use]
+    pub fn has_lost(&self, claim: ClaimNo) -> bool {
+        self.lost.has(claim)
+    }
+
+    /// How many claims it has lost so; rises with each.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        self.lost.ever()
     }
 
     /// Claims up to `limit` ready messages of one priority of a topic, in order.

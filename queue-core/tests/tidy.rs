@@ -50,6 +50,9 @@ const PEERS: &str = "bench/peers/";
 /// Programs of users, one of them a package with a lock file of its own.
 const EXAMPLES: &str = "examples/";
 
+/// The check of the Kubernetes manifests, a package with a lock file of its own.
+const VALIDATE: &str = "ops/kubernetes/validate/";
+
 struct File {
     path: PathBuf,
     text: String,
@@ -255,7 +258,8 @@ fn links_between_documents_lead_somewhere() {
 fn versions_of_dependencies_stand_in_one_place() {
     let mut violations = Vec::new();
     // Peers and examples are no crates of this workspace.
-    let ours = |file: &&File| ![PEERS, EXAMPLES].iter().any(|it| file.name().starts_with(it));
+    let ours =
+        |file: &&File| ![PEERS, EXAMPLES, VALIDATE].iter().any(|it| file.name().starts_with(it));
     for file in files(&["Cargo.toml"]).iter().filter(ours) {
         let mut in_dependencies = false;
         for line in file.text.lines().filter(|line| !line.starts_with('#')) {

@@ -10,13 +10,19 @@ use queue_core::connection::{ServerUrl, Tls};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{File, Setting};
+use crate::paperwork;
 
-/// Reads the command line of a process that has no settings. A value that is refused
-/// becomes one line on standard error, `name: sentence`; other wrong usage gets clap's
-/// own words. Both exit with 2.
+/// Reads the command line of a process that has no settings. A value that is refused becomes one
+/// line on standard error, `name: sentence`; other wrong usage gets clap's own words. Both exit
+/// with 2. A process that was only asked for completions or manual pages writes them and exits.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
-    T::try_parse().unwrap_or_else(|error| {
+    let mut command = paperwork::with_commands(T::command());
+    let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
+        paperwork::answer(paperwork::with_commands(T::command()), &matches);
+        T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    });
+    parsed.unwrap_or_else(|error| {
         if error.kind() != ErrorKind::ValueValidation {
             error.exit();
         }
@@ -159,19 +165,39 @@ pub enum LogFormat {
 pub struct ServiceArgs {
     /// Serve /metrics, /livez and /readyz on ADDRESS:PORT, or on PORT of 127.0.0.1. Port 0 takes a
     /// free one and logs it. Off by default.
-    #[arg(long, env = "QUEUE_METRICS", value_name = "[ADDRESS:]PORT", value_parser = address)]
+    #[arg(
+        long,
+        env = "QUEUE_METRICS",
+        value_name = "[ADDRESS:]PORT",
+        value_parser = address,
+        global = true
+    )]
     pub metrics: Option<SocketAddr>,
     /// What is logged: error, warn, info, debug or trace, or such a level for each part, as in
     /// `info,queue_core=debug`.
-    #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info", value_parser = filter)]
+    #[arg(
+        long,
+        env = "RUST_LOG",
+        value_name = "FILTER",
+        default_value = "info",
+        value_parser = filter,
+        global = true
+    )]
     pub log: String,
     /// Check the command line, the environment, the configuration file and the files they name;
     /// print what holds and where it comes from, and start nothing. Exit code 2 if something is
     /// wrong.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub check: bool,
     /// How logs are written to standard error.
-    #[arg(long, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(
+        long,
+        env = "QUEUE_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        global = true
+    )]
     pub log_format: LogFormat,
 }
 

@@ -17,6 +17,7 @@ use clap::{CommandFactory, FromArgMatches};
 pub(crate) use self::file::File;
 use self::layers::{Layers, Refusal};
 pub use self::settings::{Setting, Settings};
+use crate::paperwork;
 
 /// A process, as its configuration knows it.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +45,10 @@ pub struct Configured<T> {
 #[must_use]
 pub fn parse<T: CommandFactory + FromArgMatches>(process: Process) -> Configured<T> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    let program = paperwork::with_commands(T::command());
+    if let Ok(matches) = program.clone().try_get_matches_from(&arguments) {
+        paperwork::answer(program, &matches);
+    }
     match read(process, &arguments, &environment()) {
         Ok(configured) => configured,
         Err(Refusal::Usage(error)) => error.exit(),
@@ -87,7 +92,8 @@ fn read<T: CommandFactory + FromArgMatches>(
     arguments: &[OsString],
     environment: &[(String, String)],
 ) -> Result<Configured<T>, Refusal> {
-    let mut command = layers::named(T::command(), process, environment);
+    let program = paperwork::with_commands(T::command());
+    let mut command = layers::named(program, process, environment);
     // Help is given whatever the file says.
     if let Err(error) = command.clone().try_get_matches_from(arguments)
         && !error.use_stderr()

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -16,12 +16,10 @@ use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use queue_core::telemetry;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// A loop that has not turned for this long hangs: its longest wait, for a lease and a reconnect,
-/// is far below.
-const HUNG: Duration = Duration::from_secs(30);
+pub use crate::health::{Health, Pulse};
 
 /// The most connections served at once; more wait in the kernel's backlog.
 const AT_ONCE: usize = 16;
@@ -40,59 +38,6 @@ const BUCKETS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0,
     600.0,
 ];
-
-/// How the process fares, as its probes tell. Cheap to clone; all clones are one.
-#[derive(Debug, Clone)]
-pub struct Health {
-    ticked: Arc<watch::Sender<Instant>>,
-    ready: Arc<watch::Sender<Result<(), String>>>,
-}
-
-impl Health {
-    /// Alive, not ready yet.
-    #[must_use]
-    pub fn new() -> Self {
-        let not_yet = Err("the process is starting".to_owned());
-        Self {
-            ticked: Arc::new(watch::Sender::new(Instant::now())),
-            ready: Arc::new(watch::Sender::new(not_yet)),
-        }
-    }
-
-    /// The process's loop has turned once more. `/livez` fails 30 s after the last call.
-    pub fn alive(&self) {
-        self.ticked.send_replace(Instant::now());
-    }
-
-    /// When the process's loop has turned last.
-    #[must_use]
-    pub fn last_turn(&self) -> Instant {
-        *self.ticked.borrow()
-    }
-
-    /// Whether the process can do its work now, or why it cannot.
-    pub fn ready(&self, ready: Result<(), String>) {
-        drop(self.ready.send_replace(ready));
-    }
-
-    fn liveness(&self) -> Result<(), String> {
-        let silent = self.ticked.borrow().elapsed();
-        if silent < HUNG {
-            return Ok(());
-        }
-        Err(format!("the loop has not turned for {} s", silent.as_secs()))
-    }
-
-    fn readiness(&self) -> Result<(), String> {
-        self.ready.borrow().clone()
-    }
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// Serves `/metrics`, `/livez` and `/readyz` on `address` until `shutdown`; the address it is
 /// bound to. With `None` it serves nothing, and metrics go nowhere. Call it once a process, before
@@ -144,10 +89,17 @@ fn router(recorder: PrometheusHandle, health: Health) -> Router {
     Router::new()
         .route(
             "/metrics",
-            get(move || async move { ([(CONTENT_TYPE, METRICS_TYPE)], recorder.render()) }),
+            get(move || async move {
+                ([(CONTENT_TYPE, METRICS_TYPE)], what_is_known(&recorder.render()))
+            }),
         )
         .route("/livez", get(move || async move { probe(live.liveness()) }))
         .route("/readyz", get(move || async move { probe(health.readiness()) }))
+}
+
+/// Without the gauges whose values are known no longer.
+fn what_is_known(rendered: &str) -> String {
+    rendered.split_inclusive('\n').filter(|line| telemetry::is_known(line.trim_end())).collect()
 }
 
 fn probe(state: Result<(), String>) -> impl IntoResponse {
@@ -192,30 +144,4 @@ async fn answer(stream: TcpStream, router: Router) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     // What a peer does with its own connection is no news.
     drop(tokio::time::timeout(REQUEST_LIMIT, served).await);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_loop_that_does_not_turn_is_not_alive() {
-        let health = Health::new();
-        assert!(health.liveness().is_ok());
-        let long_ago = Instant::now().checked_sub(HUNG).expect("a clock that ran for 30 s");
-        health.ticked.send_replace(long_ago);
-        assert!(health.clone().liveness().is_err());
-        health.alive();
-        assert!(health.liveness().is_ok());
-    }
-
-    #[test]
-    fn a_process_is_ready_only_when_it_says_so() {
-        let health = Health::new();
-        assert_eq!(health.readiness(), Err("the process is starting".to_owned()));
-        health.ready(Ok(()));
-        assert_eq!(health.readiness(), Ok(()));
-        health.ready(Err("the session is lost".to_owned()));
-        assert_eq!(health.readiness(), Err("the session is lost".to_owned()));
-    }
 }

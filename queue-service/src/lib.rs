@@ -6,9 +6,11 @@
 pub mod args;
 pub mod config;
 pub mod endpoint;
+mod health;
 pub mod identity;
 pub mod logging;
-pub mod notify;
+mod notify;
+mod paperwork;
 pub mod process;
 pub mod reload;
 pub mod signals;

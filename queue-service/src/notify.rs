@@ -1,33 +1,102 @@
-//! What systemd is told. Elsewhere all of it does nothing.
+//! What systemd is told of a service of `Type=notify`. Elsewhere all of it does nothing.
+//!
+//! Nobody calls this but [`Health`](crate::endpoint::Health) and the signals: what the probes
+//! answer and what systemd believes are one thing.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// The process is at work: its sessions stand, its loop runs.
-pub fn ready() {
-    send(NotifyState::Ready);
+/// Pings are this part of the unit's `WatchdogSec=` apart. `sd_watchdog_enabled(3)` advises half of
+/// it; a loop is between two turns when a ping is due, so there is room for those.
+const PINGS: u32 = 4;
+
+/// The watchdog of the unit, if it has one.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    pings: Mutex<Pings>,
+}
+
+#[derive(Debug)]
+struct Pings {
+    /// `None`: nobody watches.
+    interval: Option<Duration>,
+    last: Option<Instant>,
+}
+
+impl Watchdog {
+    /// The watchdog that the environment names.
+    pub(crate) fn new() -> Self {
+        let interval = sd_notify::watchdog_enabled().map(|limit| limit / PINGS);
+        Self { pings: Mutex::new(Pings { interval, last: None }) }
+    }
+
+    /// A loop has turned, and none of the process hangs. Never to be called by a timer of its own,
+    /// which would go on while the work stands still.
+    pub(crate) fn turned(&self) {
+        let mut pings = self.pings.lock().unwrap_or_else(PoisonError::into_inner);
+        if pings.take_due(Instant::now()) {
+            send(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+impl Pings {
+    fn take_due(&mut self, now: Instant) -> bool {
+        let Some(interval) = self.interval else { return false };
+        let due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= interval);
+        if due {
+            self.last = Some(now);
+        }
+        due
+    }
+}
+
+/// The process can do its work, which ends its start, or why it cannot, which `systemctl status`
+/// shows.
+pub(crate) fn fares(ready: &Result<(), String>) {
+    match ready {
+        Ok(()) => send(&[NotifyState::Ready, NotifyState::Status("At work.")]),
+        Err(reason) => send(&[NotifyState::Status(&one_line(reason))]),
+    }
 }
 
 /// The process has begun to stop.
-pub fn stopping() {
-    send(NotifyState::Stopping);
+pub(crate) fn stopping() {
+    send(&[NotifyState::Stopping, NotifyState::Status("Finishing what runs.")]);
 }
 
-/// How often to ping the watchdog: half of what the unit's `WatchdogSec=` allows, as
-/// `sd_watchdog_enabled(3)` advises. `None`: nobody watches.
-#[must_use]
-pub fn watchdog_interval() -> Option<Duration> {
-    sd_notify::watchdog_enabled().map(|limit| limit / 2)
+/// A line of its own would be another message to systemd: the text of a server's error is not to
+/// speak for the process.
+fn one_line(text: &str) -> String {
+    text.split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// The loop still turns. Call it from the loop itself, never from a task of its own.
-pub fn watchdog_ping() {
-    send(NotifyState::Watchdog);
-}
-
-fn send(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "systemd could not be told how the process fares.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_often_a_loop_turns_the_watchdog_is_pinged_four_times_in_its_limit() {
+        let start = Instant::now();
+        let turns = |interval| {
+            let mut pings = Pings { interval, last: None };
+            let turned = (0..60_000).map(|ms| start + Duration::from_millis(ms));
+            turned.filter(|now| pings.take_due(*now)).count()
+        };
+        assert_eq!(turns(Some(Duration::from_secs(60) / PINGS)), 4);
+        assert_eq!(turns(None), 0, "nobody watches");
+    }
+
+    #[test]
+    fn the_text_of_an_error_is_one_message_to_systemd() {
+        assert_eq!(one_line("refused:\nMAINPID=1\r\n"), "refused: MAINPID=1");
     }
 }

@@ -6,6 +6,8 @@ use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use signal_hook_tokio::Signals;
 use tokio_util::sync::CancellationToken;
 
+use crate::notify;
+
 /// How the process is asked to stop.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
@@ -16,6 +18,7 @@ pub struct Shutdown {
 }
 
 /// Listens for signals: the first TERM or INT asks to drain, the second, or QUIT, to stop at once.
+/// systemd is told that the process stops.
 /// Call it within a runtime, once a process.
 ///
 /// # Errors
@@ -26,6 +29,7 @@ pub fn shutdown_on_signals() -> anyhow::Result<Shutdown> {
     let asked = shutdown.clone();
     tokio::spawn(async move {
         while let Some(signal) = signals.next().await {
+            notify::stopping();
             if signal == SIGQUIT || asked.drain.is_cancelled() {
                 tracing::info!(signal, "Asked to stop at once.");
                 asked.drain.cancel();

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel_async::SimpleAsyncConnection;
+use queue_core::account::Account;
 use queue_core::connection::{ServerUrl, SessionKind, connect};
 use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
@@ -107,6 +108,22 @@ impl TestDatabase {
             conn.batch_execute(&format!("GRANT {grant} TO '{user}'@'%'")).await.expect("granted");
         }
         self.url_as(&user, "test")
+    }
+
+    /// Its URL for a new account that has exactly what its file in `ops/grants` says.
+    ///
+    /// # Panics
+    /// If the account of `QUEUE_URL` may not create or grant.
+    pub async fn account_of(&self, account: Account) -> ServerUrl {
+        let url = self.account(&[]).await;
+        let n = self.accounts.load(Ordering::Relaxed) - 1;
+        let name = format!("{}{n}", account_stem(self.name())).parse().expect("an account");
+        let mut conn = self.connect().await;
+        let statements = account.statements(&name);
+        for grant in statements.lines().filter(|line| line.starts_with("GRANT ")) {
+            conn.batch_execute(grant).await.unwrap_or_else(|error| panic!("{grant}: {error}"));
+        }
+        url
     }
 
     /// A connection to it, set up as the queue's own are.

@@ -10,6 +10,7 @@
 //!   your handler, and [`advance`](TestQueue::advance) the clock to the next retry.
 //! * [`TestDatabase`] is only the database: for tests that start whole programs.
 //! * [`until`] waits for what another process or task brings about.
+//! * [`Supervisor`] takes systemd's place before a program.
 //! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server and loses replies,
 //!   cuts connections and swallows packets when it is told to.
 //!
@@ -67,8 +68,10 @@ mod patience;
 pub mod proxy;
 mod queue;
 mod server;
+mod supervisor;
 
 pub use self::database::TestDatabase;
 pub use self::drain::Drained;
 pub use self::patience::{PATIENCE, until};
 pub use self::queue::{Expected, TestQueue};
+pub use self::supervisor::Supervisor;

@@ -1,13 +1,13 @@
 //! One file a command.
 
 mod access;
-mod completions;
 mod dead;
 mod doctor;
 mod drain;
 mod enqueue;
 mod export;
 mod find;
+mod grants;
 mod group;
 mod janitor;
 mod migrate;
@@ -33,6 +33,7 @@ use crate::invocation::Invocation;
 pub(crate) enum Command {
     Migrate(migrate::Migrate),
     Doctor(doctor::Doctor),
+    Grants(grants::Grants),
     #[command(subcommand)]
     Topic(topic::Topic),
     Access(access::Access),
@@ -57,7 +58,6 @@ pub(crate) enum Command {
     Stats(stats::Stats),
     Top(top::Top),
     Janitor(janitor::Janitor),
-    Completions(completions::Completions),
 }
 
 impl Command {
@@ -65,6 +65,7 @@ impl Command {
         match self {
             Self::Migrate(command) => command.run(invocation).await?,
             Self::Doctor(command) => return command.run(invocation).await,
+            Self::Grants(command) => command.run()?,
             Self::Topic(command) => command.run(invocation).await?,
             Self::Access(command) => command.run(invocation).await?,
             Self::Group(command) => command.run(invocation).await?,
@@ -84,7 +85,6 @@ impl Command {
             Self::Stats(command) => command.run(invocation).await?,
             Self::Top(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,
-            Self::Completions(command) => command.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -38,6 +38,15 @@ pub(crate) fn size(bytes: impl Into<u64>) -> String {
     )
 }
 
+/// A size that was estimated: to the tenth of its unit.
+pub(crate) fn about(bytes: u64) -> String {
+    let fitting = UNITS.iter().find(|(_, factor)| bytes >= *factor);
+    fitting.map_or_else(
+        || format!("{bytes} bytes"),
+        |(unit, factor)| format!("{:.1} {unit}", bytes as f64 / *factor as f64),
+    )
+}
+
 /// A time that may also be `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaybeTime(pub(crate) Option<Duration>);
@@ -46,14 +55,23 @@ impl FromStr for MaybeTime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" { Ok(Self(None)) } else { parse_time(text).map(|time| Self(Some(time))) }
+        match text {
+            "none" => Ok(Self(None)),
+            _ => match parse_time(text) {
+                Ok(time) => Ok(Self(Some(time))),
+                Err(what) => Err(format!("{what}; or `none`")),
+            },
+        }
     }
 }
 
 /// Reads a time above zero: `500ms`, `90s`, `1h 30m`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).ok().filter(|time| time.as_millis() > 0);
-    time.ok_or_else(|| "a time is a number with a unit: 500ms, 90s, 1h 30m".to_owned())
+    match humantime::parse_duration(text) {
+        Ok(time) if time.as_millis() > 0 => Ok(time),
+        Ok(_) => Err("a time is above zero: 500ms, 90s, 1h 30m".to_owned()),
+        Err(_) => Err("a time is a number with a unit: 500ms, 90s, 1h 30m".to_owned()),
+    }
 }
 
 /// A time in full.
@@ -90,6 +108,12 @@ mod tests {
         }
         assert_eq!(size(4_u64 << 20), "4 MiB");
         assert_eq!(size(1500_u64), "1500 bytes");
+    }
+
+    #[test]
+    fn an_estimate_is_shown_to_the_tenth() {
+        let shown = [about(17), about(1536), about(5 << 30)];
+        assert_eq!(shown, ["17 bytes", "1.5 KiB", "5.0 GiB"]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A history from its seed to its verdict.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
 use queue_core::connection::{ServerUrl, Session, SessionKind};
-use queue_core::topic::{OnDone, Sampling, TopicSettings};
+use queue_core::topic::{Limits, OnDone, Rate, Sampling, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Phase, Worker, WorkerOptions};
 use queue_core::{Topic, store};
 use rand::rngs::SmallRng;
@@ -185,6 +186,7 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         searchable: rng.random_range(0..3) == 0,
         dedupe: rng.random_range(0..6) == 0,
         traced: rng.random_range(0..3) == 0,
+        limits: limits(&mut rng),
         stream: None,
     };
     let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
@@ -194,14 +196,28 @@ fn settings(seed: u64, cast: Cast) -> Settings {
     }
 }
 
-/// The same with a stream, which has neither dedupe windows nor a search of its own. Dead letters
-/// of several groups cannot be told apart in one topic.
+/// Small ones for a third of the topics: there is little to do at a time.
+fn limits(rng: &mut SmallRng) -> Limits {
+    if rng.random_range(0..3) != 0 {
+        return Limits::default();
+    }
+    let rate = Rate::new(NonZeroU32::MIN.saturating_add(19), Duration::from_secs(1));
+    Limits {
+        max_running: NonZeroU32::new(rng.random_range(0..=4)),
+        max_running_per_key: NonZeroU32::new(rng.random_range(0..=1)),
+        rate: rate.ok().filter(|_| rng.random_range(0..4) == 0),
+    }
+}
+
+/// The same with a stream, which has neither dedupe windows nor limits nor a search of its own.
+/// Dead letters of several groups cannot be told apart in one topic.
 fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
     let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
     Settings {
         dead_letter_topic: settings.dead_letter_topic && groups.len() == 1,
         searchable: false,
         dedupe: false,
+        limits: Limits::default(),
         stream: Some(Streamed {
             partitions: rng.random_range(1..=3),
             groups,
@@ -228,7 +244,9 @@ async fn prepare(stage: &Rc<Stage>) {
             // Longer than any history, clocks that are ahead among them.
             let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));
             let trace = if stage.settings.traced { Sampling::ALL } else { Sampling::OFF };
-            let mut settings = TopicSettings { max_run_time, dedupe_window, trace, ..plain };
+            let limits = stage.settings.limits;
+            let mut settings =
+                TopicSettings { max_run_time, dedupe_window, trace, limits, ..plain };
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
@@ -257,6 +275,7 @@ async fn watch_keys(stage: Rc<Stage>) {
     loop {
         stage.check_keys();
         stage.check_groups();
+        stage.check_limits();
         sleep(Duration::from_millis(170)).await;
     }
 }

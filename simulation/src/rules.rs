@@ -45,6 +45,10 @@ pub enum Rule {
     KeysEndWithMessages,
     /// What became of a lost commit is looked for under the locks of its rows.
     DoubtWaitsForLocks,
+    /// What is claimed takes up room until its claim ends.
+    SlotsCount,
+    /// Claims of a topic that bounds them take turns.
+    ClaimsTakeTurns,
     /// H16: a reset removes the ranges of before.
     ResetsForget,
     /// H17: retention waits for the lowest mark of all groups.
@@ -121,6 +125,8 @@ impl Rule {
             Self::DoubtWaitsForLocks if text.starts_with("SELECT id FROM queue_message") => {
                 text.strip_suffix(" FOR UPDATE")?.to_owned()
             }
+            Self::SlotsCount => text.replace("AND m.claim_no = h.claim_no", "AND m.claim_no < h.claim_no"),
+            Self::ClaimsTakeTurns => text.replace("FROM queue_limit WHERE topic_id = ? FOR UPDATE", "FROM queue_limit WHERE topic_id = ?"),
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE FALSE AND",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::topic::OnDone;
+use queue_core::topic::{Limits, OnDone};
 use queue_core::worker::ClaimStrategy;
 
 use crate::rules::Rule;
@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) searchable: bool,
     /// Whether the topic remembers the ids of its messages; else some have unique keys.
     pub(crate) dedupe: bool,
+    /// What bounds the claims of the topic.
+    pub(crate) limits: Limits,
     /// Whether every message of the topic leaves a trace.
     pub(crate) traced: bool,
     /// The topic is a stream instead of a queue.

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -122,6 +123,10 @@ impl Stage {
             let key = self.below(6);
             return if key == 0 { message } else { message.with_key(format!("k{key}")) };
         }
+        let message = match self.settings.limits.max_running_per_key {
+            Some(_) => message.with_key(format!("k{}", self.below(3))),
+            None => message,
+        };
         // Seldom: a batch without any is one statement, and that way is to be broken too.
         match self.below(12) {
             0 if !self.settings.dedupe => {
@@ -146,6 +151,30 @@ impl Stage {
         let held = pairs("queue_unique");
         if living != held {
             let wrong = format!("keys are held for {held:?}, and their messages are {living:?}");
+            self.recorder.borrow_mut().fail(wrong);
+        }
+    }
+
+    /// Looks at what is committed: no more is claimed than the topic's limits allow.
+    pub(crate) fn check_limits(&self) {
+        let limits = self.settings.limits;
+        let engine = self.server.engine.borrow();
+        let table = &engine.tables[engine.table("queue_message")];
+        let place = |column| table.definition.place(column).expect("a column");
+        let [topic, worker, key] = ["topic_id", "worker_id", "ordering_key"].map(place);
+        let of_topic = Value::Number(self.topic_id.get().0.into());
+        let is_claimed = |row: &&Row| row[topic] == of_topic && row[worker] != Value::Number(0);
+        let claimed: Vec<_> = messages(table).filter(is_claimed).map(|row| &row[key]).collect();
+        let exceeds = |n: usize, limit: Option<NonZeroU32>| {
+            limit.is_some_and(|limit| n > limit.get() as usize)
+        };
+        let of_key = |key: &Value| claimed.iter().filter(|other| **other == key).count();
+        let keys = claimed.iter().filter(|key| ***key != Value::Null);
+        let of_one = keys.map(|key| of_key(key)).max().unwrap_or(0);
+        if exceeds(claimed.len(), limits.max_running) || exceeds(of_one, limits.max_running_per_key)
+        {
+            let n = claimed.len();
+            let wrong = format!("{n} are claimed, of a key {of_one}, beyond {limits:?}");
             self.recorder.borrow_mut().fail(wrong);
         }
     }

@@ -112,6 +112,16 @@ fn a_key_that_outlives_its_message_is_found() {
 }
 
 #[test]
+fn a_limit_that_forgets_what_is_claimed_is_found() {
+    is_found(Rule::SlotsCount, Weather::Calm);
+}
+
+#[test]
+fn claims_under_a_limit_that_do_not_take_turns_are_found() {
+    is_found(Rule::ClaimsTakeTurns, Weather::Calm);
+}
+
+#[test]
 fn h16_a_reset_that_leaves_the_ranges_of_before_is_found() {
     is_found(Rule::ResetsForget, Weather::Wild);
 }

@@ -10,6 +10,7 @@ use diesel::sql_types::Binary;
 use diesel_async::RunQueryDsl;
 use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
 use queue_core::message::Settlement;
+use queue_core::stream::MemberName;
 use queue_core::worker::SettleOutcome;
 use queue_core::{AsyncMysqlConnection, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
@@ -34,6 +35,9 @@ pub(crate) struct RecorderArgs {
     /// Messages of each topic handled at once.
     #[arg(long)]
     concurrency: usize,
+    /// The member of the broadcast group that it is, if that is among them.
+    #[arg(long)]
+    member: Option<Group>,
     #[command(flatten)]
     settings: SettingsArgs,
     #[command(flatten)]
@@ -44,15 +48,19 @@ pub(crate) struct RecorderArgs {
 
 pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
     logging::init(&args.service);
-    let options = args.settings.options();
+    let mut options = args.settings.options();
     let record = Arc::new(Record::open(&args.identity.record)?);
-    let audit = Arc::clone(&record);
+    let (audit, member) = (Arc::clone(&record), args.member);
+    if let Some(member) = member {
+        record.note(&Event::Member { member })?;
+        options.member = Some(MemberName::new(member.word())?);
+    }
     let shutdown = signals::shutdown_on_signals()?;
     endpoint::serve(args.service.metrics, Health::new(), shutdown.drain.clone()).await?;
     let mut builder = Consumer::builder(args.server.url()?).options(options).on_settled(
         SettledListener::new(move |settled| {
             // A disk that takes no more shows as missing lines, which the checks report.
-            drop(audit.note(&event(&settled)));
+            drop(audit.note(&event(&settled, member)));
         }),
     );
     for topic in args.topics {
@@ -68,16 +76,16 @@ pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
         builder = if books {
             builder.tx_handler(topic, options, Booker { record, begun: Mutex::default() })
         } else {
-            builder.raw_handler(topic, options, Recorder(record))
+            builder.raw_handler(topic, options, Recorder { record, member })
         };
     }
     builder.build()?.run(shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn event(settled: &SettledDelivery<'_>) -> Event {
+fn event(settled: &SettledDelivery<'_>, member: Option<Group>) -> Event {
     Event::Settled {
-        share: Share::of(settled.msg_id.into(), settled.topic.as_str()),
+        share: Share::of(settled.msg_id.into(), settled.topic.as_str()).with(member),
         delivery_no: settled.delivery_no.0,
         ack: *settled.settlement == Settlement::Ack,
         answer: match settled.outcome {
@@ -103,8 +111,7 @@ fn token(context: &Context) -> (Share, u32) {
     (Share::of(delivery.msg_id.into(), context.topic.as_str()), delivery.delivery_no.0)
 }
 
-fn start(context: &Context) -> Event {
-    let (share, delivery_no) = token(context);
+fn start(context: &Context, (share, delivery_no): (Share, u32)) -> Event {
     let claim_no = context.delivery.claim_no.0;
     let place = context.delivery.position.map(|at| Place {
         partition: at.partition.0,
@@ -114,15 +121,23 @@ fn start(context: &Context) -> Event {
     Event::Start { share, delivery_no, place }
 }
 
-struct Recorder(Arc<Record>);
+struct Recorder {
+    record: Arc<Record>,
+    member: Option<Group>,
+}
 
 impl RawHandler for Recorder {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         let (share, delivery_no) = token(context);
-        self.0.note(&start(context))?;
-        let ending = work(&self.0, context, context.delivery.json()?).await?;
-        self.0.note(&Event::End { share, delivery_no, ended: Ended::Done })?;
-        abort_if_asked(ending, context);
+        let (share, record) = (share.with(self.member), &self.record);
+        record.note(&start(context, (share, delivery_no)))?;
+        let task = context.delivery.json()?;
+        let ending = work(record, context, task, (share, delivery_no)).await?;
+        record.note(&Event::End { share, delivery_no, ended: Ended::Done })?;
+        // A member counts no crashes: it would be taken down again and again.
+        if !share.group.is_some_and(Group::is_member) {
+            abort_if_asked(ending, context);
+        }
         Ok(())
     }
 }
@@ -152,13 +167,13 @@ impl TxHandler for Booker {
     ) -> Result<(), HandlerError> {
         let (share, delivery_no) = token(context);
         if self.begins((share, delivery_no)) {
-            self.record.note(&start(context))?;
+            self.record.note(&start(context, (share, delivery_no)))?;
         }
         diesel::sql_query("INSERT INTO chaos_effect (msg_id) VALUES (?)")
             .bind::<Binary, _>(context.delivery.msg_id.as_bytes().to_vec())
             .execute(tx)
             .await?;
-        let ending = work(&self.record, context, task).await?;
+        let ending = work(&self.record, context, task, (share, delivery_no)).await?;
         self.record.note(&Event::Effect { share, delivery_no })?;
         abort_if_asked(ending, context);
         Ok(())
@@ -166,8 +181,12 @@ impl TxHandler for Booker {
 }
 
 /// Does what the task asks for, up to its good end.
-async fn work(record: &Record, context: &Context, task: Task) -> Result<Ending, HandlerError> {
-    let (share, delivery_no) = token(context);
+async fn work(
+    record: &Record,
+    context: &Context,
+    task: Task,
+    (share, delivery_no): (Share, u32),
+) -> Result<Ending, HandlerError> {
     let end = |ended| record.note(&Event::End { share, delivery_no, ended });
     if task.ending == Ending::Poison {
         std::process::abort();

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Identity;
 use crate::record::{Enqueued, Event, Record};
-use crate::stream::key_of;
+use crate::stream::{KIND, key_of, kind_of};
 use crate::tag::Tag;
 use crate::task::Task;
 
@@ -246,6 +246,9 @@ impl Sender {
             if self.args.stream {
                 if let Some(key) = key_of(tag) {
                     message = message.with_key(key);
+                }
+                if let Some(kind) = kind_of(tag) {
+                    message = message.with_header(KIND, kind);
                 }
             } else if self.rng.random_ratio(1, 8) {
                 let delay = Duration::from_millis(self.rng.random_range(0..DELAY_MS));

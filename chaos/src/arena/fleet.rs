@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
 use super::{BURST, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, WORK};
-use crate::stream::{Group, STREAM};
+use crate::stream::{BROADCAST, Group, STREAM};
 
 /// How often ended processes are looked for.
 const SUPERVISION: Duration = Duration::from_millis(50);
@@ -88,10 +88,11 @@ impl Fleet {
             self.add_janitor(&[]).await?;
         }
         let groups = Group::ALL.map(Group::topic);
-        let mut topics = vec![WORK, LEDGER, EFFECTS, BURST];
+        let mut topics = vec![WORK, LEDGER, EFFECTS, BURST, BROADCAST];
         topics.extend(groups.iter().map(String::as_str));
-        for _ in 0..load.consumers {
-            self.add_recorder(&topics, load.concurrency).await?;
+        // Of those with the same name one reads, and the others stand by.
+        for &member in Group::MEMBERS.iter().cycle().take(load.consumers) {
+            self.add_recorder(&topics, load.concurrency, Some(member)).await?;
         }
         let witness = self.programs.join("chaos").display().to_string();
         let records = self.folder.join("records").display().to_string();
@@ -148,9 +149,11 @@ impl Fleet {
         &self,
         topics: &[&str],
         concurrency: usize,
+        member: Option<Group>,
     ) -> anyhow::Result<Arc<Member>> {
         let mut fixed = vec!["record".to_owned(), format!("--concurrency={concurrency}")];
         fixed.extend(topics.iter().map(|topic| format!("--topic={topic}")));
+        fixed.extend(member.map(|member| format!("--member={member}")));
         self.add_actor(Role::Recorder, fixed).await
     }
 

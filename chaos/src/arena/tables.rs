@@ -16,7 +16,7 @@ use queue_core::topic::OnDone;
 use queue_core::{MsgId, TopicName};
 
 use super::{Arena, Queue, SEARCHABLE, SERVER_PATIENCE};
-use crate::check::Leftovers;
+use crate::check::{Leftovers, Trace};
 use crate::stream::{Group, STREAM};
 use crate::tag::{Share, Tag};
 use crate::task::Task;
@@ -58,7 +58,14 @@ const BEHIND: &str = "SELECT what, n FROM ( \
      UNION ALL SELECT CONCAT('acked and kept of range ', range_id), COUNT(*) \
      FROM queue_passed GROUP BY range_id \
      UNION ALL SELECT CONCAT('lost to retention by group ', group_id, ', partition ', \
-     partition_no), CAST(lost AS SIGNED) FROM queue_cursor) b WHERE n <> 0";
+     partition_no), CAST(lost AS SIGNED) FROM queue_cursor \
+     UNION ALL SELECT CONCAT('lost to retention by ', name, ', partition ', partition_no), \
+     CAST(lost AS SIGNED) FROM queue_member \
+     UNION ALL SELECT CONCAT(m.name, ' is not through with partition ', m.partition_no), \
+     CAST(p.next_offset AS SIGNED) - CAST(m.next_offset AS SIGNED) \
+     FROM queue_member m JOIN queue_topic t ON t.id = m.group_id \
+     JOIN queue_partition p ON p.topic_id = t.stream_id AND p.partition_no = m.partition_no \
+     ) b WHERE n <> 0";
 
 impl Arena {
     /// One number as root.
@@ -120,6 +127,7 @@ impl Arena {
                 *leftovers.effects.entry(row.tag()?).or_default() += 1;
             }
             leftovers.behind = self.behind().await?;
+            leftovers.traces = self.traces().await?;
             leftovers.found = self.found().await?;
         }
         Ok(leftovers)
@@ -152,6 +160,35 @@ impl Arena {
         Ok(all)
     }
 
+    /// What traces say of the messages of topics that trace everything.
+    async fn traces(&self) -> anyhow::Result<HashMap<Share, Trace>> {
+        #[derive(QueryableByName)]
+        struct Row {
+            #[diesel(sql_type = Binary)]
+            msg_id: Vec<u8>,
+            #[diesel(sql_type = Binary)]
+            topic: Vec<u8>,
+            #[diesel(sql_type = BigInt)]
+            enqueued: i64,
+            #[diesel(sql_type = BigInt)]
+            acked: i64,
+        }
+        let query = "SELECT r.msg_id, t.name AS topic, \
+             CAST(SUM(r.event = 'enqueued') AS SIGNED) AS enqueued, \
+             CAST(SUM(r.event = 'settled' AND r.outcome = 'ack') AS SIGNED) AS acked \
+             FROM queue_trace r JOIN queue_topic t ON t.id = r.topic_id \
+             GROUP BY r.msg_id, t.name";
+        let rows: Vec<Row> = diesel::sql_query(query).load(&mut self.connect().await?).await?;
+        ensure!(!rows.is_empty(), "no message has left a trace");
+        let trace = |row: Row| {
+            let tag = MsgId::from_bytes(&row.msg_id).context("a message id has 16 bytes")?.into();
+            let share = Share::of(tag, &String::from_utf8_lossy(&row.topic));
+            let (enqueued, acked) = (row.enqueued.unsigned_abs(), row.acked.unsigned_abs());
+            Ok((share, Trace { enqueued, acked }))
+        };
+        rows.into_iter().map(trace).collect()
+    }
+
     /// What groups are not through with.
     async fn behind(&self) -> anyhow::Result<Vec<String>> {
         #[derive(QueryableByName)]
@@ -180,7 +217,11 @@ impl Arena {
                  + (SELECT COUNT(*) FROM queue_cursor c \
                  JOIN queue_topic t ON t.id = c.group_id \
                  JOIN queue_partition p ON p.topic_id = t.stream_id \
-                 AND p.partition_no = c.partition_no WHERE p.next_offset > c.next_offset)"
+                 AND p.partition_no = c.partition_no WHERE p.next_offset > c.next_offset) \
+                 + (SELECT COUNT(*) FROM queue_member m \
+                 JOIN queue_topic t ON t.id = m.group_id \
+                 JOIN queue_partition p ON p.topic_id = t.stream_id \
+                 AND p.partition_no = m.partition_no WHERE p.next_offset > m.next_offset)"
             }
             Queue::Naive => "(SELECT COUNT(*) FROM naive_queue)",
         };

@@ -1,6 +1,6 @@
 //! All records of a run put together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -38,6 +38,8 @@ pub(super) struct History {
     rewinds: Vec<(Moment, Stretch)>,
     /// What of it they certainly had to.
     pub(super) turns: Vec<Turn>,
+    /// Members of the broadcast group that there were.
+    members: BTreeSet<Group>,
     /// Who sends to the stream.
     streamers: HashSet<Actor>,
     /// Messages acknowledged, by the second.
@@ -69,7 +71,7 @@ impl History {
         let sent = std::mem::take(&mut self.messages);
         for (share, message) in sent {
             if share.group.is_none() && self.streamers.contains(&share.tag.sender) {
-                for group in Group::ALL {
+                for group in self.groups() {
                     let known = self.message(Share { group: Some(group), ..share });
                     known.invoked = message.invoked;
                     known.outcome = message.outcome;
@@ -79,6 +81,11 @@ impl History {
                 self.message(share).take_over(message);
             }
         }
+    }
+
+    /// The groups of the stream, and the members of the broadcast group that there were.
+    pub(super) fn groups(&self) -> Vec<Group> {
+        Group::ALL.into_iter().chain(self.members.iter().copied()).collect()
     }
 
     /// Those who handle what a transactional handler has handled.
@@ -117,6 +124,9 @@ impl History {
             }
             Event::Stream { sender } => {
                 self.streamers.insert(sender);
+            }
+            Event::Member { member } => {
+                self.members.insert(member);
             }
             Event::Rewind(stretch) => self.rewinds.push((at, stretch)),
             Event::Rewound(stretch) => {
@@ -168,6 +178,18 @@ impl History {
             Some(stretch.group) == share.group && message.places().any(is_of)
         };
         self.rewinds.iter().any(|(_, stretch)| covers(stretch))
+    }
+
+    /// When each process first began a message as a member of the broadcast group.
+    pub(super) fn first_reads(&self) -> HashMap<Actor, Moment> {
+        let mut first: HashMap<Actor, Moment> = HashMap::new();
+        let of_members =
+            |(share, _): &(&Share, &Message)| share.group.is_some_and(Group::is_member);
+        for start in self.messages.iter().filter(of_members).flat_map(|(_, one)| &one.starts) {
+            let at = first.entry(start.actor).or_insert(start.at);
+            *at = start.at.min(*at);
+        }
+        first
     }
 
     /// When a phase began.
@@ -240,6 +262,7 @@ fn is_about(event: &Event, wanted: Share) -> bool {
         | Event::Settled { share, .. } => *share == wanted,
         Event::Rewind(stretch) | Event::Rewound(stretch) => Some(stretch.group) == wanted.group,
         Event::Stream { .. }
+        | Event::Member { .. }
         | Event::Strike { .. }
         | Event::Heal { .. }
         | Event::Hit { .. }

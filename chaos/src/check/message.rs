@@ -101,7 +101,8 @@ impl Message {
         also && self.acks().next().is_some()
     }
 
-    fn acks(&self) -> impl Iterator<Item = &Settled> {
+    /// Acks that are committed, as their consumers were told.
+    pub(super) fn acks(&self) -> impl Iterator<Item = &Settled> {
         self.settled.iter().filter(|settled| settled.ack && settled.answer == Answer::Settled)
     }
 

@@ -67,6 +67,10 @@ pub(super) fn times(history: &History) -> RescueTimes {
         }
     }
     for (share, message) in &history.messages {
+        // The next process of a member begins to count anew: no delivery tells which it repeats.
+        if share.group.is_some_and(Group::is_member) {
+            continue;
+        }
         for start in &message.starts {
             let Some(&(at, how)) = alone.get(&start.actor) else { continue };
             let of_group = share.group.is_some();

@@ -6,7 +6,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 use super::history::{History, Turn};
-use super::message::Message;
+use super::message::{Message, Start};
 use super::{Breach, Leftovers};
 use crate::record::{Answer, Enqueued, Moment, Place, Stretch};
 use crate::stream::{Group, key_of};
@@ -26,6 +26,7 @@ pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach,
         log.check_turn(history, turn, leftovers, &mut broken);
     }
     log.check_doubtful(history, leftovers, &mut broken);
+    check_members(history, &mut broken);
     broken
 }
 
@@ -71,6 +72,9 @@ impl Log {
         let offsets = self.partitions.get(&partition);
         for (_, &tag) in offsets.into_iter().flat_map(|all| all.range(lo..hi.max(lo))) {
             let share = Share { tag, group: Some(group) };
+            if !group.wants(tag) {
+                continue;
+            }
             let again = |message: &Message| message.done().any(|at| at >= turn.since);
             let is_dead = leftovers.dead.contains_key(&share);
             if !is_dead && !history.messages.get(&share).is_some_and(again) {
@@ -87,7 +91,10 @@ impl Log {
         broken: &mut Vec<(Breach, Share)>,
     ) {
         let tags = self.partitions.values().flat_map(BTreeMap::values);
-        for share in tags.flat_map(|&tag| Group::ALL.map(|group| Share { tag, group: Some(group) }))
+        let groups = history.groups();
+        let wanted = |tag| groups.iter().copied().filter(move |group| group.wants(tag));
+        for share in
+            tags.flat_map(|&tag| wanted(tag).map(move |group| Share { tag, group: Some(group) }))
         {
             let message = history.messages.get(&share);
             let in_doubt = message.is_none_or(|known| known.outcome() == Enqueued::InDoubt);
@@ -142,6 +149,21 @@ fn check_commits(
             broken.push((Breach::Offset, plain(tag)));
         }
         latest_sent = latest_sent.max(sent);
+    }
+}
+
+/// What a named member was told is settled lies behind its position: a process that takes its name
+/// later does not begin it. What a process has read before it lost the name it may.
+fn check_members(history: &History, broken: &mut Vec<(Breach, Share)>) {
+    let first_reads = history.first_reads();
+    for (share, message) in &history.messages {
+        if !share.group.is_some_and(Group::is_member) {
+            continue;
+        }
+        let is_later = |start: &Start| message.acks().any(|ack| ack.at < first_reads[&start.actor]);
+        if message.starts.iter().any(is_later) {
+            broken.push((Breach::HandledAgain, *share));
+        }
     }
 }
 

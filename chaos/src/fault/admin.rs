@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::arena::{Arena, TOPICS, WORK, next_actor};
 use crate::record::{Enqueued, Event};
-use crate::stream::Group;
+use crate::stream::{BROADCAST, Group};
 use crate::tag::{Actor, Tag};
 use crate::task::{Ending, Task};
 
@@ -27,7 +27,7 @@ static NEXT_TOPIC: AtomicU64 = AtomicU64::new(1);
 /// Everything that reads, and topics closed and opened again.
 pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let ordered = Group::Ordered.topic();
-    let looks: [&[&str]; 10] = [
+    let looks: [&[&str]; 12] = [
         &["stats"],
         &["workers"],
         &["janitor"],
@@ -38,12 +38,15 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
         &["group", "list"],
         &["group", "show", &ordered],
         &["group", "blocked", &ordered],
+        &["group", "members", &ordered],
+        &["group", "show", BROADCAST],
     ];
     for look in looks {
         arena.queuectl(look).await?;
     }
     let mut topics = TOPICS.map(str::to_owned).to_vec();
     topics.extend(Group::ALL.map(Group::topic));
+    topics.push(BROADCAST.to_owned());
     let topic = topics.choose(rng).context("there are some")?;
     let is_group = Group::of_topic(topic).is_some();
     let direction = if is_group || rng.random() { "--claim" } else { "--enqueue" };
@@ -63,7 +66,7 @@ pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Re
     while arena.number(&there).await? == 0 {
         arena.queuectl(&["topic", "create", &topic]).await?;
     }
-    let consumer = arena.fleet.add_recorder(&[&topic], 16).await?;
+    let consumer = arena.fleet.add_recorder(&[&topic], 16, None).await?;
     send_doomed(arena, next_actor(), &topic, rng).await?;
     let deadline = Instant::now() + Duration::from_secs(20);
     while arena.number("SELECT COUNT(*) FROM queue_claim").await? == 0 && Instant::now() < deadline

@@ -10,7 +10,7 @@ use crate::record::{Event, Stretch};
 use crate::stream::{Group, PARTITIONS};
 
 /// Those that may be put back: effects of transactional handlers would be there twice.
-const MOVABLE: [Group; 2] = [Group::Plain, Group::Ordered];
+const MOVABLE: [Group; 3] = [Group::Plain, Group::Ordered, Group::Filtered];
 
 /// Where a group stands in a partition: everything before `mark` it is through with.
 struct Standing {

@@ -1,4 +1,4 @@
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::process::Pipes;
 
@@ -54,20 +54,10 @@ impl Tail {
     }
 }
 
-/// Writes the body and reads the output until the program has closed its ends, all at once: either
-/// alone could wait for ever for the other.
-pub(super) async fn converse(pipes: Pipes, body: &[u8], output: &mut Output) {
-    let Pipes { mut stdin, stdout, stderr } = pipes;
-    let write = async move {
-        // A program need not read its body: the only error of a pipe is that nobody reads it.
-        // `stdin` is dropped here, which is the end of the body.
-        drop(stdin.write_all(body).await);
-    };
-    tokio::join!(
-        write,
-        keep_tail(stdout, &mut output.stdout),
-        keep_tail(stderr, &mut output.stderr)
-    );
+/// Reads the output until the program has closed its ends.
+pub(super) async fn listen(pipes: Pipes, output: &mut Output) {
+    let Pipes { stdout, stderr } = pipes;
+    tokio::join!(keep_tail(stdout, &mut output.stdout), keep_tail(stderr, &mut output.stderr));
 }
 
 async fn keep_tail(mut stream: impl AsyncRead + Unpin, tail: &mut Tail) {

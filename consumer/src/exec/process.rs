@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdout};
 use tokio::sync::oneshot;
 
 /// How a run ended.
@@ -19,10 +19,9 @@ pub(super) enum Ended {
     Cancelled,
 }
 
-/// The program's standard streams.
+/// What the program writes.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
 }
@@ -101,22 +100,15 @@ pub(super) async fn start(command: Command) -> io::Result<(Process, Pipes)> {
     std::thread::Builder::new().name("queue-exec".to_owned()).spawn(|| run(command, sender))?;
     let lost = |_| io::Error::other("the thread that starts the program has ended");
     let (process, streams) = started.await.map_err(lost)??;
-    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+    let (Some(stdout), Some(stderr)) = streams else {
         return Err(io::Error::other("the program's standard streams are missing"));
     };
-    let pipes = Pipes {
-        stdin: ChildStdin::from_std(stdin)?,
-        stdout: ChildStdout::from_std(stdout)?,
-        stderr: ChildStderr::from_std(stderr)?,
-    };
+    let pipes =
+        Pipes { stdout: ChildStdout::from_std(stdout)?, stderr: ChildStderr::from_std(stderr)? };
     Ok((process, pipes))
 }
 
-type Streams = (
-    Option<std::process::ChildStdin>,
-    Option<std::process::ChildStdout>,
-    Option<std::process::ChildStderr>,
-);
+type Streams = (Option<std::process::ChildStdout>, Option<std::process::ChildStderr>);
 
 /// The life of a program, from the thread that is its parent.
 fn run(mut command: Command, started: oneshot::Sender<io::Result<(Process, Streams)>>) {
@@ -129,7 +121,7 @@ fn run(mut command: Command, started: oneshot::Sender<io::Result<(Process, Strea
         Ok((group, child)) => (Arc::new(group), child),
         Err(error) => return drop(started.send(Err(error))),
     };
-    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let streams = (child.stdout.take(), child.stderr.take());
     let process = Process { group: Arc::clone(&group), exit };
     // If nobody waits for it any more, it is dropped here, and the group killed.
     drop(started.send(Ok((process, streams))));

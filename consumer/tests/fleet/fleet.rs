@@ -59,6 +59,15 @@ impl Default for Start<'_> {
     }
 }
 
+/// A call of a handler, in nanoseconds since 1970.
+pub(crate) struct Run {
+    pub(crate) member: usize,
+    pub(crate) id: MsgId,
+    pub(crate) began: u128,
+    /// `None` if the consumer was killed.
+    pub(crate) ended: Option<u128>,
+}
+
 impl Fleet {
     pub(crate) async fn new() -> Self {
         Self::on(TestDatabase::new().await).await
@@ -66,7 +75,7 @@ impl Fleet {
 
     pub(crate) async fn on(database: TestDatabase) -> Self {
         let topic = database.topic("work").await;
-        Self::consuming(database, topic.clone(), topic)
+        Self::on_topic(database, topic)
     }
 
     /// Members of a group of a stream of this many partitions.
@@ -95,6 +104,11 @@ impl Fleet {
         let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
         let group = store::topic::existing(&mut conn, &group).await.expect("it is there");
         Self::consuming(database, stream, group)
+    }
+
+    /// Consumers of a queue.
+    pub(crate) fn on_topic(database: TestDatabase, topic: Topic) -> Self {
+        Self::consuming(database, topic.clone(), topic)
     }
 
     fn consuming(database: TestDatabase, topic: Topic, consumed: Topic) -> Self {
@@ -208,6 +222,25 @@ impl Fleet {
             }
         }
         histories
+    }
+
+    /// Every call of a handler.
+    pub(crate) fn handler_runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (member, it) in self.members.iter().enumerate() {
+            let log = fs::read_to_string(&it.log).expect("a log");
+            for line in log.lines() {
+                let [event, id, _, at] = *line.split(' ').collect::<Vec<_>>() else { continue };
+                let (id, at) = (id.parse().expect("an id"), at.parse().expect("a time"));
+                let begun = runs.iter_mut().rfind(|run| run.member == member && run.id == id);
+                match (event, begun) {
+                    ("start", _) => runs.push(Run { member, id, began: at, ended: None }),
+                    (_, Some(run)) => run.ended = Some(at),
+                    _ => {}
+                }
+            }
+        }
+        runs
     }
 
     /// How many messages this consumer has begun.

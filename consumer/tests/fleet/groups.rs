@@ -33,19 +33,29 @@ async fn what_a_killed_member_had_claimed_is_handled_by_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_keeps_its_keys_in_order_though_members_are_killed() {
     const KEYS: usize = 16;
+    const MEMBERS: usize = 8;
     let mut fleet = Fleet::of_group(4, true).await;
     let mut conn = fleet.database.connect().await;
     let message = |n: usize| NewMessage::new(n.to_string()).with_key(format!("k{}", n % KEYS));
-    let messages: Vec<_> = (0..1600).map(message).collect();
-    enqueue_to(&mut conn, &fleet.topic, &messages).await.expect("enqueued");
+    let mut messages = Vec::new();
     let start = Start { work_ms: 2, concurrency: 4, ..Start::default() };
-    let mut members: Vec<_> = (0..4).map(|_| fleet.start(&start)).collect();
-    for round in 0..6 {
-        let at = round % members.len();
-        fleet.until("at work", async || fleet.begun(members[at]) > 5).await;
-        fleet.signal(members[at], Signal::KILL);
-        fleet.ended(members[at]).await;
-        members[at] = fleet.start(&start);
+    let mut members: Vec<_> = (0..MEMBERS).map(|_| fleet.start(&start)).collect();
+    for round in 0..MEMBERS + 2 {
+        let victim = members[round % MEMBERS];
+        // There is work until each has had some of it, whoever is quicker to start.
+        fleet
+            .until("at work", async || {
+                if fleet.left(&mut conn).await < 400 {
+                    let next: Vec<_> = (messages.len()..).map(message).take(25 * KEYS).collect();
+                    enqueue_to(&mut conn, &fleet.topic, &next).await.expect("enqueued");
+                    messages.extend(next);
+                }
+                fleet.begun(victim) > 5
+            })
+            .await;
+        fleet.signal(victim, Signal::KILL);
+        fleet.ended(victim).await;
+        members[round % MEMBERS] = fleet.start(&start);
     }
     fleet.drained().await;
     let number: HashMap<_, _> =
@@ -60,7 +70,7 @@ async fn an_ordered_group_keeps_its_keys_in_order_though_members_are_killed() {
         assert!(fits, "key {}: {n} after {before:?}", n % KEYS);
     }
     let handled: std::collections::HashSet<_> = ended.into_iter().collect();
-    assert_eq!(handled.len(), messages.len());
+    assert_eq!(handled.len(), messages.len(), "no key starves");
 }
 
 /// F20, F21, I7, in a stream: a poison message is dead-lettered alone.

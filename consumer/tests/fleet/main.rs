@@ -12,6 +12,7 @@ mod fleet;
 mod freeze;
 mod groups;
 mod kill;
+mod limits;
 mod load;
 mod poison;
 mod restart;

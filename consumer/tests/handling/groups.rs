@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use consumer::SettledListener;
 use queue_core::handler::{BatchHandler, Context, HandlerError};
 use queue_core::store::stream::standing;
 use queue_core::stream::HeaderCondition;
-use queue_core::stream::group::{Place, create_group, create_stream};
+use queue_core::stream::group::{Place, create_group, create_stream, reset_group};
 use queue_core::topic::{RetryPolicy, TopicSettings};
+use queue_core::worker::SettleOutcome;
 use queue_core::{NewMessage, Topic, TopicName, store};
 use queue_test::TestDatabase;
 use queue_test::until;
+use tokio::sync::Notify;
 
 use crate::running::{Running, With, one_at_a_time, send};
 
@@ -131,6 +134,57 @@ async fn an_ordered_group_keeps_each_keys_order_whatever_fails_and_however_many_
     for (key, numbers) in done.iter() {
         assert!(numbers.is_sorted(), "{}: {numbers:?}", String::from_utf8_lossy(key));
     }
+}
+
+/// What it has begun it ends; what it has only claimed it leaves to whoever has it next.
+#[tokio::test]
+async fn a_member_that_has_lost_its_range_to_a_reset_does_not_go_on_with_it() {
+    let (database, stream, groups) = stage(1, &["bill"], true).await;
+    send(&database, &stream, &numbered(10)).await;
+    let (seen, begun, reset) = (Seen::default(), Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let fenced = Arc::new(Notify::new());
+    let (noted, first, go, told) =
+        (Arc::clone(&seen), Arc::clone(&begun), Arc::clone(&reset), Arc::clone(&fenced));
+    let handle = move |context: Context| {
+        let (noted, first, go, told) =
+            (Arc::clone(&noted), Arc::clone(&first), Arc::clone(&go), Arc::clone(&told));
+        async move {
+            let text = text(&context);
+            noted.lock().expect("a lock").push(text.clone());
+            match text.as_str() {
+                "0" => {
+                    first.notify_one();
+                    go.notified().await;
+                    Err(HandlerError::discard("it is told at once"))
+                }
+                "1" => {
+                    told.notified().await;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        }
+    };
+    let found = Arc::clone(&fenced);
+    let listener = SettledListener::new(move |settled| {
+        if matches!(settled.outcome, Ok(SettleOutcome::Fenced)) {
+            found.notify_one();
+        }
+    });
+    let name = groups[0].name.clone();
+    let member = Running::start(&database, |builder| {
+        let options = consumer::TopicOptions::default();
+        builder.on_settled(listener).raw_handler(name, options, With(handle))
+    });
+    begun.notified().await;
+    let mut conn = database.connect().await;
+    reset_group(&mut conn, &groups[0], Place::Latest).await.expect("reset");
+    reset.notify_one();
+    send(&database, &stream, &[NewMessage::new("after")]).await;
+    until("it goes on", async || seen.lock().expect("a lock").iter().any(|it| it == "after")).await;
+    member.stop().await;
+    let seen = seen.lock().expect("a lock").clone();
+    assert!(seen == ["0", "1", "after"] || seen == ["0", "after"], "{seen:?}");
 }
 
 #[tokio::test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use queue_core::connection::Session;
 use queue_core::store::{self, backlog};
+use queue_core::telemetry::Gauges;
 use queue_core::topic::{Backlog, TopicId, TopicSettings};
-use queue_core::{Result, Topic, telemetry};
+use queue_core::{Result, Topic};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -32,6 +33,7 @@ const SAMPLES: usize = 16;
 #[derive(Debug, Default)]
 pub struct Backlogs {
     topics: HashMap<TopicId, Measuring>,
+    gauges: Gauges,
     /// How long the last run took.
     took: Duration,
 }
@@ -90,6 +92,10 @@ impl Duty for Backlogs {
         report.turned > 0
     }
 
+    fn rest(&mut self) {
+        self.gauges.forget();
+    }
+
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<BacklogsReport> {
         let mut report = BacklogsReport::default();
         let limited = async |conn: &mut _| store::topic::limited(conn).await;
@@ -98,7 +104,7 @@ impl Duty for Backlogs {
         for topic in &topics {
             let measuring = self.topics.entry(topic.id).or_default();
             let backlog = measuring.measure(sweep.session, topic).await?;
-            telemetry::backlog(topic.name.as_str(), backlog);
+            self.gauges.backlog(topic.name.as_str(), backlog);
             report.measured += 1;
             report.full += usize::from(backlog.full);
             let turned = topic.backlog.is_some_and(|was| was.full) != backlog.full;
@@ -112,6 +118,7 @@ impl Duty for Backlogs {
                 }
             }
         }
+        self.gauges.look_ended();
         self.took = sweep.now.elapsed();
         Ok(report)
     }

@@ -1,14 +1,19 @@
+use std::collections::HashMap;
 use std::time::Duration;
 
 use queue_core::store::stream::{member, standing};
-use queue_core::{Result, store, telemetry};
+use queue_core::telemetry::Gauges;
+use queue_core::topic::TopicId;
+use queue_core::{Result, store};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
 
 /// Measures the topics' depths for the metrics endpoint, so that scrapes ask nothing of the server.
 #[derive(Debug, Default)]
-pub struct Depths;
+pub struct Depths {
+    gauges: Gauges,
+}
 
 /// What a run of [`Depths`] did.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
@@ -29,26 +34,37 @@ impl Duty for Depths {
         false
     }
 
+    fn rest(&mut self) {
+        self.gauges.forget();
+    }
+
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<DepthsReport> {
         let all = async |conn: &mut _| store::topic::all(conn).await;
         let topics = sweep.session.call("list the topics", all).await?;
+        let kept_for: HashMap<TopicId, Duration> = topics
+            .iter()
+            .filter_map(|topic| Some((topic.id, topic.settings.retention.time?)))
+            .collect();
         for topic in &topics {
             let depth = sweep
                 .session
                 .call("measure a topic", async |conn| store::inspect::depth(conn, topic.id).await)
                 .await?;
-            telemetry::depth(topic.name.as_str(), &depth);
+            self.gauges.depth(topic.name.as_str(), &depth);
             if let Some(group) = topic.group() {
                 let read = async |conn: &mut _| standing::of_group(conn, group).await;
                 let standings = sweep.session.call("read how far a group has come", read).await?;
-                telemetry::lag(topic.name.as_str(), &standings);
+                let kept_for = kept_for.get(&group.stream).copied();
+                self.gauges.lag(topic.name.as_str(), &standings, kept_for);
             }
             if let Some(group) = topic.broadcast() {
                 let read = async |conn: &mut _| member::standings(conn, group).await;
                 let members = sweep.session.call("read how far the members have come", read);
-                telemetry::lag_of_members(topic.name.as_str(), &members.await?);
+                let kept_for = kept_for.get(&group.stream).copied();
+                self.gauges.lag_of_members(topic.name.as_str(), &members.await?, kept_for);
             }
         }
+        self.gauges.look_ended();
         Ok(DepthsReport { topics: topics.len() })
     }
 }

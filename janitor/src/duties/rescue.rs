@@ -14,6 +14,7 @@ use queue_core::store::process_list::{self, Sight};
 use queue_core::store::stream::range;
 use queue_core::store::worker::{self, Incarnation, WorkerRow};
 use queue_core::store::{doctor, rescue};
+use queue_core::telemetry::Gauges;
 use queue_core::{Result, telemetry};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -80,6 +81,7 @@ pub struct Rescue {
     options: RescueOptions,
     observations: Observations,
     sights: Option<SessionFacts>,
+    gauges: Gauges,
     hurry: Option<Instant>,
     orphans_at: Option<Instant>,
 }
@@ -89,6 +91,8 @@ pub struct Rescue {
 struct SessionFacts {
     sight: Sight,
     incarnation: Incarnation,
+    /// The view of connections shows all of them, without PROCESS.
+    has_view: bool,
     /// Galera's name locks are per node.
     locks_count: bool,
 }
@@ -98,7 +102,8 @@ impl Rescue {
     #[must_use]
     pub fn new(options: RescueOptions) -> Self {
         let observations = Observations::new(options.grace);
-        Self { options, observations, sights: None, hurry: None, orphans_at: None }
+        let gauges = Gauges::default();
+        Self { options, observations, sights: None, gauges, hurry: None, orphans_at: None }
     }
 
     async fn facts(&mut self, session: &mut Session) -> Result<SessionFacts> {
@@ -109,14 +114,21 @@ impl Rescue {
             })
             .await;
         let (sight, incarnation, variables) = facts?;
+        let mut has_view = false;
         if !sight.process {
+            let look = async |conn: &mut _| process_list::through_view(conn, &sight).await;
+            has_view = session.call("look around", look).await?.is_some();
+        }
+        if !sight.process && !has_view {
             tracing::warn!(
                 account = sight.account,
                 "No PROCESS privilege: workers of other accounts are rescued only after a whole \
-                 lease. GRANT PROCESS ON *.* to this account, or use the consumers' account."
+                 lease. GRANT PROCESS ON *.* to this account, or use the consumers' account, or \
+                 the view of ops/grants/process-list.sql."
             );
         }
-        Ok(SessionFacts { sight, incarnation, locks_count: !variables.is_on("wsrep_on") })
+        let locks_count = !variables.is_on("wsrep_on");
+        Ok(SessionFacts { sight, incarnation, has_view, locks_count })
     }
 
     /// Looks at every worker and declares those dead that are.
@@ -135,8 +147,11 @@ impl Rescue {
         report.workers_alive = workers.len();
         // Read after the candidates: a session that opens in between is in the list already.
         let list = if workers.iter().any(|worker| !(worker.locked && facts.locks_count)) {
-            let show = async |conn: &mut _| process_list::show(conn).await;
-            Some(sweep.session.call("read the process list", show).await?)
+            let show = async |conn: &mut _| match facts.has_view {
+                true => process_list::through_view(conn, &facts.sight).await,
+                false => process_list::show(conn).await.map(Some),
+            };
+            sweep.session.call("read the process list", show).await?
         } else {
             None
         };
@@ -144,6 +159,7 @@ impl Rescue {
             sight: &facts.sight,
             incarnation: &facts.incarnation,
             locks_count: facts.locks_count,
+            sees_all: facts.sight.process || facts.has_view,
             // A list without ourselves is no list (seed defect S8).
             list: list.filter(|list| list.contains(&facts.sight.conn)),
         };
@@ -166,7 +182,7 @@ impl Rescue {
             }
         }
         self.observations.forget_all_but(&workers);
-        telemetry::swept(report.workers_alive, report.list_proved);
+        self.gauges.swept(report.workers_alive, report.list_proved);
         Ok(held)
     }
 }
@@ -237,6 +253,10 @@ impl Duty for Rescue {
 
     fn is_notable(report: &RescueReport) -> bool {
         !report.declared_dead.is_empty() || report.rescued + report.dead_lettered > 0
+    }
+
+    fn rest(&mut self) {
+        self.gauges.forget();
     }
 
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {

@@ -3,6 +3,13 @@
 use super::{Check, Verdict, check};
 use crate::store::doctor::Variables;
 
+/// Whether every commit reaches the disk before it is acknowledged.
+pub(super) fn is_durable(variables: &Variables) -> bool {
+    let flush = variables.get("innodb_flush_log_at_trx_commit").unwrap_or("1");
+    let sync = variables.get("sync_binlog").unwrap_or("0");
+    flush == "1" && (!variables.is_on("log_bin") || sync == "1")
+}
+
 /// Whether what the server acknowledges survives its crash, and its machine's.
 pub(super) fn durability(variables: &Variables) -> Check {
     let flush = variables.get("innodb_flush_log_at_trx_commit").unwrap_or("1");
@@ -21,7 +28,7 @@ pub(super) fn durability(variables: &Variables) -> Check {
         let synced = if binlog { ", sync_binlog 1" } else { "" };
         format!("every commit reaches the disk (innodb_flush_log_at_trx_commit 1{synced})")
     };
-    check("durability", flush == "1" && (!binlog || sync == "1"), Verdict::Warning, detail)
+    check("durability", is_durable(variables), Verdict::Warning, detail)
 }
 
 /// Whether what the server acknowledges survives a failover to its replica: said only of a server

@@ -48,6 +48,46 @@ pub async fn starts(
     Ok(rows.into_iter().map(start).collect())
 }
 
+/// A priority of a topic that holds messages, and where they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The priority as it is stored, suspects included.
+    pub priority: u8,
+    /// Its first row.
+    pub first: RowId,
+    /// Its last row.
+    pub last: RowId,
+}
+
+/// PRIMARY: the first and last row of each priority of a topic, two dives each.
+///
+/// # Errors
+/// A database failure.
+pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Span>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        priority: u64,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        lo: Option<u64>,
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        hi: Option<u64>,
+    }
+    const DIVES: &str = "SELECT CAST(? AS UNSIGNED) AS priority, MIN(id) AS lo, \
+         MAX(id) AS hi FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority = ?";
+    let mut statement = Statement::new(vec![DIVES; priorities().count()].join(" UNION ALL "));
+    for priority in priorities() {
+        statement = statement.number(priority).number(topic.0).number(priority);
+    }
+    let rows: Vec<Row> = load(conn, "measure a topic", statement).await?;
+    let span = |row: Row| {
+        let priority = u8::try_from(row.priority).ok()?;
+        Some(Span { priority, first: RowId(row.lo?), last: RowId(row.hi?) })
+    };
+    Ok(rows.into_iter().filter_map(span).collect())
+}
+
 /// The priorities of stored messages, suspects included.
 pub fn priorities() -> impl Iterator<Item = u8> {
     let suspects = Priority::all().map(Priority::suspect);

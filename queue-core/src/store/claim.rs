@@ -155,6 +155,35 @@ pub async fn lock_ready(
         .collect())
 }
 
+/// PRIMARY, forced: locks those of these rows that are ready, passing over rows that others have
+/// locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock_rows(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    priority: Priority,
+    rows: &RowSet,
+    claim_no: ClaimNo,
+) -> Result<Vec<Delivery>> {
+    let mut locked = Vec::with_capacity(rows.len());
+    for piece in rows.pieces() {
+        let (condition, ids) = piece.condition();
+        let statement = Statement::new(format!(
+            "SELECT {COLUMNS} FROM queue_message FORCE INDEX (PRIMARY) \
+             WHERE topic_id = ? AND priority = ? AND {condition} AND worker_id = 0 \
+             ORDER BY topic_id, priority, id FOR UPDATE SKIP LOCKED"
+        ))
+        .number(topic.0)
+        .number(priority.stored())
+        .numbers(ids);
+        let rows: Vec<MessageRow> = load(conn, "claim: lock rows", statement).await?;
+        locked.extend(rows.into_iter().map(|row| row.into_delivery(topic, claim_no, 1)));
+    }
+    Ok(locked)
+}
+
 /// PRIMARY, forced: locks the lowest ready suspect, if there is one that nobody has locked.
 ///
 /// # Errors

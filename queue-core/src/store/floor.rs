@@ -1,6 +1,9 @@
 //! The floors: how rescue, release and promotion tell every consumer that a row below its
 //! low-water mark is ready again.
 
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
 
@@ -8,7 +11,7 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
-use crate::topic::{Sampling, TopicId};
+use crate::topic::{Limits, Rate, Sampling, TopicId};
 
 /// The last publication for a topic and priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub struct Pulse {
     pub paused: Vec<TopicId>,
     /// The topics whose messages leave a trace, and which of them.
     pub traced: Vec<(TopicId, Sampling)>,
+    /// The topics whose claims are bounded.
+    pub limited: Vec<(TopicId, Limits)>,
     /// The claims of every topic are paused.
     pub all_paused: bool,
     /// Whether nobody sweeps: the sweeper's name lock is free.
@@ -66,6 +71,22 @@ impl Pulse {
     #[must_use]
     pub fn may_claim(&self, topic: TopicId) -> bool {
         !self.all_paused && !self.paused.contains(&topic)
+    }
+
+    /// What bounds the claims of the topic.
+    #[must_use]
+    pub fn limits(&self, topic: TopicId) -> Limits {
+        let of_topic = self.limited.iter().find(|(limited, _)| *limited == topic);
+        of_topic.map_or_else(Limits::default, |(_, limits)| *limits)
+    }
+
+    fn limits_of(&mut self, topic: TopicId) -> &mut Limits {
+        let known = self.limited.iter().position(|(limited, _)| *limited == topic);
+        let at = known.unwrap_or_else(|| {
+            self.limited.push((topic, Limits::default()));
+            self.limited.len() - 1
+        });
+        &mut self.limited[at].1
     }
 
     /// Which messages of the topic leave a trace.
@@ -104,11 +125,16 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
          WHERE claim_paused OR trace_ppm > 0 \
          UNION ALL SELECT 1, g.id, 0, 0, 0, TRUE FROM queue_topic o \
          JOIN queue_topic g ON g.stream_id = o.id WHERE o.claim_paused \
+         UNION ALL SELECT 4, id, 0, COALESCE(max_running, 0), COALESCE(max_running_per_key, 0), \
+         FALSE FROM queue_topic WHERE max_running > 0 OR max_running_per_key > 0 \
+         UNION ALL SELECT 5, id, 0, rate_messages, rate_period_ms, FALSE FROM queue_topic \
+         WHERE rate_messages > 0 AND rate_period_ms > 0 \
          UNION ALL SELECT 3, 0, 0, 0, 0, TRUE FROM queue_switch WHERE claim_paused \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::duty::SWEEPER_LOCK
     ));
     let rows: Vec<Row> = load(conn, "probe", statement).await?;
+    let some = |n: u64| u32::try_from(n).ok().and_then(NonZeroU32::new);
     let mut pulse = Pulse::default();
     for row in rows {
         match row.kind {
@@ -130,6 +156,16 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                 }
             }
             3 => pulse.all_paused = true,
+            4 => {
+                let limits = pulse.limits_of(TopicId(row.topic_id));
+                limits.max_running = some(row.floor);
+                limits.max_running_per_key = some(row.seq);
+            }
+            // A rate that somebody wrote past this library, and that is none, bounds nothing.
+            5 => {
+                let rate = |messages| Rate::new(messages, Duration::from_millis(row.seq)).ok();
+                pulse.limits_of(TopicId(row.topic_id)).rate = some(row.floor).and_then(rate);
+            }
             _ => pulse.unswept = row.flag,
         }
     }

@@ -7,7 +7,7 @@ use diesel::sql_types::{BigInt, Text, Unsigned};
 
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::error::{Fault, Result};
 use crate::message::ConnId;
 
 /// `SHOW PROCESSLIST`: the connections this account may see.
@@ -26,6 +26,37 @@ pub async fn show(conn: &mut impl Connection) -> Result<HashSet<ConnId>> {
     let rows: Vec<Row> =
         load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
     Ok(rows.into_iter().map(|row| ConnId(row.id)).collect())
+}
+
+/// The connections that the view of `ops/grants/process-list.sql` shows; `None` where there is no
+/// such view for this account, and where it does not prove that it is complete: its owner must have
+/// PROCESS, and it must show this very session. The second alone would prove nothing: while MariaDB
+/// reads the view, this session counts as the owner's.
+///
+/// # Errors
+/// A database failure.
+pub async fn through_view(
+    conn: &mut impl Connection,
+    sight: &Sight,
+) -> Result<Option<HashSet<ConnId>>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        conn_id: u64,
+        #[diesel(sql_type = BigInt)]
+        sees_all: i64,
+    }
+    let statement = Statement::new(
+        "SELECT CAST(conn_id AS UNSIGNED) AS conn_id, CAST(sees_all AS SIGNED) AS sees_all \
+         FROM queue_connection",
+    );
+    let rows: Vec<Row> = match load(conn, "read the list of connections", statement).await {
+        Err(error) if matches!(error.fault(), Fault::Denied | Fault::Schema) => return Ok(None),
+        rows => rows?,
+    };
+    let proves = |row: &Row| row.conn_id == sight.conn.0 && row.sees_all > 0;
+    let is_proved = rows.iter().any(proves);
+    Ok(is_proved.then(|| rows.into_iter().map(|row| ConnId(row.conn_id)).collect()))
 }
 
 /// What this session is allowed to see.

@@ -2,6 +2,7 @@
 
 pub mod cursor;
 pub mod filing;
+pub mod holding;
 pub mod inbox;
 pub mod log;
 pub mod member;

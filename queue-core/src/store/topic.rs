@@ -113,10 +113,11 @@ pub async fn create_kind(
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, start_at, body_limit, \
          max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
-         max_depth, max_bytes, when_full, searchable_ms, dedupe_window_ms, \
+         max_depth, max_bytes, when_full, max_running, max_running_per_key, rate_messages, \
+         rate_period_ms, searchable_ms, dedupe_window_ms, \
          retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter, \
          dead_letter_topic_id, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
@@ -154,7 +155,8 @@ pub async fn set(
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
          retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
-         max_depth = ?, max_bytes = ?, when_full = ?, searchable_ms = ?, dedupe_window_ms = ?, \
+         max_depth = ?, max_bytes = ?, when_full = ?, max_running = ?, max_running_per_key = ?, \
+         rate_messages = ?, rate_period_ms = ?, searchable_ms = ?, dedupe_window_ms = ?, \
          retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
          trace_ppm = ?, header_filter = ?, dead_letter_topic_id = ?, \
          updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
@@ -242,6 +244,14 @@ fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
             fix: "only a group of a stream has one",
         });
     }
+    if kind != TopicKind::Queue && !settings.limits.is_off() {
+        return Err(Error::Setting {
+            name: "limit of claims",
+            value: "on".to_owned(),
+            fix: "only queues have one: members of a group are limited by its partitions, and by \
+                  their own concurrency",
+        });
+    }
     if matches!(kind, TopicKind::Stream { .. }) && settings.searchable.is_some() {
         return Err(Error::Setting {
             name: "searchable",
@@ -265,7 +275,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Resu
         OnDone::Delete => None,
         OnDone::Keep(time) => Some(millis(time)),
     };
-    let filter = settings.filter.to_stored()?;
+    let (filter, limits) = (settings.filter.to_stored()?, settings.limits);
     Ok(statement
         .number(settings.body_limit)
         .number(settings.max_attempts)
@@ -277,6 +287,10 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Resu
         .maybe_number(settings.max_depth.map(NonZeroU64::get))
         .maybe_number(settings.max_bytes.map(NonZeroU64::get))
         .bytes(settings.when_full.word().as_bytes())
+        .maybe_number(limits.max_running.map(|n| n.get().into()))
+        .maybe_number(limits.max_running_per_key.map(|n| n.get().into()))
+        .maybe_number(limits.rate.map(|rate| rate.messages().get().into()))
+        .maybe_number(limits.rate.map(|rate| millis(rate.period())))
         .maybe_number(settings.searchable.map(millis))
         .maybe_number(settings.dedupe_window.map(millis))
         .maybe_number(settings.retention.time.map(millis))

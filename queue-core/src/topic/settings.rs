@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stream::group::Place;
 use crate::stream::{Broadcast, Group, HeaderFilter};
-use crate::topic::{Access, Backlog, ClosedBy, RetryPolicy, Sampling, TopicName, WhenFull};
+use crate::topic::{Access, Backlog, ClosedBy, Limits, RetryPolicy, Sampling, TopicName, WhenFull};
 
 /// A topic's number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,6 +51,9 @@ pub struct TopicSettings {
     pub max_bytes: Option<NonZeroU64>,
     /// What producers do while the topic is full. Default: they wait.
     pub when_full: WhenFull,
+    /// What bounds its claims over all consumers. Default: nothing.
+    #[serde(flatten)]
+    pub limits: Limits,
     /// For how long after it was enqueued a message can be looked up by its ids, its key and its
     /// time; longer where it still exists. Default none: a search reads a bounded number of rows.
     #[serde(with = "humantime_serde")]
@@ -100,6 +103,7 @@ impl Default for TopicSettings {
             max_depth: None,
             max_bytes: None,
             when_full: WhenFull::default(),
+            limits: Limits::default(),
             searchable: None,
             dedupe_window: None,
             retention: Retention::default(),

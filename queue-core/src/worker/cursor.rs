@@ -80,6 +80,9 @@ pub(super) struct Cursor {
     largest: u32,
     /// Mean bytes of a body.
     body: usize,
+    /// Of a topic whose claims are bounded: where the next one begins to look; `None`: at the
+    /// start.
+    pub(super) window: Option<Place>,
     /// Of a group: which of its partitions it is the turn of.
     pub(super) next_partition: Option<usize>,
 }
@@ -128,6 +131,7 @@ impl Cursor {
             walked: None,
             looked_up: None,
             suspect_waits: false,
+            window: None,
             largest: FIRST_CLAIM,
             body: 0,
             next_partition: None,

@@ -1,5 +1,7 @@
 //! A member of a broadcast group: how far this process has come in the stream, in its memory.
 
+#[cfg(test)]
+mod tests;
 mod track;
 
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ struct Inner {
 pub(super) struct State {
     /// The worker that reads for it.
     worker: Option<WorkerId>,
+    /// The one that did so last, which may have lost it since.
+    last: Option<WorkerId>,
     tracks: BTreeMap<PartitionNo, Track>,
     /// The partition whose turn it is.
     turn: usize,
@@ -130,13 +134,13 @@ impl State {
             self.tracks.entry(no).or_insert_with(|| Track::at(offset));
         }
         self.tracks.values_mut().for_each(|track| track.release_held(now));
-        self.worker = Some(worker);
+        (self.worker, self.last) = (Some(worker), Some(worker));
     }
 
     /// As [`State::begin`], from rows that may have been changed by others since a worker of this
     /// process had them: what is not as it was left is begun anew.
     pub(super) fn take_over(&mut self, worker: WorkerId, rows: &[Place]) {
-        let before = self.worker;
+        let before = self.last;
         let is_left = |track: &Track, row: &Place| {
             Some(row.worker) == before && track.told <= row.next && row.next <= track.mark()
         };
@@ -150,9 +154,10 @@ impl State {
         self.was_refused = false;
     }
 
-    /// The rows are the worker's own no more: whoever reads next asks for them anew.
-    pub(super) fn lose_rows(&mut self) {
-        self.worker = None;
+    /// The rows are this worker's own no more: whoever reads next asks for them anew. One that has
+    /// been declared dead may learn so when another one of this process has them already.
+    pub(super) fn lose_rows(&mut self, worker: WorkerId) {
+        self.worker.take_if(|own| *own == worker);
     }
 
     /// Whether the rows are as this worker left them.

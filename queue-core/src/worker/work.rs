@@ -1,6 +1,7 @@
 //! The work session: claims and settles, one after the other, in an actor of its own.
 
 mod claiming;
+mod limited;
 mod members;
 mod ranges;
 mod session;
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 use super::cursor::{Claimed, Cursor};
 use super::held::Held;
+use super::lost::LostClaims;
 use super::member::Member;
 use super::quiet::Quiet;
 use super::ranges::HeldRanges;
@@ -78,6 +80,7 @@ pub(super) struct Start {
     /// Told whether the worker holds anything.
     pub(super) holds: watch::Sender<bool>,
     pub(super) quiet: Quiet,
+    pub(super) lost: LostClaims,
 }
 
 /// Opens the work session and leaves it to an actor.
@@ -106,6 +109,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             spoke: Instant::now(),
             holds: start.holds,
             quiet: start.quiet,
+            lost: start.lost,
             commands: back,
         };
         let open = work.reopen().await;
@@ -144,6 +148,8 @@ struct Work {
     spoke: Instant,
     holds: watch::Sender<bool>,
     quiet: Quiet,
+    /// Claims of ranges that are not its own any more.
+    lost: LostClaims,
     commands: mpsc::WeakUnboundedSender<Command>,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
-use queue_core::connection::{Session, SessionKind, connect, transaction};
+use queue_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
 use queue_core::find::{Filter, Query, StateWord, find};
 use queue_core::message::{ClaimNo, DeadCause, MsgId, RowId, Settlement, WorkerId};
 use queue_core::rescue::{Why, take_back};
@@ -32,7 +32,7 @@ use crate::wire::{Recorder, Run};
 const ROWS: usize = 20_000;
 
 /// The tables that grow, by the aliases the statements give them, and the keys they are read by.
-const KEYS: &[(&str, &[&str])] = &[
+const KEYS: Keys = &[
     ("queue_message", &["PRIMARY", "queue_message_id"]),
     ("m", &["PRIMARY", "queue_message_id"]),
     ("queue_claim", &["PRIMARY", "queue_claim_frontier"]),
@@ -65,6 +65,10 @@ const KEYS: &[(&str, &[&str])] = &[
     ("d", &["PRIMARY", "queue_dead_msg"]),
 ];
 
+/// The tables that grow, by the aliases that statements give them, and the keys that they may be
+/// read by.
+pub(crate) type Keys = &'static [(&'static str, &'static [&'static str])];
+
 /// One row of a plan.
 #[derive(Debug)]
 struct Step {
@@ -96,10 +100,10 @@ async fn plan(conn: &mut Conn, run: &Run) -> Vec<Step> {
 }
 
 /// What is wrong with a plan.
-fn faults(run: &Run, steps: &[Step]) -> Vec<String> {
+fn faults(run: &Run, steps: &[Step], keys: Keys, may_sort: fn(&str) -> bool) -> Vec<String> {
     let mut faults = Vec::new();
     for step in steps {
-        let Some((_, keys)) = KEYS.iter().find(|(table, _)| *table == step.table) else { continue };
+        let Some((_, keys)) = keys.iter().find(|(table, _)| *table == step.table) else { continue };
         // The table that an INSERT … SELECT writes to is not read.
         let written = step.kind == "INSERT";
         let by_key =
@@ -112,6 +116,30 @@ fn faults(run: &Run, steps: &[Step]) -> Vec<String> {
         }
     }
     faults.into_iter().map(|fault| format!("{fault}\n    {}\n    {steps:?}", run.sql)).collect()
+}
+
+/// What is wrong with the plans of what was recorded, and how many statements were explained.
+pub(crate) async fn wrong_plans(
+    url: &ServerUrl,
+    recorder: &Recorder,
+    keys: Keys,
+    may_sort: fn(&str) -> bool,
+) -> (Vec<String>, usize) {
+    let opts = Opts::from_url(url.expose()).unwrap();
+    let mut conn = Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap();
+    let (mut wrong, mut explained) = (Vec::new(), 0);
+    for run in recorder.distinct() {
+        let word = run.sql.split_whitespace().next().unwrap_or_default().to_uppercase();
+        let reads = run.sql.contains("queue_")
+            && (word != "INSERT" || run.sql.contains("SELECT"))
+            && ["SELECT", "(SELECT", "UPDATE", "DELETE", "INSERT"].contains(&word.as_str());
+        if reads {
+            let steps = plan(&mut conn, &run).await;
+            wrong.extend(faults(&run, &steps, keys, may_sort));
+            explained += 1;
+        }
+    }
+    (wrong, explained)
 }
 
 fn sorts(step: &Step) -> bool {
@@ -408,20 +436,7 @@ async fn every_statement_that_runs_all_the_time_reads_by_its_key_and_sorts_nothi
     for strategy in STRATEGIES {
         do_everything(&mut scene, &recorder, strategy).await;
     }
-    let opts = Opts::from_url(scene.db.url().expose()).unwrap();
-    let mut conn = Conn::new(OptsBuilder::from_opts(opts).prefer_socket(false)).await.unwrap();
-    let (mut wrong, mut explained) = (Vec::new(), 0);
-    for run in recorder.distinct() {
-        let word = run.sql.split_whitespace().next().unwrap_or_default().to_uppercase();
-        let reads = run.sql.contains("queue_")
-            && (word != "INSERT" || run.sql.contains("SELECT"))
-            && ["SELECT", "(SELECT", "UPDATE", "DELETE", "INSERT"].contains(&word.as_str());
-        if reads {
-            let steps = plan(&mut conn, &run).await;
-            wrong.extend(faults(&run, &steps));
-            explained += 1;
-        }
-    }
+    let (wrong, explained) = wrong_plans(scene.db.url(), &recorder, KEYS, may_sort).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(explained > 40, "only {explained} statements were recorded");
 }

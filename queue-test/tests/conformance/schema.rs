@@ -12,7 +12,10 @@ use queue_test::TestDatabase;
 use crate::scene::{Scene, number};
 
 /// What Diesel is told.
-const SCHEMA: &str = include_str!("../../../queue-core/src/schema.rs");
+const SCHEMA: [&str; 2] = [
+    include_str!("../../../queue-core/src/schema.rs"),
+    include_str!("../../../queue-core/src/schema/stream.rs"),
+];
 
 /// Our bookkeeping, which no program reads through Diesel.
 const LEDGER: &str = "queue_schema_migration";
@@ -23,7 +26,7 @@ type Table = (Vec<String>, Vec<(String, String)>);
 /// The `table!` blocks, read as text: Diesel's own types cannot be asked for their names.
 fn told() -> BTreeMap<String, Table> {
     let mut tables = BTreeMap::new();
-    for block in SCHEMA.split("table! {").skip(1) {
+    for block in SCHEMA.iter().flat_map(|file| file.split("table! {").skip(1)) {
         let (head, rest) = block.split_once('{').unwrap();
         let (name, key) = head.trim().split_once('(').unwrap();
         let key = key.trim_end_matches(')').split(',').map(|it| it.trim().to_owned()).collect();

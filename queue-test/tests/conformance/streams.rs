@@ -4,6 +4,8 @@ mod broadcast;
 mod direct;
 mod filters;
 mod groups;
+mod holding;
+mod plans;
 mod priorities;
 mod reports;
 mod rescue;

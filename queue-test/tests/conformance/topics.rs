@@ -1,12 +1,12 @@
 //! Topics: their names, settings and pauses.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use queue_core::store::topic;
 use queue_core::stream::HeaderFilter;
 use queue_core::topic::{
-    Access, OnDone, Retention, RetryPolicy, Sampling, TopicSettings, WhenFull,
+    Access, Limits, OnDone, Retention, RetryPolicy, Sampling, TopicSettings, WhenFull,
 };
 use queue_core::{Error, TopicName};
 
@@ -46,6 +46,11 @@ async fn settings_come_back_as_they_were_set() {
         max_depth: NonZeroU64::new(u64::MAX),
         max_bytes: NonZeroU64::new(1),
         when_full: WhenFull::Reject,
+        limits: Limits {
+            max_running: NonZeroU32::new(u32::MAX),
+            max_running_per_key: NonZeroU32::new(1),
+            rate: Some("7/1m30s".parse().unwrap()),
+        },
         searchable: Some(Duration::from_secs(30 * 86_400)),
         dedupe_window: Some(Duration::from_secs(86_400)),
         retention: Retention {

@@ -1,5 +1,6 @@
 use std::process::ExitCode;
 
+use queue_core::account::Account;
 use queue_core::doctor::{self, Check, Verdict};
 
 use crate::invocation::Invocation;
@@ -9,7 +10,12 @@ use crate::output::Row;
 ///
 /// Exit code 1 if a check fails; warnings say what to know.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    /// Also compare what this account is granted with what one of that kind needs, which
+    /// `queuectl grants` prints.
+    #[arg(long = "as", value_name = "ACCOUNT", value_parser = super::grants::account())]
+    account: Option<Account>,
+}
 
 const HEADER: [&str; 3] = ["check", "verdict", "finding"];
 
@@ -26,7 +32,7 @@ impl Row for Check {
 
 impl Doctor {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<ExitCode> {
-        let report = doctor::examine(&invocation.url()?).await?;
+        let report = doctor::examine_as(&invocation.url()?, self.account).await?;
         if invocation.output.is_json() {
             invocation.output.told(&report, "")?;
         } else {

@@ -3,6 +3,7 @@ mod create;
 mod filter;
 mod forget_member;
 pub(super) mod list;
+mod members;
 mod replay;
 mod reset;
 mod set;
@@ -22,6 +23,7 @@ pub(crate) enum Group {
     Set(Box<set::Set>),
     List(list::List),
     Show(show::Show),
+    Members(members::Members),
     Blocked(blocked::Blocked),
     Reset(reset::Reset),
     Replay(replay::Replay),
@@ -35,6 +37,7 @@ impl Group {
             Self::Set(command) => command.run(invocation).await,
             Self::List(command) => command.run(invocation).await,
             Self::Show(command) => command.run(invocation).await,
+            Self::Members(command) => command.run(invocation).await,
             Self::Blocked(command) => command.run(invocation).await,
             Self::Reset(command) => command.run(invocation).await,
             Self::Replay(command) => command.run(invocation).await,

@@ -2,6 +2,7 @@ mod delete;
 pub(crate) mod settings;
 mod state;
 
+use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
 use queue_core::connection::{Link, Session};
 use queue_core::stream::group::create_stream;
@@ -49,9 +50,12 @@ pub(crate) enum Topic {
         name: TopicName,
     },
     /// Change a topic's settings; what is not named stays.
-    #[command(group(settings::at_least_one()))]
+    #[command(group(settings::at_least_one().arg("partitions")))]
     Set {
         name: TopicName,
+        /// Refused: a stream's partitions are fixed when it is made.
+        #[arg(long, value_name = "N", hide = true)]
+        partitions: Option<u32>,
         #[command(flatten)]
         settings: SettingsArgs,
     },
@@ -72,7 +76,11 @@ impl Topic {
                 let mut session = invocation.session().await?;
                 show(invocation, find(&mut session, &name).await?)
             }
-            Self::Set { name, settings } => {
+            Self::Set { name, partitions: Some(_), .. } => bail!(
+                "The partitions of '{name}' cannot be changed, because its keys would change theirs: \
+                 create another stream with as many as you like, and send to that one."
+            ),
+            Self::Set { name, settings, partitions: None } => {
                 change(invocation, name, |old| settings.laid_over(old)).await
             }
             Self::Access(command) => command.run(invocation).await,
@@ -213,6 +221,10 @@ fn backlog(topic: &queue_core::Topic) -> String {
     }
 }
 
+fn or_off(limit: Option<impl std::fmt::Display>) -> String {
+    limit.map_or_else(|| "off".to_owned(), |limit| limit.to_string())
+}
+
 async fn list(invocation: &Invocation) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
     let topics =
@@ -239,10 +251,13 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
             "dead-letter topic",
             settings.dead_letter_topic.as_ref().map_or("none".to_owned(), TopicName::to_string),
         ),
-        ("max depth", settings.max_depth.map_or_else(|| "off".to_owned(), |n| n.to_string())),
+        ("max depth", or_off(settings.max_depth)),
         ("max bytes", settings.max_bytes.map_or_else(|| "off".to_owned(), units::size)),
         ("when full", settings.when_full.word().to_owned()),
         ("backlog", backlog(&topic)),
+        ("max running", or_off(settings.limits.max_running)),
+        ("max running per key", or_off(settings.limits.max_running_per_key)),
+        ("rate", or_off(settings.limits.rate)),
         ("trace", settings.trace.to_string()),
     ];
     let mut properties = Vec::from(properties);

@@ -4,6 +4,7 @@ use std::time::Duration;
 use queue_core::connection::{Link, Session};
 use queue_core::message::ConnId;
 use queue_core::store;
+use queue_core::store::stream::holding::{self, NameHeld, RangesHeld};
 use queue_core::store::worker::{Incarnation, WorkerRow};
 use serde::Serialize;
 
@@ -54,6 +55,9 @@ pub(super) struct Worker {
     life_conn_id: u64,
     work_conn_id: u64,
     claims: u32,
+    ranges: u64,
+    range_messages: u64,
+    members: Vec<NameHeld>,
     lease_ms: u64,
     beat_age_ms: u64,
     alive_by: Vec<Sign>,
@@ -61,7 +65,7 @@ pub(super) struct Worker {
     end_reason: Option<String>,
 }
 
-pub(super) const HEADER: [&str; 10] = [
+pub(super) const HEADER: [&str; 12] = [
     "id",
     "client",
     "version",
@@ -69,6 +73,8 @@ pub(super) const HEADER: [&str; 10] = [
     "life",
     "work",
     "claims",
+    "ranges",
+    "member of",
     "last beat",
     "alive by",
     "end reason",
@@ -77,6 +83,8 @@ pub(super) const HEADER: [&str; 10] = [
 impl Row for Worker {
     fn cells(&self) -> Vec<String> {
         let signs: Vec<_> = self.alive_by.iter().map(|sign| sign.word()).collect();
+        let name = |held: &NameHeld| format!("{} as {}", held.group, held.member);
+        let names: Vec<_> = self.members.iter().map(name).collect();
         vec![
             self.id.to_string(),
             self.client_id.clone(),
@@ -85,6 +93,8 @@ impl Row for Worker {
             self.life_conn_id.to_string(),
             self.work_conn_id.to_string(),
             self.claims.to_string(),
+            self.ranges.to_string(),
+            names.join(", "),
             units::age(Duration::from_millis(self.beat_age_ms)),
             signs.join(", "),
             self.end_reason.clone().unwrap_or_default(),
@@ -114,11 +124,13 @@ pub(super) async fn read(session: &mut Session, all: bool) -> queue_core::Result
         // After the rows, or a session made in between would be missing from the list.
         let connections = store::process_list::show(conn).await?;
         let incarnation = store::worker::incarnation(conn).await?;
+        let held = holding::ranges_held(conn).await?;
+        let names = holding::names_held(conn).await?;
         let now = store::topic::server_time(conn).await?.and_utc();
         let age = |row: &WorkerRow| (now - row.beat_at).to_std().unwrap_or_default();
         let worker = |row: WorkerRow| {
             let age = age(&row);
-            Worker::new(row, age, &connections, &incarnation)
+            Worker::new(row, age, &connections, &incarnation).holding(&held, &names)
         };
         Ok(rows.into_iter().map(worker).collect())
     };
@@ -149,12 +161,24 @@ impl Worker {
             life_conn_id: row.life_conn.0,
             work_conn_id: row.conn.0,
             claims: row.claims,
+            ranges: 0,
+            range_messages: 0,
+            members: Vec::new(),
             lease_ms: millis(row.lease),
             beat_age_ms: millis(beat_age),
             alive_by: signs.iter().filter(|(_, seen)| *seen).map(|(sign, _)| *sign).collect(),
             registered_at: row.registered_at.to_rfc3339(),
             end_reason: row.end_reason,
         }
+    }
+
+    /// With what it holds of streams.
+    fn holding(mut self, ranges: &[RangesHeld], names: &[NameHeld]) -> Self {
+        if let Some(held) = ranges.iter().find(|held| held.worker.0 == self.id) {
+            (self.ranges, self.range_messages) = (held.ranges, held.messages);
+        }
+        self.members = names.iter().filter(|held| held.worker.0 == self.id).cloned().collect();
+        self
     }
 }
 

@@ -58,6 +58,10 @@ async fn a_broadcast_group_is_created_watched_reset_and_its_members_forgotten() 
 
     let fast = member(&database, &cache, Some("fast"), 20).await;
     let slow = member(&database, &cache, Some("slow"), 5).await;
+    let workers = queuectl.json(&["workers"]);
+    let named = |name: &str| json!([{ "group": "orders@cache", "member": name }]);
+    assert_eq!((&workers[0]["members"], &workers[1]["members"]), (&named("fast"), &named("slow")));
+    assert!(queuectl.say(&["workers"]).contains("orders@cache as fast"));
     fast.stop().await.expect("stopped");
     slow.stop().await.expect("stopped");
     let shown = queuectl.say(&["group", "show", "orders@cache"]);
@@ -97,6 +101,7 @@ async fn what_makes_no_sense_of_broadcast_groups_is_refused_in_a_sentence() {
         (vec!["group", "create", "mail@x", "--broadcast"], "'mail' is no stream"),
         (vec!["topic", "set", "orders@all", "--ledger-window", "1h"], "keeps no ledger"),
         (vec!["group", "replay", "orders@all", "--from", "earliest"], "put its named members back"),
+        (vec!["group", "members", "orders@all"], "its members claim nothing"),
         (vec!["group", "blocked", "orders@all"], "nothing holds its members up"),
         (vec!["group", "reset", "orders@all", "--to", "latest", "--yes"], "cannot be reset"),
         (vec!["group", "forget-member", "orders@one", "a"], "is no group of a stream whose"),

@@ -50,7 +50,9 @@ async fn a_group_is_created_watched_reset_and_replayed() {
     let shown = queuectl.say(&["group", "show", "orders@mail"]);
     let shown = cells(&shown);
     assert_eq!(shown.len(), 2);
-    assert!(shown.iter().any(|row| row[7] == "30"), "{shown:?}");
+    assert!(shown.iter().any(|row| row[7] == "30" && row[8] != "-"), "{shown:?}");
+    assert!(shown.iter().any(|row| row[7] == "0" && row[8] == "-"), "{shown:?}");
+    members_and_their_claims_are_shown(&queuectl, &worker);
     assert_eq!(queuectl.say(&["group", "blocked", "orders@bill"]), "Nothing is held back.\n");
 
     let sentence = queuectl.refuse(&["group", "reset", "orders@mail", "--to", "latest"]);
@@ -60,6 +62,26 @@ async fn a_group_is_created_watched_reset_and_replayed() {
     let replayed = queuectl.json(&["group", "replay", "orders@mail", "--from", "10", "--to", "20"]);
     assert_eq!(replayed, json!({ "group": "orders@mail", "messages": 20 }));
     worker.stop().await.expect("stopped");
+}
+
+/// One worker has 30 messages of the log of `orders@mail`; nobody has any of `orders@bill`.
+fn members_and_their_claims_are_shown(queuectl: &Queuectl, worker: &Worker) {
+    let members = queuectl.json(&["group", "members", "orders@mail"]);
+    let one = &members[0];
+    assert_eq!((&one["worker"], &one["state"]), (&json!(worker.id()), &json!("alive")));
+    assert_eq!((&one["of"], &one["mark"], &one["hi"]), (&json!("log"), &json!(0), &json!(30)));
+    assert!(one["messages"] == 30 && one["age_ms"].is_u64() && members[1].is_null(), "{members}");
+    let table = queuectl.say(&["group", "members", "orders@mail"]);
+    let row = &cells(&table)[0];
+    assert_eq!((row[0], row[2]), (worker.id().to_string().as_str(), "alive"), "{table}");
+    assert_eq!(row[4..7], ["0", "30", "30"], "{table}");
+    let none = queuectl.say(&["group", "members", "orders@bill"]);
+    assert_eq!(none, "No member of the group has claimed anything.\n");
+    let workers = queuectl.json(&["workers"]);
+    let held = ["claims", "ranges", "range_messages"].map(|name| workers[0][name].as_u64());
+    assert_eq!(held, [Some(0), Some(1), Some(30)]);
+    let listed = queuectl.json(&["group", "list"]);
+    assert!(listed[1]["held_ms"].is_u64() && listed[0]["held_ms"].is_null(), "{listed}");
 }
 
 #[tokio::test]
@@ -113,14 +135,29 @@ async fn what_makes_no_sense_of_streams_is_refused_in_a_sentence() {
         (vec!["group", "show", "orders"], "is no group of a stream"),
         (vec!["group", "show", "orders@x"], "There is no group 'orders@x'"),
         (vec!["group", "list", "mail"], "'mail' is no stream"),
+        (vec!["group", "members", "mail"], "is no group of a stream"),
         (vec!["group", "reset", "orders@g", "--to", "1000", "--yes"], "beyond the end"),
         (vec!["topic", "create", "a@b"], "is not a name"),
         (vec!["topic", "create", "s", "--kind", "stream", "--partitions", "0"], "1 to 256"),
+        (vec!["topic", "set", "orders", "--partitions", "1"], "cannot be changed"),
+        (vec!["topic", "create", "orders", "--kind", "stream", "--partitions", "1"], "already"),
+        (vec!["group", "replay", "orders@g", "--from", "1000"], "beyond the end"),
+        (vec!["group", "create", "orders@late", "--from", "1000"], "beyond the end"),
+        (vec!["group", "forget-member", "orders@g", "a"], "is no group of a stream whose"),
         (vec!["topic", "delete", "orders", "--purge", "--yes"], "reads the stream 'orders'"),
     ] {
         let sentence = queuectl.refuse(&arguments);
         assert!(sentence.contains(says), "{arguments:?}: {sentence}");
     }
+    for (setting, wrong, says) in [
+        ("--retention", "0s", "a time is above zero"),
+        ("--retention", "never", "or `none`"),
+        ("--retention-size", "0", "a size is a number of bytes"),
+    ] {
+        let sentence = queuectl.run(&["topic", "set", "orders", setting, wrong]).refused(2);
+        assert!(sentence.contains(says), "{setting} {wrong}: {sentence}");
+    }
+    assert_eq!(queuectl.json(&["topic", "show", "orders"])["partitions"], 2);
     queuectl.say(&["topic", "delete", "orders@g"]);
     let sentence = queuectl.refuse(&["topic", "delete", "orders"]);
     assert!(sentence.contains("still holds messages"), "{sentence}");

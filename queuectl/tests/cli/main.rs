@@ -8,6 +8,7 @@ mod broadcast;
 mod dead;
 mod delete;
 mod find;
+mod grants;
 mod groups;
 mod messages;
 mod observation;

@@ -1,6 +1,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use janitor::{Driver, DriverOptions};
 use queue_core::message::Settlement;
 use queue_core::topic::OnDone;
 use queue_core::worker::{Settled, Worker, WorkerOptions};
@@ -69,9 +70,32 @@ async fn stats_counts_what_waits_is_claimed_is_scheduled_and_is_dead() {
     assert_eq!(stats[1]["oldest_age_ms"], json!(null));
     let table = queuectl.say(&["stats", "quiet", "mail"]);
     let rows = cells(&table);
-    assert_eq!(rows[0], ["quiet", "read-write", "0", "0", "0", "0", "-"]);
+    assert_eq!(rows[0], ["quiet", "read-write", "0", "0", "0", "0", "-", "0", "-"]);
     assert_eq!(rows[1][..6], ["mail", "read-write", "4", "2", "1", "0"]);
+    assert_eq!((&stats[0]["messages"], &stats[0]["bytes"]), (&json!(4), &json!(4)));
     worker.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn stats_shows_what_the_log_of_a_stream_keeps_and_ranks_by_bytes() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    queuectl.say(&["topic", "create", "a-queue"]);
+    queuectl.say(&["enqueue", "a-queue", "12345"]);
+    queuectl.say(&["topic", "create", "--kind", "stream", "orders"]);
+    for body in ["0123456789", "0123456789", "0123456789"] {
+        queuectl.say(&["enqueue", "orders", body]);
+    }
+    let driver = Driver::new(DriverOptions::new(database.url().clone(), "test"));
+    assert!(driver.run_once().await.expect("swept"));
+    let stats = queuectl.json(&["stats", "--largest"]);
+    assert_eq!((&stats[0]["topic"], &stats[0]["bytes"]), (&json!("orders"), &json!(30)));
+    assert_eq!((&stats[1]["topic"], &stats[1]["log"]), (&json!("a-queue"), &json!(null)));
+    let log = &stats[0]["log"];
+    assert_eq!((&log["messages"], &log["appended"]), (&json!(3), &json!(3)));
+    assert!(log["oldest_age_ms"].is_u64());
+    let table = queuectl.say(&["stats", "orders"]);
+    assert!(table.contains("~30 bytes") && table.contains("3, "), "{table}");
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ pub(super) struct Evidence<'s> {
     pub(super) sight: &'s Sight,
     pub(super) incarnation: &'s Incarnation,
     pub(super) locks_count: bool,
+    /// The list holds the sessions of every account, not only of the sweeper's own.
+    pub(super) sees_all: bool,
     /// The process list, if it could be had and holds the sweeper itself.
     pub(super) list: Option<HashSet<ConnId>>,
 }
@@ -24,7 +26,7 @@ impl Evidence<'_> {
     /// they spoke to, and this account may see them.
     pub(super) fn is_proved_for(&self, worker: &WorkerRow) -> bool {
         self.incarnation.is_same(&worker.incarnation)
-            && (self.sight.process || self.sight.account == worker.account)
+            && (self.sees_all || self.sight.account == worker.account)
     }
 
     fn lacks(&self, worker: &WorkerRow) -> bool {

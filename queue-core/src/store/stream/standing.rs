@@ -30,6 +30,9 @@ pub struct Standing {
     pub claimed: u64,
     /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
     pub lag_ms: Option<u64>,
+    /// How long the oldest claim of a member has been held, in milliseconds; `None` when there is
+    /// none.
+    pub held_ms: Option<u64>,
     /// How often the group was reset.
     pub generation: u64,
     /// Messages that retention removed before the group had claimed them.
@@ -41,6 +44,12 @@ impl Standing {
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.lag_ms.map(Duration::from_millis)
+    }
+
+    /// How long the oldest claim of a member has been held.
+    #[must_use]
+    pub fn held(&self) -> Option<Duration> {
+        self.held_ms.map(Duration::from_millis)
     }
 }
 
@@ -66,6 +75,8 @@ pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<St
         claimed: i64,
         #[diesel(sql_type = Nullable<BigInt>)]
         lag_ms: Option<i64>,
+        #[diesel(sql_type = Nullable<BigInt>)]
+        held_ms: Option<i64>,
         #[diesel(sql_type = Unsigned<BigInt>)]
         generation: u64,
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -78,7 +89,9 @@ pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<St
          ORDER BY l.topic_id, l.partition_no, l.offset_no LIMIT 1) AS lag_ms \
          FROM (SELECT c.partition_no, p.first_offset, p.next_offset AS end_offset, c.next_offset, \
          c.generation, c.lost, LEAST(c.next_offset, COALESCE(MIN(r.mark), c.next_offset)) AS mark, \
-         CAST(COALESCE(SUM(r.hi - r.mark), 0) AS SIGNED) AS claimed \
+         CAST(COALESCE(SUM(r.hi - r.mark), 0) AS SIGNED) AS claimed, \
+         TIMESTAMPDIFF(MICROSECOND, MIN(IF(r.worker_id = 0, NULL, r.claimed_at)), \
+         UTC_TIMESTAMP(6)) DIV 1000 AS held_ms \
          FROM queue_cursor c \
          JOIN queue_partition p ON p.topic_id = ? AND p.partition_no = c.partition_no \
          LEFT JOIN queue_range r ON r.group_id = c.group_id AND r.partition_no = c.partition_no \
@@ -100,6 +113,7 @@ pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<St
             lag: row.end_offset.saturating_sub(row.next_offset) + claimed,
             claimed,
             lag_ms: row.lag_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
+            held_ms: row.held_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
             generation: row.generation,
             lost: row.lost,
         }

@@ -1,6 +1,6 @@
 //! A topic's row, as it is read.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use diesel::QueryableByName;
@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::stream::HeaderFilter;
 use crate::stream::group::Place;
 use crate::topic::{
-    Access, Backlog, OnDone, Retention, RetryPolicy, Sampling, Topic, TopicId, TopicKind,
-    TopicName, TopicSettings, WhenFull,
+    Access, Backlog, Limits, OnDone, Rate, Retention, RetryPolicy, Sampling, Topic, TopicId,
+    TopicKind, TopicName, TopicSettings, WhenFull,
 };
 
 /// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
@@ -25,7 +25,8 @@ pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, i
      AND o.claim_paused = 1) THEN 1 ELSE 0 END AS claim_stopped, \
      body_limit, max_attempts, \
      max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
-     max_depth, max_bytes, when_full, backlog_depth, backlog_bytes, backlog_full, \
+     max_depth, max_bytes, when_full, max_running, max_running_per_key, rate_messages, \
+     rate_period_ms, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
      AS backlog_holds, searchable_ms, dedupe_window_ms, \
      retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter, \
@@ -78,6 +79,14 @@ pub(super) struct TopicRow {
     max_bytes: Option<u64>,
     #[diesel(sql_type = Binary)]
     when_full: Vec<u8>,
+    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
+    max_running: Option<u32>,
+    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
+    max_running_per_key: Option<u32>,
+    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
+    rate_messages: Option<u32>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    rate_period_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     backlog_depth: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
@@ -130,6 +139,19 @@ impl TopicRow {
         (self.backlog_holds != 0).then_some(Backlog { depth, bytes, full: self.backlog_full })
     }
 
+    /// A rate that somebody wrote past this library, and that is none, bounds nothing.
+    fn limits(&self) -> Limits {
+        let messages = self.rate_messages.and_then(NonZeroU32::new);
+        let period = self.rate_period_ms.map(Duration::from_millis);
+        let rate =
+            messages.zip(period).and_then(|(messages, period)| Rate::new(messages, period).ok());
+        Limits {
+            max_running: self.max_running.and_then(NonZeroU32::new),
+            max_running_per_key: self.max_running_per_key.and_then(NonZeroU32::new),
+            rate,
+        }
+    }
+
     fn kind(&self) -> TopicKind {
         match (self.kind.as_slice(), self.stream_id) {
             (b"group", Some(stream)) => {
@@ -148,7 +170,7 @@ impl TopicRow {
 
     pub(super) fn into_topic(self) -> Result<Topic> {
         let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
-        let backlog = self.backlog();
+        let (backlog, limits) = (self.backlog(), self.limits());
         let access = Access::new(!self.enqueue_paused, !self.claim_paused);
         let beside = Access::new(self.enqueue_stopped == 0, self.claim_stopped == 0);
         Ok(Topic {
@@ -172,6 +194,7 @@ impl TopicRow {
                 max_depth: self.max_depth.and_then(NonZeroU64::new),
                 max_bytes: self.max_bytes.and_then(NonZeroU64::new),
                 when_full: WhenFull::from_stored(&self.when_full),
+                limits,
                 searchable: self.searchable_ms.map(Duration::from_millis),
                 dedupe_window: self.dedupe_window_ms.map(Duration::from_millis),
                 retention: Retention {

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::Work;
+use super::limited::suspect_within;
 use crate::connection::{Connection, Link};
 use crate::error::{Error, Result};
 use crate::message::{ClaimNo, Delivery, Priority, WorkerId};
@@ -19,6 +20,10 @@ impl Work {
     pub(super) async fn claim(&mut self, topic: TopicId, limit: u32) -> Result<Claimed> {
         if !self.may_claim(topic)? || limit == 0 {
             return Ok(Claimed::default());
+        }
+        let limits = self.life.borrow().pulse.limits(topic);
+        if !limits.is_off() {
+            return self.claim_within(topic, limits, limit).await;
         }
         let Some(place) = self.look(topic).await? else {
             let suspect_waits = self.cursor(topic).suspect_waits;
@@ -52,13 +57,18 @@ impl Work {
         if !self.may_claim(topic)? {
             return Ok(Claimed::default());
         }
+        let limits = self.life.borrow().pulse.limits(topic);
         let fence = self.next_fence();
         let tracer = self.tracer(topic);
         let session = self.session().await?;
         let deliveries = session
             .transaction("claim a suspect", async |conn| {
-                let rows = claim::lock_suspect(conn, topic, fence.claim_no).await?;
-                let deliveries = make_own(conn, fence, rows).await?;
+                let deliveries = if limits.is_off() {
+                    let rows = claim::lock_suspect(conn, topic, fence.claim_no).await?;
+                    make_own(conn, fence, rows).await?
+                } else {
+                    suspect_within(conn, fence, topic, limits).await?
+                };
                 tracer.trace(conn, deliveries).await
             })
             .await?;
@@ -182,7 +192,7 @@ impl Tracer {
         trace::record(conn, &steps).await
     }
 
-    async fn trace(
+    pub(super) async fn trace(
         &self,
         conn: &mut impl Connection,
         mut deliveries: Vec<Delivery>,
@@ -205,7 +215,7 @@ async fn skip_locked(
 }
 
 /// Makes rows locked by this transaction the claim's own and records the claim.
-async fn make_own(
+pub(super) async fn make_own(
     conn: &mut impl Connection,
     fence: Fence,
     deliveries: Vec<Delivery>,

@@ -109,7 +109,7 @@ impl Work {
             let rows = session.call("read the member's places", read).await?;
             let mut state = member.state();
             if !state.fits(id, &rows) {
-                state.lose_rows();
+                state.lose_rows(id);
                 tracing::info!(
                     worker.id = %id, topic.name = %member.topic(), member = %name,
                     "The member has been put elsewhere, or taken."
@@ -193,7 +193,7 @@ impl Work {
                     }
                 }
                 Ok(Told::Fenced) => {
-                    member.state().lose_rows();
+                    member.state().lose_rows(self.id);
                     fenced.push(member.group().id);
                 }
                 Err(error @ (Error::WorkerDead { .. } | Error::WorkerStopped)) => {

@@ -335,6 +335,7 @@ impl Work {
             Told::Said(said) => said,
             Told::Fenced => {
                 self.ranges.forget(claim);
+                self.lost.add(claim);
                 return Ok(false);
             }
         };

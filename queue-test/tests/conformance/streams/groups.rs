@@ -7,7 +7,7 @@ use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::stream::{cursor, range};
 use queue_core::stream::Offset;
 use queue_core::stream::group::{Place, replay, reset_group};
-use queue_core::worker::SettleOutcome;
+use queue_core::worker::{SettleOutcome, Worker, WorkerOptions};
 use queue_test::until;
 
 use super::{Stream, claim_n, offsets};
@@ -124,6 +124,28 @@ async fn a_reset_fences_what_is_claimed_and_nothing_comes_twice() {
     let mut got = bodies(&new);
     got.sort_by_key(|body| body.parse::<usize>().unwrap());
     assert_eq!(got, numbers(0..100));
+}
+
+/// Without a word of its own: the worker compares its ranges with every beat anyway.
+#[tokio::test]
+async fn a_worker_finds_with_a_beat_which_ranges_it_has_lost_to_a_reset() {
+    let mut stream = Stream::new(1).await;
+    let (group, other) = (stream.group("g", true).await, stream.group("o", true).await);
+    stream.enqueue(0..10).await;
+    let mut options = WorkerOptions::new(stream.db.url().clone(), "conformance");
+    options.beat = Duration::from_millis(100);
+    let worker = Worker::start(options).await.unwrap();
+    let (lost, kept) = (claim_n(&worker, &group, 10).await, claim_n(&worker, &other, 10).await);
+    assert!(!worker.has_lost(lost[0].claim_no) && worker.losses() == 0);
+    reset_group(&mut stream.conn, &group, Place::Earliest).await.unwrap();
+    until("it has found out", async || worker.has_lost(lost[0].claim_no)).await;
+    assert!(!worker.has_lost(kept[0].claim_no) && worker.losses() == 1);
+    // What has come to its end is not lost.
+    worker.settle(all(&kept, &Settlement::Ack)).await.unwrap();
+    until("it is told", async || stream.number(RANGES).await == 0).await;
+    let again = claim_n(&worker, &group, 10).await;
+    assert_eq!(offsets(&again), (0..10).collect::<Vec<_>>());
+    assert!(!worker.has_lost(kept[0].claim_no) && !worker.has_lost(again[0].claim_no));
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use queue_core::connection::Connection;
+use queue_core::connection::{Connection, transaction};
 use queue_core::message::Settlement;
 use queue_core::store::stream::passed;
 use queue_core::store::stream::range::{self, Lock};
+use queue_core::stream::group::{Place, leave, reset_group};
 use queue_core::stream::{Offset, RangeId};
-use queue_core::worker::{Settled, Worker, WorkerOptions};
+use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 use queue_test::proxy::FaultProxy;
 use queue_test::until;
@@ -21,10 +22,19 @@ const TRIED_AGAIN: &str = "SELECT COUNT(*) FROM queue_scheduled";
 
 /// As a handler's transaction acks a message: under the lock of its range.
 async fn ack_in_transaction(conn: &mut AsyncMysqlConnection, worker: &Worker, one: &Delivery) {
+    let range = lock_in_transaction(conn, worker, one).await;
+    passed::insert(conn, range, one.position.unwrap().offset).await.unwrap();
+}
+
+/// As it does before it acks.
+async fn lock_in_transaction(
+    conn: &mut AsyncMysqlConnection,
+    worker: &Worker,
+    one: &Delivery,
+) -> RangeId {
     conn.batch("BEGIN").await.unwrap();
     let claims = [one.claim_no];
-    let ranges = range::of_claims(conn, worker.id(), &claims, Lock::Shared).await.unwrap();
-    passed::insert(conn, ranges[0].id, one.position.unwrap().offset).await.unwrap();
+    range::of_claims(conn, worker.id(), &claims, Lock::Shared).await.unwrap()[0].id
 }
 
 impl Stream {
@@ -264,4 +274,37 @@ async fn forgetting_what_was_acked_waits_for_no_other_range() {
     assert_eq!(passed::forget(conn, one, Offset(8)).await.unwrap(), 1);
     assert_eq!(passed::forget(conn, one, Offset(8)).await.unwrap(), 0);
     other.batch("ROLLBACK").await.unwrap();
+}
+
+/// H16, and seed 567 of the simulation: an ack that is under way when its group is put elsewhere
+/// leaves nothing behind, and nobody takes it for one of the ranges that come next.
+#[tokio::test]
+async fn a_reset_and_an_end_of_a_group_wait_for_an_ack_under_way_and_forget_it() {
+    for (ordered, ends) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut stream, group) = Stream::one_group(5, ordered).await;
+        let worker = stream.worker().await;
+        let got = claim_n(&worker, &group, 5).await;
+        let mut handler = stream.db.connect().await;
+        let range = lock_in_transaction(&mut handler, &worker, &got[0]).await;
+        let mut operator = stream.db.connect().await;
+        let put_elsewhere = transaction(&mut operator, "test", async |conn| match ends {
+            true => leave(conn, &group).await,
+            false => reset_group(conn, &group, Place::Earliest).await,
+        });
+        let ack = async {
+            until("somebody waits", async || stream.lock_waits().await > 0).await;
+            passed::insert(&mut handler, range, got[0].position.unwrap().offset).await.unwrap();
+            handler.batch("COMMIT").await.unwrap();
+        };
+        let (done, ()) = tokio::join!(put_elsewhere, ack);
+        done.unwrap();
+        let left = (stream.number(RANGES).await, stream.number(PASSED).await);
+        assert_eq!(left, (0, 0), "ordered {ordered}, ends {ends}");
+        let outcomes = worker.settle(all(&got[..1], &retry(Duration::ZERO))).await.unwrap();
+        assert_eq!(outcomes, [SettleOutcome::Fenced], "ordered {ordered}, ends {ends}");
+        if !ends {
+            let again = claim_n(&stream.worker().await, &group, 5).await;
+            assert_eq!(offsets(&again), [0, 1, 2, 3, 4], "all of it comes again");
+        }
+    }
 }

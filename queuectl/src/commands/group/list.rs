@@ -27,11 +27,12 @@ pub(crate) struct Listed {
     pub(crate) lag: u64,
     lag_ms: Option<u64>,
     claimed: u64,
+    held_ms: Option<u64>,
     lost: u64,
 }
 
-pub(crate) const HEADER: [&str; 8] =
-    ["group", "access", "order", "filter", "lag", "oldest", "claimed", "lost"];
+pub(crate) const HEADER: [&str; 9] =
+    ["group", "access", "order", "filter", "lag", "oldest", "claimed", "held for", "lost"];
 
 impl Row for Listed {
     fn cells(&self) -> Vec<String> {
@@ -40,15 +41,18 @@ impl Row for Listed {
             TopicKind::Broadcast { .. } => "broadcast",
             _ => "none",
         };
-        let oldest = self.lag_ms.map(Duration::from_millis).map(units::age);
+        let age = |ms: Option<u64>| {
+            ms.map(Duration::from_millis).map_or_else(|| "-".to_owned(), units::age)
+        };
         vec![
             self.topic.name.to_string(),
             access_words(&self.topic),
             order.to_owned(),
             filter(&self.topic.settings),
             self.lag.to_string(),
-            oldest.unwrap_or_else(|| "-".to_owned()),
+            age(self.lag_ms),
             self.claimed.to_string(),
+            age(self.held_ms),
             self.lost.to_string(),
         ]
     }
@@ -61,6 +65,7 @@ impl Listed {
             lag: standings.iter().map(|one| one.lag).sum(),
             lag_ms: standings.iter().filter_map(|one| one.lag_ms).max(),
             claimed: standings.iter().map(|one| one.claimed).sum(),
+            held_ms: standings.iter().filter_map(|one| one.held_ms).max(),
             lost: standings.iter().map(|one| one.lost).sum(),
         }
     }
@@ -76,6 +81,7 @@ impl Listed {
             lag: lags.into_values().max().unwrap_or_default(),
             lag_ms: members.iter().filter_map(|one| one.lag_ms).max(),
             claimed: 0,
+            held_ms: None,
             lost: members.iter().map(|one| one.lost).sum(),
         }
     }

@@ -22,8 +22,8 @@ pub(crate) struct Show {
 #[serde(transparent)]
 struct Shown(Standing);
 
-const HEADER: [&str; 9] =
-    ["partition", "first", "end", "cursor", "mark", "lag", "oldest", "claimed", "lost"];
+const HEADER: [&str; 10] =
+    ["partition", "first", "end", "cursor", "mark", "lag", "oldest", "claimed", "held for", "lost"];
 
 impl Row for Shown {
     fn cells(&self) -> Vec<String> {
@@ -37,6 +37,7 @@ impl Row for Shown {
             standing.lag.to_string(),
             standing.age().map_or_else(|| "-".to_owned(), units::age),
             standing.claimed.to_string(),
+            standing.held().map_or_else(|| "-".to_owned(), units::age),
             standing.lost.to_string(),
         ]
     }

@@ -70,6 +70,7 @@ impl Delete {
             }
             partition::delete(conn, topic.id).await?;
             store::schedule::delete_of_topic(conn, topic.id).await?;
+            store::limit::delete(conn, topic.id).await?;
             store::topic::delete(conn, topic.id).await
         };
         session.transaction("delete the topic", delete).await?;

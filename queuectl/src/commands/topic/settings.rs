@@ -1,10 +1,10 @@
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use queue_core::topic::{OnDone, RetryPolicy, Sampling, TopicSettings, WhenFull};
+use queue_core::topic::{OnDone, Rate, RetryPolicy, Sampling, TopicSettings, WhenFull};
 use queue_core::{Error, TopicName};
 
 use crate::units::{MaybeTime, parse_large_size, parse_size, parse_time};
@@ -61,6 +61,17 @@ pub(crate) struct SettingsArgs {
     /// (reject). New topics: block.
     #[arg(long, value_name = "WHAT", value_parser = when_full())]
     when_full: Option<WhenFull>,
+    /// So many messages at most are handled at a time, over all consumers, or off. New topics: off.
+    #[arg(long, value_name = "N|off")]
+    max_running: Option<MaybeCount>,
+    /// So many messages of one key at most are handled at a time, over all consumers, or off. New
+    /// topics: off.
+    #[arg(long, value_name = "N|off")]
+    max_running_per_key: Option<MaybeCount>,
+    /// How fast messages are claimed, over all consumers: 100/1s, 6000/1m (which lets 6000 through
+    /// at once after a pause), or off. New topics: off.
+    #[arg(long, value_name = "MESSAGES/TIME|off")]
+    rate: Option<MaybeRate>,
     /// How long a stream keeps its messages, or none: for ever. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     retention: Option<MaybeTime>,
@@ -118,6 +129,36 @@ impl FromStr for MaybeLimit {
     }
 }
 
+/// A number of messages above zero, or `off`.
+#[derive(Debug, Clone, Copy)]
+struct MaybeCount(Option<NonZeroU32>);
+
+impl FromStr for MaybeCount {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self(None)),
+            text => text
+                .parse()
+                .map(|n| Self(Some(n)))
+                .map_err(|_| "a limit is a number of messages above 0, or `off`"),
+        }
+    }
+}
+
+/// A rate, or `off`.
+#[derive(Debug, Clone, Copy)]
+struct MaybeRate(Option<Rate>);
+
+impl FromStr for MaybeRate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" { Ok(Self(None)) } else { text.parse().map(|rate| Self(Some(rate))) }
+    }
+}
+
 /// A topic's name, or `none`.
 #[derive(Debug, Clone)]
 struct MaybeTopic(Option<TopicName>);
@@ -163,6 +204,9 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "max_depth",
         "max_bytes",
         "when_full",
+        "max_running",
+        "max_running_per_key",
+        "rate",
         "searchable",
         "dedupe_window",
         "retention",
@@ -205,6 +249,16 @@ impl SettingsArgs {
             settings.max_bytes = limit;
         }
         settings.when_full = self.when_full.unwrap_or(settings.when_full);
+        let limits = &mut settings.limits;
+        if let Some(MaybeCount(n)) = self.max_running {
+            limits.max_running = n;
+        }
+        if let Some(MaybeCount(n)) = self.max_running_per_key {
+            limits.max_running_per_key = n;
+        }
+        if let Some(MaybeRate(rate)) = self.rate {
+            limits.rate = rate;
+        }
         let retention = &mut settings.retention;
         if let Some(MaybeTime(time)) = self.retention {
             retention.time = time;

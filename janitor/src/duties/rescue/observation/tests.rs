@@ -60,6 +60,7 @@ impl Case {
             sight: &self.sight,
             incarnation: &self.incarnation,
             locks_count: self.locks_count,
+            sees_all: self.sight.process,
             list,
         };
         self.observations.judge(worker, &evidence, self.start + Duration::from_millis(ms))

@@ -40,6 +40,7 @@ impl Work {
         for claim in self.ranges.claims() {
             if !found.iter().any(|range| range.fence.claim_no == claim) {
                 self.ranges.forget(claim);
+                self.lost.add(claim);
             }
         }
         Ok(())

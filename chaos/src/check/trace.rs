@@ -1,0 +1,51 @@
+//! Whether traces tell neither more nor less than what was committed.
+
+use super::history::History;
+use super::message::Message;
+use super::{Breach, Leftovers, Trace};
+use crate::record::Enqueued;
+use crate::tag::Share;
+
+/// Messages whose trace is wrong. Of the stream every message leaves one, in every group; of queues
+/// those of transactional handlers.
+pub(super) fn breaches(history: &History, leftovers: &Leftovers) -> Vec<(Breach, Share)> {
+    if leftovers.traces.is_empty() {
+        return Vec::new();
+    }
+    let is_wrong = |(share, message): &(&Share, &Message)| {
+        let of = |share: Share| leftovers.traces.get(&share).copied().unwrap_or_default();
+        let is_dead = leftovers.dead.contains_key(share);
+        match share.group {
+            // Members claim nothing, and write nothing of what they do.
+            Some(group) if group.is_member() => false,
+            Some(_) => {
+                let sent = of(share.tag.into());
+                !is_sent_as_told(message, sent)
+                    || !is_acked_as_told(message, of(**share), is_dead, history.is_rewound(**share))
+            }
+            None if message.effects > 0 => {
+                of(**share).enqueued != 1 || !is_acked_as_told(message, of(**share), is_dead, false)
+            }
+            None => false,
+        }
+    };
+    let wrong = history.messages.iter().filter(is_wrong);
+    wrong.map(|(share, _)| (Breach::WrongTrace, *share)).collect()
+}
+
+/// One row if it was stored, none if it was not.
+fn is_sent_as_told(message: &Message, trace: Trace) -> bool {
+    match message.outcome() {
+        Enqueued::Stored => trace.enqueued == 1,
+        Enqueued::NotStored => trace.enqueued == 0,
+        Enqueued::InDoubt if message.starts.is_empty() => trace.enqueued <= 1,
+        Enqueued::InDoubt => trace.enqueued == 1,
+    }
+}
+
+/// A message is acked once for each group, however often it was handled; once more, or not, for
+/// each time that the group was put back.
+fn is_acked_as_told(message: &Message, trace: Trace, is_dead: bool, rewound: bool) -> bool {
+    let acked = message.is_done() && !is_dead;
+    if rewound { (trace.acked > 0) == acked } else { trace.acked == u64::from(acked) }
+}

@@ -1,0 +1,59 @@
+use std::time::Duration;
+
+use queue_core::Result;
+use queue_core::connection::Link;
+use queue_core::doctor::{TABLES, server_state};
+use queue_core::store::server::table_sizes;
+use queue_core::telemetry::Gauges;
+use serde::Serialize;
+
+use crate::duty::{Duty, Sweep};
+
+/// Reads for the metrics endpoint how the server fares and how large the tables are.
+#[derive(Debug, Default)]
+pub struct Watch {
+    gauges: Gauges,
+}
+
+/// What a run of [`Watch`] did.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct WatchReport {
+    /// Bytes that the tables take on disk.
+    pub table_bytes: u64,
+    /// Transactions whose old row versions are not purged, if the server tells.
+    pub history: Option<u64>,
+    /// Whether every commit reaches the disk before it is acknowledged.
+    pub durable: bool,
+}
+
+impl Duty for Watch {
+    const NAME: &'static str = "watch";
+    type Report = WatchReport;
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    fn is_notable(_: &WatchReport) -> bool {
+        false
+    }
+
+    fn rest(&mut self) {
+        self.gauges.forget();
+    }
+
+    async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<WatchReport> {
+        let ask = async |conn: &mut Link| server_state(conn).await;
+        let state = sweep.session.call("ask how the server fares", ask).await?;
+        let sizes = async |conn: &mut Link| table_sizes(conn, &TABLES).await;
+        let tables = sweep.session.call("read the tables' sizes", sizes).await?;
+        self.gauges.server(&state);
+        self.gauges.tables(&tables);
+        self.gauges.look_ended();
+        Ok(WatchReport {
+            table_bytes: tables.iter().map(|table| table.bytes).sum(),
+            history: state.history,
+            durable: state.durable,
+        })
+    }
+}

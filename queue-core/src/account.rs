@@ -1,0 +1,200 @@
+//! The accounts of the queue's processes, and what each is granted: the files of `ops/grants`,
+//! which an administrator runs, the self-test compares with and the suite runs every process under.
+
+mod grant;
+mod held;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+pub use self::grant::{Grant, Object, Privilege};
+pub use self::held::{Held, Shortfall};
+
+/// What an account is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Account {
+    /// Makes and changes the tables.
+    Migrator,
+    /// The library that enqueues, `producer send` and the relay.
+    Producer,
+    /// A program that only calls the procedures.
+    Caller,
+    /// Claims and settles, and stands in for the janitor.
+    Consumer,
+    /// Performs the duties.
+    Janitor,
+    /// A person with `queuectl`.
+    Operator,
+    /// Reads numbers, and no body.
+    Dashboard,
+}
+
+impl Account {
+    /// Every one of them.
+    pub const ALL: [Self; 7] = [
+        Self::Migrator,
+        Self::Producer,
+        Self::Caller,
+        Self::Consumer,
+        Self::Janitor,
+        Self::Operator,
+        Self::Dashboard,
+    ];
+
+    /// Its word on the command line and in the name of its file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Migrator => "migrator",
+            Self::Producer => "producer",
+            Self::Caller => "caller",
+            Self::Consumer => "consumer",
+            Self::Janitor => "janitor",
+            Self::Operator => "operator",
+            Self::Dashboard => "dashboard",
+        }
+    }
+
+    /// The account of this word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|account| account.word() == word)
+    }
+
+    /// Its file in `ops/grants`: statements for the queue's database and the account
+    /// `queue_WORD@%`.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Migrator => include_str!("../grants/migrator.sql"),
+            Self::Producer => include_str!("../grants/producer.sql"),
+            Self::Caller => include_str!("../grants/caller.sql"),
+            Self::Consumer => include_str!("../grants/consumer.sql"),
+            Self::Janitor => include_str!("../grants/janitor.sql"),
+            Self::Operator => include_str!("../grants/operator.sql"),
+            Self::Dashboard => include_str!("../grants/dashboard.sql"),
+        }
+    }
+
+    /// Its file for an account of another name.
+    #[must_use]
+    pub fn statements(self, name: &AccountName) -> String {
+        self.file().replace(&format!("'queue_{}'@'%'", self.word()), &name.to_string())
+    }
+
+    /// What its file grants, in order.
+    pub fn grants(self) -> impl Iterator<Item = Grant> {
+        self.file().lines().filter_map(Grant::of_line)
+    }
+
+    /// Whether its file grants this privilege on this table or procedure.
+    #[must_use]
+    pub fn may(self, privilege: &str, name: &str) -> bool {
+        let is_on = |grant: &Grant| match &grant.object {
+            Object::Table(table) => table == name,
+            Object::Procedure(procedure) => procedure == name,
+            Object::Database => true,
+            Object::Server => false,
+        };
+        self.grants().any(|grant| {
+            is_on(&grant) && grant.privileges.iter().any(|held| held.name == privilege)
+        })
+    }
+
+    /// Whether its file names this table or procedure, or the whole database.
+    #[must_use]
+    pub fn knows(self, name: &str) -> bool {
+        ["SELECT", "INSERT", "EXECUTE"].into_iter().any(|privilege| self.may(privilege, name))
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// The name of an account of the server, as `'user'@'host'`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountName {
+    user: String,
+    host: String,
+}
+
+impl FromStr for AccountName {
+    type Err = String;
+
+    /// Reads `user@host`, with or without quotes; without a host it is `%`, every host.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bare = |part: &str| part.trim().trim_matches(['\'', '"', '`']).to_owned();
+        let (user, host) = text.rsplit_once('@').unwrap_or((text, "%"));
+        let (user, host) = (bare(user), bare(host));
+        if user.is_empty() || host.is_empty() || text.contains(['\\', '\n', '\0']) {
+            return Err("an account looks like shop@% or shop@10.0.0.%".to_owned());
+        }
+        Ok(Self { user, host })
+    }
+}
+
+impl fmt::Display for AccountName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |part: &str| part.replace('\'', "''");
+        write!(f, "'{}'@'{}'", quoted(&self.user), quoted(&self.host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{PROCEDURES, TABLES};
+
+    #[test]
+    fn every_file_is_read_to_its_last_statement_and_names_only_what_there_is() {
+        for account in Account::ALL {
+            let statements = account.file().lines().filter(|line| line.contains("GRANT ")).count();
+            let grants: Vec<_> = account.grants().collect();
+            assert_eq!(grants.len(), statements, "{account}");
+            for grant in grants {
+                match grant.object {
+                    Object::Table(name) => {
+                        let known = TABLES.contains(&name.as_str());
+                        assert!(known || name == "queue_schema_migration", "{account}: {name}");
+                    }
+                    Object::Procedure(name) => {
+                        assert!(PROCEDURES.contains(&name.as_str()), "{account}: {name}");
+                    }
+                    Object::Database | Object::Server => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_reads_nothing_and_a_dashboard_no_body() {
+        assert!(TABLES.iter().all(|table| !Account::Caller.knows(table)));
+        for table in ["queue_message", "queue_dead", "queue_log"] {
+            let grants = Account::Dashboard.grants();
+            let on = |grant: &Grant| grant.object == Object::Table(table.to_owned());
+            for grant in grants.filter(on) {
+                for privilege in grant.privileges {
+                    let columns = privilege.columns.expect("columns are named");
+                    assert!(!columns.iter().any(|column| column == "body"), "{table}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_statements_are_for_the_account_that_was_named() {
+        let name: AccountName = "o'hara@10.%".parse().expect("a name");
+        let statements = Account::Caller.statements(&name);
+        let granted = "ON PROCEDURE queue_cancel TO 'o''hara'@'10.%';";
+        assert!(statements.contains(granted), "{statements}");
+        assert_eq!("'web'@'%'".parse::<AccountName>(), "web".parse());
+        assert!("@%".parse::<AccountName>().is_err());
+        assert!("a\\@b".parse::<AccountName>().is_err());
+    }
+}

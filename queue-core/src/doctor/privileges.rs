@@ -1,0 +1,58 @@
+//! What the account may see and do.
+
+use std::time::Duration;
+
+use super::{Check, Verdict, check};
+use crate::account::{Account, Held};
+use crate::connection::{Connection, ServerUrl, SessionKind, Wanted, connect_to};
+use crate::error::{Error, Result};
+use crate::store::{grant, process_list};
+
+/// Whether an account of this kind decides which workers are dead.
+pub(super) fn looks_for_the_dead(account: Account) -> bool {
+    matches!(account, Account::Consumer | Account::Janitor)
+}
+
+pub(super) async fn sight(conn: &mut impl Connection) -> Result<Check> {
+    let sight = process_list::sight(conn).await?;
+    let detail = if sight.process {
+        format!("{} sees every connection (PROCESS)", sight.account)
+    } else if process_list::through_view(conn, &sight).await?.is_some() {
+        let detail = format!("{} sees every connection (by queue_connection)", sight.account);
+        return Ok(check("process list", true, Verdict::Warning, detail));
+    } else {
+        format!(
+            "{} sees only its own account's connections: the janitor needs the consumers' account, or GRANT PROCESS ON *.*, or the view of ops/grants/process-list.sql; without any of them a dead consumer is rescued after a lease.",
+            sight.account
+        )
+    };
+    Ok(check("process list", sight.process, Verdict::Warning, detail))
+}
+
+/// What the account lacks of its file in ops/grants, and what it has beyond.
+pub(super) async fn grants(url: &ServerUrl, account: Account, limit: Duration) -> Result<Check> {
+    // The connection belongs to this future: past the limit it is closed with it.
+    let asked = tokio::time::timeout(limit, async {
+        let (mut conn, _) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
+        grant::own(&mut conn).await
+    });
+    let late = |_| Error::Deadline { operation: "read the account's grants", deadline: limit };
+    let lines = asked.await.map_err(late)??;
+    let told = Held::of_lines(lines.iter().map(String::as_str)).beside(account, url.database());
+    let mut said = Vec::new();
+    if !told.missing.is_empty() {
+        said.push(format!(
+            "missing for a {account}: {}: run `queuectl grants {account} --user NAME@HOST` and grant what it prints",
+            told.missing.join("; ")
+        ));
+    }
+    if !told.excess.is_empty() {
+        said.push(format!("more than a {account} needs: {}", told.excess.join("; ")));
+    }
+    let (verdict, detail) = match (told.missing.is_empty(), told.excess.is_empty()) {
+        (true, true) => (Verdict::Ok, format!("what a {account} needs, and no more")),
+        (true, false) => (Verdict::Warning, said.join("; ")),
+        (false, _) => (Verdict::Failure, said.join("; ")),
+    };
+    Ok(Check { name: "grants", verdict, detail })
+}

@@ -1,0 +1,237 @@
+//! The limits of topics: a gate for each topic that has some, which its claims go through one after
+//! the other, and a slot for each message that was claimed through it.
+//!
+//! A slot counts only as long as its message's row is of its claim. So whatever ends the claim, an
+//! ack, a retry, a rescue, frees the slot with it, and knows nothing of slots: none can leak. The
+//! next claim removes those that are free.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
+
+use super::claim::{Fence, Place};
+use super::row_set::{KEYS, RowSet};
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Priority, RowId};
+use crate::topic::TopicId;
+
+/// A message that was claimed under a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// Its row.
+    pub row: RowId,
+    /// Its key.
+    pub key: Option<Vec<u8>>,
+    /// Whether it is still claimed.
+    pub is_held: bool,
+}
+
+/// A ready message that may be claimed if its key has room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where it lies.
+    pub place: Place,
+    /// Its key.
+    pub key: Option<Vec<u8>>,
+}
+
+#[derive(QueryableByName)]
+struct CandidateRow {
+    #[diesel(sql_type = Unsigned<TinyInt>)]
+    priority: u8,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    id: u64,
+    #[diesel(sql_type = Nullable<Binary>)]
+    ordering_key: Option<Vec<u8>>,
+}
+
+impl From<CandidateRow> for Candidate {
+    fn from(row: CandidateRow) -> Self {
+        let priority = Priority::from_stored(row.priority);
+        Self { place: Place { priority, from: RowId(row.id) }, key: row.ordering_key }
+    }
+}
+
+/// PRIMARY: waits for the topic's gate, which the transaction then has until it ends, and says how
+/// far ahead of now the messages before have used up the topic's rate; `None` if no claim has gone
+/// through it yet.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<Option<Duration>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        lead_us: i64,
+    }
+    let statement = Statement::new(
+        "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), spent_until) AS lead_us \
+         FROM queue_limit WHERE topic_id = ? FOR UPDATE",
+    )
+    .number(topic.0);
+    let rows: Vec<Row> = load(conn, "claim: lock the gate", statement).await?;
+    let lead = |row: Row| Duration::from_micros(u64::try_from(row.lead_us).unwrap_or(0));
+    Ok(rows.into_iter().next().map(lead))
+}
+
+/// PRIMARY: makes the topic's gate, unless somebody else has just made it.
+///
+/// # Errors
+/// A database failure.
+pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_limit (topic_id, spent_until) VALUES (?, UTC_TIMESTAMP(6)) \
+         ON DUPLICATE KEY UPDATE topic_id = topic_id",
+    )
+    .number(topic.0);
+    execute(conn, "claim: make the gate", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY: the rate is used up until `lead` from now.
+///
+/// # Errors
+/// A database failure.
+pub async fn spend(conn: &mut impl Connection, topic: TopicId, lead: Duration) -> Result<()> {
+    let statement = Statement::new(
+        "UPDATE queue_limit SET spent_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
+         WHERE topic_id = ?",
+    )
+    .number(u64::try_from(lead.as_micros()).unwrap_or(u64::MAX))
+    .number(topic.0);
+    execute(conn, "claim: spend of the rate", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY of both tables, forced, plain: the topic's slots, as many as messages are claimed, and
+/// those that the next claim removes.
+///
+/// # Errors
+/// A database failure.
+pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slot>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Nullable<Binary>)]
+        slot_key: Option<Vec<u8>>,
+        #[diesel(sql_type = Integer)]
+        held: i32,
+    }
+    let statement = Statement::new(
+        "SELECT id, slot_key, 0 AS held FROM queue_slot FORCE INDEX (PRIMARY) WHERE topic_id = ? \
+         UNION ALL SELECT h.id, h.slot_key, 1 FROM queue_slot h FORCE INDEX (PRIMARY) \
+         STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
+         ON m.topic_id = h.topic_id AND m.priority = h.priority AND m.id = h.id \
+         AND m.worker_id = h.worker_id AND m.claim_no = h.claim_no WHERE h.topic_id = ?",
+    )
+    .number(topic.0)
+    .number(topic.0);
+    let rows: Vec<Row> = load(conn, "claim: read the slots", statement).await?;
+    let (held, all): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.held == 1);
+    let held: HashSet<u64> = held.into_iter().map(|row| row.id).collect();
+    Ok(all
+        .into_iter()
+        .map(|row| Slot { is_held: held.contains(&row.id), row: RowId(row.id), key: row.slot_key })
+        .collect())
+}
+
+/// PRIMARY, forced: removes slots.
+///
+/// # Errors
+/// A database failure.
+pub async fn free(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<usize> {
+    let statement = Statement::new(format!(
+        "DELETE h FROM {KEYS} STRAIGHT_JOIN queue_slot h FORCE INDEX (PRIMARY) \
+         ON h.topic_id = ? AND h.id = k.id"
+    ))
+    .bytes(rows.json())
+    .number(topic.0);
+    execute(conn, "claim: free slots", statement).await
+}
+
+/// PRIMARY of the messages, forced: takes slots for rows that this transaction has made the claim's
+/// own.
+///
+/// # Errors
+/// A database failure.
+pub async fn take(
+    conn: &mut impl Connection,
+    fence: Fence,
+    topic: TopicId,
+    priority: Priority,
+    rows: &RowSet,
+) -> Result<usize> {
+    let statement = Statement::new(format!(
+        "INSERT INTO queue_slot (topic_id, id, priority, worker_id, claim_no, slot_key) \
+         SELECT m.topic_id, m.id, m.priority, m.worker_id, m.claim_no, m.ordering_key \
+         FROM {KEYS} STRAIGHT_JOIN queue_message m FORCE INDEX (PRIMARY) \
+         ON m.topic_id = ? AND m.priority = ? AND m.id = k.id \
+         AND m.worker_id = ? AND m.claim_no = ?"
+    ))
+    .bytes(rows.json())
+    .number(topic.0)
+    .number(priority.stored())
+    .number(fence.worker.0)
+    .number(fence.claim_no.0);
+    execute(conn, "claim: take slots", statement).await
+}
+
+/// PRIMARY, forced, plain: up to `limit` ready messages from `place` on, in order of priority and
+/// id.
+///
+/// # Errors
+/// A database failure.
+pub async fn candidates(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    place: Place,
+    limit: u32,
+) -> Result<Vec<Candidate>> {
+    let statement = Statement::new(
+        "SELECT priority, id, ordering_key FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND worker_id = 0 \
+         AND ((priority = ? AND id >= ?) OR (priority > ? AND priority <= ?)) \
+         ORDER BY topic_id, priority, id LIMIT ?",
+    )
+    .number(topic.0)
+    .number(place.priority.stored())
+    .number(place.from.0)
+    .number(place.priority.stored())
+    .number(Priority::LAST.stored())
+    .number(limit);
+    let rows: Vec<CandidateRow> = load(conn, "claim: read the candidates", statement).await?;
+    Ok(rows.into_iter().map(Candidate::from).collect())
+}
+
+/// PRIMARY, forced, plain, one dive: the lowest ready suspect, the one that is claimed next.
+///
+/// # Errors
+/// A database failure.
+pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Option<Candidate>> {
+    let statement = Statement::new(
+        "SELECT priority, id, ordering_key FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority >= ? AND worker_id = 0 \
+         ORDER BY topic_id, priority, id LIMIT 1",
+    )
+    .number(topic.0)
+    .number(Priority::FIRST.suspect().stored());
+    let rows: Vec<CandidateRow> = load(conn, "claim: look for a suspect", statement).await?;
+    Ok(rows.into_iter().next().map(Candidate::from))
+}
+
+/// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.
+///
+/// # Errors
+/// A database failure.
+pub async fn delete(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
+    let slots = Statement::new("DELETE FROM queue_slot WHERE topic_id = ?").number(topic.0);
+    execute(conn, "delete the topic's slots", slots).await?;
+    let gate = Statement::new("DELETE FROM queue_limit WHERE topic_id = ?").number(topic.0);
+    execute(conn, "delete the topic's gate", gate).await?;
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The gate of a topic whose claims are bounded: while a claim is within, it is the only one of the
+//! topic, so what it counts holds until it has committed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::Delivery;
+use crate::store::claim::Fence;
+use crate::store::limit;
+use crate::store::moves::equal;
+use crate::store::row_set::RowSet;
+use crate::topic::{Limits, TopicId};
+
+/// A claim within its topic's gate, in a transaction.
+#[derive(Debug)]
+pub(super) struct Gate {
+    topic: TopicId,
+    limits: Limits,
+    lead: Duration,
+    running: u32,
+    of_keys: HashMap<Vec<u8>, u32>,
+    admitted: u32,
+}
+
+impl Gate {
+    /// Waits for the gate, and counts what is claimed.
+    pub(super) async fn enter(
+        conn: &mut impl Connection,
+        topic: TopicId,
+        limits: Limits,
+    ) -> Result<Self> {
+        let lead = match limit::lock(conn, topic).await? {
+            Some(lead) => lead,
+            None => {
+                limit::make(conn, topic).await?;
+                limit::lock(conn, topic).await?.unwrap_or_default()
+            }
+        };
+        let (running, of_keys, admitted) = (0, HashMap::new(), 0);
+        let mut gate = Self { topic, limits, lead, running, of_keys, admitted };
+        if limits.bounds_running() {
+            let slots = limit::slots(conn, topic).await?;
+            let (held, free): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| slot.is_held);
+            if !free.is_empty() {
+                let rows: RowSet = free.iter().map(|slot| slot.row).collect();
+                equal("claim: free slots", rows.len(), limit::free(conn, topic, &rows).await?)?;
+            }
+            for slot in held {
+                gate.reserve(slot.key.as_deref());
+            }
+        }
+        if let Some(period) = limits.rate.map(|rate| rate.period())
+            && gate.lead > period
+        {
+            // The server's clock was set back, or the period was made shorter: claims would wait
+            // for a time that the rate as it is now never asks for.
+            limit::spend(conn, topic, period).await?;
+            gate.lead = period;
+        }
+        Ok(gate)
+    }
+
+    /// How many more messages may be claimed, if their keys have room.
+    pub(super) fn room(&self) -> u32 {
+        let running = self.running + self.admitted;
+        let bounded = |max: u32| max.saturating_sub(running);
+        let by_number = self.limits.max_running.map_or(u32::MAX, |max| bounded(max.get()));
+        let rate = self.limits.rate;
+        let by_rate = rate.map_or(u32::MAX, |rate| rate.room(self.lead));
+        by_number.min(by_rate.saturating_sub(self.admitted))
+    }
+
+    /// Whether one more message of the key may be claimed.
+    pub(super) fn has_room(&self, key: Option<&[u8]>) -> bool {
+        let max = self.limits.max_running_per_key;
+        let of_key = || key.and_then(|key| self.of_keys.get(key)).copied().unwrap_or(0);
+        self.room() > 0 && (key.is_none() || max.is_none_or(|max| of_key() < max.get()))
+    }
+
+    /// Keeps room for a message of the key.
+    pub(super) fn reserve(&mut self, key: Option<&[u8]>) {
+        self.running += 1;
+        self.count(key);
+    }
+
+    /// Lets a message of the key through, if there is room for it.
+    pub(super) fn admits(&mut self, key: Option<&[u8]>) -> bool {
+        let admits = self.has_room(key);
+        if admits {
+            self.admitted += 1;
+            self.count(key);
+        }
+        admits
+    }
+
+    fn count(&mut self, key: Option<&[u8]>) {
+        if let Some(key) = key {
+            *self.of_keys.entry(key.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Whether keys have to be looked at.
+    pub(super) fn looks_at_keys(&self) -> bool {
+        self.limits.max_running_per_key.is_some()
+    }
+
+    /// Takes slots for what the transaction has made its claim's own, and of the rate.
+    pub(super) async fn book(
+        &self,
+        conn: &mut impl Connection,
+        fence: Fence,
+        claimed: &[Delivery],
+    ) -> Result<()> {
+        let Some(first) = claimed.first() else { return Ok(()) };
+        if self.limits.bounds_running() {
+            let rows: RowSet = claimed.iter().map(|delivery| delivery.row).collect();
+            let taken = limit::take(conn, fence, self.topic, first.priority, &rows).await?;
+            equal("claim: take slots", rows.len(), taken)?;
+        }
+        if let Some(rate) = self.limits.rate {
+            let claimed = u32::try_from(claimed.len()).unwrap_or(u32::MAX);
+            limit::spend(conn, self.topic, rate.lead_after(self.lead, claimed)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(limits: Limits) -> Gate {
+        let (lead, of_keys) = (Duration::ZERO, HashMap::new());
+        Gate { topic: TopicId(1), limits, lead, running: 0, of_keys, admitted: 0 }
+    }
+
+    #[test]
+    fn what_runs_and_what_is_let_through_count_alike() {
+        let max_running = std::num::NonZeroU32::new(3);
+        let mut gate = gate(Limits { max_running, ..Limits::default() });
+        gate.reserve(None);
+        assert_eq!(gate.room(), 2);
+        assert!(gate.admits(Some(b"a")) && gate.admits(Some(b"a")));
+        assert!(!gate.admits(Some(b"b")));
+    }
+
+    #[test]
+    fn a_full_key_holds_up_no_other_and_no_message_without_one() {
+        let max_running_per_key = std::num::NonZeroU32::new(1);
+        let mut gate = gate(Limits { max_running_per_key, ..Limits::default() });
+        gate.reserve(Some(b"a"));
+        assert!(!gate.admits(Some(b"a")));
+        assert!(gate.admits(Some(b"b")) && !gate.admits(Some(b"b")));
+        assert!(gate.admits(None) && gate.admits(None));
+    }
+
+    #[test]
+    fn a_rate_bounds_what_is_let_through_and_not_what_runs() {
+        let rate = Some("2/1s".parse().expect("a rate"));
+        let mut gate = gate(Limits { rate, ..Limits::default() });
+        gate.reserve(None);
+        assert!(gate.admits(None) && gate.admits(None) && !gate.admits(None));
+    }
+}

@@ -1,0 +1,213 @@
+//! Topics whose claims are bounded: by number, by number of a key, by a rate.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use queue_core::message::{Priority, Settlement};
+use queue_core::store::topic::set;
+use queue_core::topic::{Limits, TopicSettings};
+use queue_core::worker::{Settled, Worker};
+use queue_core::{Delivery, Error, NewMessage, Topic, TopicName, enqueue_to};
+use queue_test::until;
+
+use crate::rescue::crash_and_rescue;
+use crate::scene::{Scene, all, bodies, settle};
+use crate::streams::Stream;
+
+fn limits(running: u32, per_key: u32) -> Limits {
+    Limits {
+        max_running: NonZeroU32::new(running),
+        max_running_per_key: NonZeroU32::new(per_key),
+        rate: None,
+    }
+}
+
+async fn scene(limits: Limits) -> Scene {
+    Scene::with(&TopicSettings { limits, ..TopicSettings::default() }).await
+}
+
+/// Enqueues a message of each of these keys, whose body is its key; `-` has none.
+async fn enqueue_keys(scene: &mut Scene, keys: &[&str]) {
+    let message = |key: &&str| match *key {
+        "-" => NewMessage::new("-"),
+        key => NewMessage::new(key).with_key(key),
+    };
+    let messages: Vec<_> = keys.iter().map(message).collect();
+    enqueue_to(&mut scene.conn, &scene.topic, &messages).await.unwrap();
+}
+
+async fn claim(worker: &Worker, topic: &Topic, n: u32) -> Vec<Delivery> {
+    worker.claim(topic.id, n).await.unwrap().deliveries
+}
+
+async fn ack(worker: &Worker, deliveries: &[Delivery]) {
+    settle(worker, all(deliveries, &Settlement::Ack)).await;
+}
+
+#[tokio::test]
+async fn so_many_messages_of_a_topic_are_claimed_at_a_time_over_all_workers() {
+    let mut scene = scene(limits(3, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(10).await;
+    let (a, b) = (scene.worker().await, scene.worker().await);
+    let first = claim(&a, &topic, 2).await;
+    let second = claim(&b, &topic, 5).await;
+    assert_eq!((first.len(), second.len()), (2, 1));
+    let none = b.claim(topic.id, 5).await.unwrap();
+    assert!(none.deliveries.is_empty() && none.more_later);
+    ack(&a, &first[..1]).await;
+    assert_eq!(claim(&b, &topic, 5).await.len(), 1);
+    // Whatever ends a claim frees it: an ack, a retry, a release.
+    let again = Settlement::Retry { delay: Duration::from_secs(3600), error: "no".to_owned() };
+    settle(&a, all(&first[1..], &again)).await;
+    settle(&b, second.iter().map(Settled::release).collect()).await;
+    assert_eq!(claim(&a, &topic, 5).await.len(), 2);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_slot").await, 3);
+}
+
+#[tokio::test]
+async fn so_many_messages_of_a_key_are_claimed_at_a_time_and_others_pass_it_by() {
+    let mut scene = scene(limits(0, 1)).await;
+    let topic = scene.topic.clone();
+    enqueue_keys(&mut scene, &["a", "a", "b", "-", "-", "a", "b", "c"]).await;
+    let (one, two) = (scene.worker().await, scene.worker().await);
+    let first = claim(&one, &topic, 3).await;
+    assert_eq!(bodies(&first), ["a", "b", "-"]);
+    assert_eq!(bodies(&claim(&two, &topic, 10).await), ["-", "c"]);
+    assert!(two.claim(topic.id, 10).await.unwrap().more_later);
+    ack(&one, &first[..1]).await;
+    assert_eq!(bodies(&claim(&two, &topic, 10).await), ["a"]);
+    ack(&one, &first[1..2]).await;
+    assert_eq!(bodies(&claim(&two, &topic, 10).await), ["b"]);
+}
+
+#[tokio::test]
+async fn what_a_dead_worker_had_claimed_takes_up_no_room() {
+    let mut scene = scene(limits(2, 1)).await;
+    let topic = scene.topic.clone();
+    enqueue_keys(&mut scene, &["a", "b", "a", "b"]).await;
+    let (dying, other) = (scene.worker().await, scene.worker().await);
+    assert_eq!(claim(&dying, &topic, 10).await.len(), 2);
+    assert!(claim(&other, &topic, 10).await.is_empty());
+    crash_and_rescue(&mut scene, dying).await;
+    let mut handled = Vec::new();
+    until("all are handled", async || {
+        let mut some = claim(&other, &topic, 10).await;
+        if some.is_empty() {
+            some = other.claim_suspect(topic.id).await.unwrap().deliveries;
+        }
+        let mut keys = bodies(&some);
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), some.len(), "one of each key at a time");
+        ack(&other, &some).await;
+        handled.extend(bodies(&some));
+        handled.len() == 4
+    })
+    .await;
+    handled.sort_unstable();
+    assert_eq!(handled, ["a", "a", "b", "b"]);
+}
+
+#[tokio::test]
+async fn a_suspect_is_claimed_within_the_limits_and_before_others_of_its_key() {
+    let mut scene = scene(limits(2, 1)).await;
+    let topic = scene.topic.clone();
+    enqueue_keys(&mut scene, &["a", "a", "b", "c"]).await;
+    let first = "UPDATE queue_message SET priority = 105 WHERE ordering_key = 'a' LIMIT 1";
+    scene.sql(first).await;
+    let (one, two) = (scene.worker().await, scene.worker().await);
+    // One of two is kept for it, and so is its key.
+    let claimed = one.claim(topic.id, 10).await.unwrap();
+    assert_eq!(bodies(&claimed.deliveries), ["b"]);
+    assert!(claimed.suspect_waits);
+    assert!(claim(&two, &topic, 10).await.is_empty());
+    let suspect = two.claim_suspect(topic.id).await.unwrap().deliveries;
+    assert_eq!(bodies(&suspect), ["a"]);
+    assert!(claim(&one, &topic, 10).await.is_empty(), "two run");
+    ack(&one, &claimed.deliveries).await;
+    assert_eq!(bodies(&claim(&one, &topic, 10).await), ["c"], "the key is taken");
+    ack(&two, &suspect).await;
+    assert_eq!(bodies(&claim(&one, &topic, 10).await), ["a"]);
+    // A suspect whose key is taken waits.
+    enqueue_keys(&mut scene, &["a"]).await;
+    scene.sql("UPDATE queue_message SET priority = 105 WHERE worker_id = 0").await;
+    assert!(two.claim_suspect(topic.id).await.unwrap().deliveries.is_empty());
+}
+
+#[tokio::test]
+async fn a_key_with_a_long_backlog_holds_up_no_other() {
+    let mut scene = scene(limits(0, 1)).await;
+    let topic = scene.topic.clone();
+    enqueue_keys(&mut scene, &vec!["a"; 3500]).await;
+    enqueue_keys(&mut scene, &["b", "c"]).await;
+    let worker = scene.worker().await;
+    assert_eq!(bodies(&claim(&worker, &topic, 10).await), ["a"]);
+    assert_eq!(bodies(&claim(&worker, &topic, 10).await), ["b", "c"]);
+    assert!(claim(&worker, &topic, 10).await.is_empty());
+    // What comes late and before is found, too.
+    let urgent = NewMessage::new("d").with_key("d").with_priority(Priority::FIRST);
+    enqueue_to(&mut scene.conn, &topic, &[urgent]).await.unwrap();
+    assert_eq!(bodies(&claim(&worker, &topic, 10).await), ["d"]);
+}
+
+#[tokio::test]
+async fn a_rate_lets_so_many_through_at_once_and_then_so_many_in_a_time() {
+    let rate = Some("20/2s".parse().unwrap());
+    let mut scene = scene(Limits { rate, ..Limits::default() }).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(100).await;
+    let (a, b) = (scene.worker().await, scene.worker().await);
+    let begun = scene.number("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)").await;
+    assert_eq!(claim(&a, &topic, 15).await.len(), 15);
+    let mut got = 15 + claim(&b, &topic, 50).await.len();
+    assert!((20..50).contains(&got), "{got}");
+    until("the bucket fills", async || {
+        got += claim(&a, &topic, 50).await.len();
+        got >= 40
+    })
+    .await;
+    // However slow the machine is: never more than the bucket and what has run into it since.
+    let now = scene.number("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)").await;
+    let most = 20 + (now - begun) / 100 + 1;
+    assert!(got as i64 <= most, "{got} of {most}");
+    // A clock that was set back stops nothing for longer than a period.
+    scene.sql("UPDATE queue_limit SET spent_until = spent_until + INTERVAL 1 DAY").await;
+    assert!(claim(&a, &topic, 50).await.is_empty());
+    let ahead = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), spent_until) FROM queue_limit";
+    assert!(scene.number(ahead).await <= 2);
+}
+
+#[tokio::test]
+async fn a_limit_can_be_set_and_lifted_while_workers_run() {
+    let mut scene = Scene::new().await;
+    let topic = scene.topic.clone();
+    scene.enqueue(10).await;
+    let worker = scene.worker().await;
+    assert_eq!(claim(&worker, &topic, 4).await.len(), 4);
+    for limits in [limits(1, 0), Limits::default()] {
+        let settings = TopicSettings { limits, ..TopicSettings::default() };
+        set(&mut scene.conn, &topic.name, &settings).await.unwrap();
+        let life = worker.life();
+        until("the worker hears of it", async || life.borrow().pulse.limits(topic.id) == limits)
+            .await;
+        // What was claimed before is not counted.
+        let expected = if limits.is_off() { 5 } else { 1 };
+        assert_eq!(claim(&worker, &topic, 9).await.len(), expected);
+    }
+}
+
+#[tokio::test]
+async fn limits_are_kept_with_the_topic_and_only_queues_have_them() {
+    let all = Limits { rate: Some("100/1m".parse().unwrap()), ..limits(7, 2) };
+    let mut scene = scene(all).await;
+    let found = queue_core::store::topic::existing(&mut scene.conn, &scene.topic.name).await;
+    assert_eq!(found.unwrap().settings.limits, all);
+    let mut stream = Stream::new(1).await;
+    let group = TopicName::of_group(&stream.topic.name, "g").unwrap();
+    let settings = TopicSettings { limits: all, ..TopicSettings::default() };
+    for name in [&stream.topic.name, &group] {
+        let refused = set(&mut stream.conn, name, &settings).await;
+        assert!(matches!(refused, Err(Error::Setting { .. } | Error::UnknownTopic { .. })));
+    }
+}

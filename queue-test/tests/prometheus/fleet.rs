@@ -1,0 +1,129 @@
+//! A small fleet of the real programs, each with its metrics.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use queue_core::stream::group::{Place, create_group, create_stream};
+use queue_core::topic::{Retention, RetryPolicy, TopicName, TopicSettings};
+use queue_test::TestDatabase;
+
+/// What a handler of the fleet does: the body says how it ends.
+const HANDLER: &str = r#"read -r body; case $body in retry) [ "$QUEUE_DELIVERY_NO" -gt 1 ] || exit 75 ;; dead) exit 65 ;; esac"#;
+
+/// A program that is killed at the latest when the test ends.
+struct Program {
+    child: Child,
+    /// Where it serves metrics.
+    metrics: String,
+    /// Where a relay takes messages.
+    messages: Option<String>,
+}
+
+impl Program {
+    /// Starts it and reads from its log where it serves.
+    fn start(database: &TestDatabase, name: &str, arguments: &[&str]) -> Self {
+        let test = std::env::current_exe().expect("this test's path");
+        let folder = test.parent().and_then(|deps| deps.parent()).expect("target/debug");
+        let mut child = Command::new(PathBuf::from(folder).join(name))
+            .args(arguments)
+            .env("QUEUE_URL", database.url().expose())
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the programs are built: ops/test does");
+        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let mut address = |said: &str| {
+            let line = log.by_ref().map_while(Result::ok).find(|line| line.contains(said));
+            let line = line.unwrap_or_else(|| panic!("{name} did not say: {said}"));
+            line.rsplit('=').next().expect("an address").to_owned()
+        };
+        let metrics = address("Metrics are served");
+        let messages = arguments.contains(&"relay").then(|| address("Messages are taken"));
+        thread::spawn(move || log.map_while(Result::ok).for_each(drop));
+        Self { child, metrics, messages }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The fleet: a janitor, consumers of a queue and of a group, a relay.
+pub(crate) struct Fleet {
+    programs: Vec<Program>,
+    _journal: tempfile::TempDir,
+}
+
+async fn topics(database: &TestDatabase) {
+    let name = |text| TopicName::new(text).expect("a name");
+    let retry: RetryPolicy = "exponential 1s..1s".parse().expect("a policy");
+    let limit = std::num::NonZeroU64::new(1_000_000);
+    let settings = TopicSettings { retry, max_depth: limit, ..TopicSettings::default() };
+    database.topic_with("mail", &settings).await;
+    let mut conn = database.connect().await;
+    let retention = Retention { time: Some(Duration::from_secs(3600)), ..Retention::default() };
+    let settings = TopicSettings { retention, ..TopicSettings::default() };
+    create_stream(&mut conn, &name("orders"), 2, &settings).await.expect("made");
+    let settings = TopicSettings::default();
+    let billing = name("orders@billing");
+    let group = create_group(&mut conn, &billing, false, Place::Earliest, &settings);
+    group.await.expect("made");
+}
+
+impl Fleet {
+    pub(crate) async fn start(database: &TestDatabase) -> Self {
+        topics(database).await;
+        let journal = tempfile::tempdir().expect("a folder");
+        let folder = journal.path().to_str().expect("a path").to_owned();
+        let handle = ["--metrics", "0", "--", "/bin/sh", "-c", HANDLER];
+        let consumer = |topic| [&["exec", topic][..], &handle].concat();
+        let janitor = Program::start(database, "janitor", &["--metrics", "0"]);
+        let mail = Program::start(database, "consumer", &consumer("mail"));
+        let billing = Program::start(database, "consumer", &consumer("orders@billing"));
+        let relay = ["relay", "--listen", "0", "--metrics", "0", "--spill-dir", &folder];
+        let relay = Program::start(database, "producer", &relay);
+        Self { programs: vec![janitor, mail, billing, relay], _journal: journal }
+    }
+
+    /// Where Prometheus finds them.
+    pub(crate) fn addresses(&self) -> Vec<&str> {
+        self.programs.iter().map(|program| program.metrics.as_str()).collect()
+    }
+
+    /// Sends messages of every kind.
+    pub(crate) fn send(&self) {
+        let relay = self.programs.iter().find_map(|program| program.messages.as_ref());
+        let relay = relay.expect("the fleet has a relay");
+        for (path, body) in [
+            ("/topics/mail/messages", "fine"),
+            ("/topics/mail/messages", "retry"),
+            ("/topics/mail/messages", "dead"),
+            ("/topics/mail/messages?deliver=1s", "later"),
+            ("/topics/orders/messages", "order"),
+        ] {
+            post(relay, path, body);
+        }
+    }
+}
+
+fn post(address: &str, path: &str, body: &str) {
+    let mut stream = TcpStream::connect(address).expect("the relay listens");
+    let len = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}"
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
