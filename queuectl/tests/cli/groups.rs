@@ -105,7 +105,7 @@ async fn a_groups_filter_is_created_shown_changed_and_removed() {
     assert_eq!((&kept["filter"], &kept["max_attempts"]), (&made["filter"], &json!(3)));
     assert_eq!(queuectl.json(&["topic", "show", "orders@mail"]), kept);
     let shown = queuectl.say(&["group", "set", "orders@mail", "--filter", "type!=test"]);
-    assert!(shown.contains("filter             type!=test"), "{shown}");
+    assert!(shown.contains("filter               type!=test"), "{shown}");
     let none = queuectl.json(&["group", "set", "orders@mail", "--filter", "none"]);
     assert_eq!((&none["filter"], &none["max_attempts"]), (&json!([]), &json!(3)));
     for (wrong, says) in [("=a", "the name of a header"), ("type=", "a value is missing")] {

@@ -76,12 +76,12 @@ async fn what_is_not_named_stays_as_it_was_set() {
     let queuectl = Queuectl::on(&database);
     queuectl.say(&["topic", "create", "mail", "--max-attempts", "2", "--max-run-time", "5m"]);
     let shown = queuectl.say(&["topic", "set", "mail", "--max-run-time", "none"]);
-    assert!(shown.contains("max run time       none"), "{shown}");
+    assert!(shown.contains("max run time         none"), "{shown}");
     let topic = queuectl.json(&["topic", "set", "mail", "--keep-done", "3s"]);
     assert_eq!(topic["max_attempts"], 2);
     assert_eq!(topic["max_run_time"], json!(null));
     assert_eq!(topic["on_done"], json!({ "keep": "3s" }));
-    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done          3s"));
+    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done            3s"));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn dead_letters_go_to_the_topic_that_is_named_until_none_is() {
     let topic = queuectl.json(&["topic", "create", "mail", "--dead-letter-topic", "lost"]);
     assert_eq!(topic["dead_letter_topic"], "lost");
     let shown = queuectl.say(&["topic", "set", "mail", "--retry", "fixed 90s"]);
-    assert!(shown.contains("dead-letter topic  lost") && shown.contains("fixed 1m30s"), "{shown}");
+    assert!(shown.contains("dead-letter topic    lost") && shown.contains("fixed 1m30s"), "{shown}");
     let sentence = queuectl.refuse(&["topic", "delete", "lost"]);
     let fix = "`queuectl topic set mail --dead-letter-topic none`";
     assert!(sentence.contains("'mail'") && sentence.contains(fix), "{sentence}");
