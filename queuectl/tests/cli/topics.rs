@@ -92,7 +92,10 @@ async fn dead_letters_go_to_the_topic_that_is_named_until_none_is() {
     let topic = queuectl.json(&["topic", "create", "mail", "--dead-letter-topic", "lost"]);
     assert_eq!(topic["dead_letter_topic"], "lost");
     let shown = queuectl.say(&["topic", "set", "mail", "--retry", "fixed 90s"]);
-    assert!(shown.contains("dead-letter topic    lost") && shown.contains("fixed 1m30s"), "{shown}");
+    assert!(
+        shown.contains("dead-letter topic    lost") && shown.contains("fixed 1m30s"),
+        "{shown}"
+    );
     let sentence = queuectl.refuse(&["topic", "delete", "lost"]);
     let fix = "`queuectl topic set mail --dead-letter-topic none`";
     assert!(sentence.contains("'mail'") && sentence.contains(fix), "{sentence}");
