@@ -58,7 +58,7 @@ impl Post {
         let claim_no = first.map(|delivery| delivery.claim_no);
         let is_plain = matches!(self.performer, Performer::Plain(_));
         let (batch, looked_up) = match topic.settings.ledger_window {
-            // Boxed: it would make the future of every other run four times as large.
+            // Boxed: the future of every other run would carry the space for it.
             Some(_) if is_plain => Box::pin(self.sift(topic, batch, &stop)).await,
             _ => (batch, true),
         };
