@@ -309,17 +309,18 @@ impl TopicLoop {
         mut state: State,
         life: &watch::Receiver<Life>,
     ) {
-        // What was asked for may have been claimed by now: it must be given back too.
-        if let Some(asking) = asking
-            && !is_dead(life)
-        {
-            self.take(asking.await, &mut state);
-        }
         self.give_back(std::mem::take(&mut state.waiting));
+        let mut asking = asking.filter(|_| !is_dead(life));
         let mut turn = tokio::time::interval(TURN);
-        while !state.runs.is_empty() {
+        while asking.is_some() || !state.runs.is_empty() {
             tokio::select! {
-                _ = state.runs.next() => {}
+                // What was asked for may have been claimed by now: it must be given back too.
+                asked = poll_option(&mut asking), if asking.is_some() => {
+                    asking = None;
+                    self.take(asked, &mut state);
+                    self.give_back(std::mem::take(&mut state.waiting));
+                }
+                Some(_) = state.runs.next() => {}
                 _ = turn.tick() => (self.turned)(),
             }
         }
