@@ -159,8 +159,7 @@ impl TopicLoop {
         let free = options.concurrency.saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
         let topic = self.topic.borrow();
-        let limited =
-            topic.settings.max_run_time.is_some() || topic.settings.limits.bounds_running();
+        let limited = topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off();
         let prefetch = match state.run_time {
             // A row that waits in memory would use up the time that its run is allowed, or the
             // room of another one that could run.

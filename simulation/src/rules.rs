@@ -126,7 +126,7 @@ impl Rule {
                 text.strip_suffix(" FOR UPDATE")?.to_owned()
             }
             Self::SlotsCount => text.replace("AND m.claim_no = h.claim_no", "AND m.claim_no < h.claim_no"),
-            Self::ClaimsTakeTurns => text.replace("FROM queue_limit WHERE topic_id = ? FOR UPDATE", "FROM queue_limit WHERE topic_id = ?"),
+            Self::ClaimsTakeTurns => text.replace("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE", "SELECT topic_id FROM queue_limit WHERE topic_id = ?"),
             Self::ResetsForget => text.replace(
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE",
                 "DELETE r FROM queue_range r FORCE INDEX (queue_range_place) WHERE FALSE AND",

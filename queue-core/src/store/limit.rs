@@ -56,13 +56,30 @@ impl From<CandidateRow> for Candidate {
     }
 }
 
-/// PRIMARY: waits for the topic's gate, which the transaction then has until it ends, and says how
-/// far ahead of now the messages before have used up the topic's rate; `None` if no claim has gone
-/// through it yet.
+/// PRIMARY: waits for the topic's gate, which the transaction then has until it ends; false if
+/// there is none, because no claim has gone through it yet.
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<Option<Duration>> {
+pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        topic_id: u32,
+    }
+    let statement =
+        Statement::new("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE")
+            .number(topic.0);
+    let rows: Vec<Row> = load(conn, "claim: lock the gate", statement).await?;
+    Ok(rows.iter().any(|row| row.topic_id == topic.0))
+}
+
+/// PRIMARY, plain: how far ahead of now the messages before have used up the topic's rate. A
+/// statement of its own after the lock: a statement's now is when it began, before it waited.
+///
+/// # Errors
+/// A database failure.
+pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = BigInt)]
@@ -70,12 +87,12 @@ pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<Option<D
     }
     let statement = Statement::new(
         "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), spent_until) AS lead_us \
-         FROM queue_limit WHERE topic_id = ? FOR UPDATE",
+         FROM queue_limit WHERE topic_id = ?",
     )
     .number(topic.0);
-    let rows: Vec<Row> = load(conn, "claim: lock the gate", statement).await?;
+    let rows: Vec<Row> = load(conn, "claim: read the rate", statement).await?;
     let lead = |row: Row| Duration::from_micros(u64::try_from(row.lead_us).unwrap_or(0));
-    Ok(rows.into_iter().next().map(lead))
+    Ok(rows.into_iter().next().map(lead).unwrap_or_default())
 }
 
 /// PRIMARY: makes the topic's gate, unless somebody else has just made it.
@@ -92,18 +109,33 @@ pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     Ok(())
 }
 
-/// PRIMARY: the rate is used up until `lead` from now.
+/// PRIMARY: uses up so much more time of the rate.
 ///
 /// # Errors
 /// A database failure.
-pub async fn spend(conn: &mut impl Connection, topic: TopicId, lead: Duration) -> Result<()> {
+pub async fn spend(conn: &mut impl Connection, topic: TopicId, time: Duration) -> Result<()> {
+    let statement = Statement::new(
+        "UPDATE queue_limit SET spent_until = GREATEST(spent_until, UTC_TIMESTAMP(6)) \
+         + INTERVAL ? MICROSECOND WHERE topic_id = ?",
+    )
+    .number(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    .number(topic.0);
+    execute(conn, "claim: spend of the rate", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY: the rate is used up until `lead` from now, and no longer.
+///
+/// # Errors
+/// A database failure.
+pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_limit SET spent_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
          WHERE topic_id = ?",
     )
     .number(u64::try_from(lead.as_micros()).unwrap_or(u64::MAX))
     .number(topic.0);
-    execute(conn, "claim: spend of the rate", statement).await?;
+    execute(conn, "claim: shorten what is used up", statement).await?;
     Ok(())
 }
 

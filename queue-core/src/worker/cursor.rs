@@ -83,6 +83,10 @@ pub(super) struct Cursor {
     /// Of a topic whose claims are bounded: where the next one begins to look; `None`: at the
     /// start.
     pub(super) window: Option<Place>,
+    /// Since when claims find something there.
+    pub(super) window_since: Option<Instant>,
+    /// Of such a topic: since when a suspect waits for room.
+    pub(super) suspect_since: Option<Instant>,
     /// Of a group: which of its partitions it is the turn of.
     pub(super) next_partition: Option<usize>,
 }
@@ -132,6 +136,8 @@ impl Cursor {
             looked_up: None,
             suspect_waits: false,
             window: None,
+            window_since: None,
+            suspect_since: None,
             largest: FIRST_CLAIM,
             body: 0,
             next_partition: None,

@@ -1,12 +1,12 @@
 //! The gate of a topic whose claims are bounded: while a claim is within, it is the only one of the
 //! topic, so what it counts holds until it has committed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::Delivery;
+use crate::message::{Delivery, RowId};
 use crate::store::claim::Fence;
 use crate::store::limit;
 use crate::store::moves::equal;
@@ -21,6 +21,8 @@ pub(super) struct Gate {
     lead: Duration,
     running: u32,
     of_keys: HashMap<Vec<u8>, u32>,
+    /// Rows that have a slot.
+    held: HashSet<RowId>,
     admitted: u32,
 }
 
@@ -31,15 +33,11 @@ impl Gate {
         topic: TopicId,
         limits: Limits,
     ) -> Result<Self> {
-        let lead = match limit::lock(conn, topic).await? {
-            Some(lead) => lead,
-            None => {
-                limit::make(conn, topic).await?;
-                limit::lock(conn, topic).await?.unwrap_or_default()
-            }
-        };
-        let (running, of_keys, admitted) = (0, HashMap::new(), 0);
-        let mut gate = Self { topic, limits, lead, running, of_keys, admitted };
+        if !limit::lock(conn, topic).await? {
+            limit::make(conn, topic).await?;
+            limit::lock(conn, topic).await?;
+        }
+        let mut gate = Self::new(topic, limits);
         if limits.bounds_running() {
             let slots = limit::slots(conn, topic).await?;
             let (held, free): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| slot.is_held);
@@ -49,17 +47,31 @@ impl Gate {
             }
             for slot in held {
                 gate.reserve(slot.key.as_deref());
+                gate.held.insert(slot.row);
             }
         }
-        if let Some(period) = limits.rate.map(|rate| rate.period())
-            && gate.lead > period
-        {
-            // The server's clock was set back, or the period was made shorter: claims would wait
-            // for a time that the rate as it is now never asks for.
-            limit::spend(conn, topic, period).await?;
-            gate.lead = period;
+        if let Some(rate) = limits.rate {
+            gate.lead = limit::lead(conn, topic).await?;
+            if gate.lead > rate.period() {
+                // The server's clock was set back, or the period was made shorter: claims would
+                // wait for a time that the rate as it is now never asks for.
+                limit::shorten(conn, topic, rate.period()).await?;
+                gate.lead = rate.period();
+            }
         }
         Ok(gate)
+    }
+
+    fn new(topic: TopicId, limits: Limits) -> Self {
+        Self {
+            topic,
+            limits,
+            lead: Duration::ZERO,
+            running: 0,
+            of_keys: HashMap::new(),
+            held: HashSet::new(),
+            admitted: 0,
+        }
     }
 
     /// How many more messages may be claimed, if their keys have room.
@@ -116,12 +128,17 @@ impl Gate {
         let Some(first) = claimed.first() else { return Ok(()) };
         if self.limits.bounds_running() {
             let rows: RowSet = claimed.iter().map(|delivery| delivery.row).collect();
+            // Given back between the look at the slots and the look at what is ready.
+            let again: RowSet = rows.iter().filter(|row| self.held.contains(row)).collect();
+            if !again.is_empty() {
+                limit::free(conn, self.topic, &again).await?;
+            }
             let taken = limit::take(conn, fence, self.topic, first.priority, &rows).await?;
             equal("claim: take slots", rows.len(), taken)?;
         }
         if let Some(rate) = self.limits.rate {
             let claimed = u32::try_from(claimed.len()).unwrap_or(u32::MAX);
-            limit::spend(conn, self.topic, rate.lead_after(self.lead, claimed)).await?;
+            limit::spend(conn, self.topic, rate.time_of(claimed)).await?;
         }
         Ok(())
     }
@@ -132,8 +149,7 @@ mod tests {
     use super::*;
 
     fn gate(limits: Limits) -> Gate {
-        let (lead, of_keys) = (Duration::ZERO, HashMap::new());
-        Gate { topic: TopicId(1), limits, lead, running: 0, of_keys, admitted: 0 }
+        Gate::new(TopicId(1), limits)
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use queue_core::message::{Priority, Settlement};
 use queue_core::store::topic::set;
 use queue_core::topic::{Limits, TopicSettings};
@@ -149,6 +150,44 @@ async fn a_key_with_a_long_backlog_holds_up_no_other() {
     let urgent = NewMessage::new("d").with_key("d").with_priority(Priority::FIRST);
     enqueue_to(&mut scene.conn, &topic, &[urgent]).await.unwrap();
     assert_eq!(bodies(&claim(&worker, &topic, 10).await), ["d"]);
+}
+
+#[tokio::test]
+async fn what_lies_before_the_messages_that_are_claimed_has_its_turn() {
+    let mut scene = scene(limits(0, 1)).await;
+    let topic = scene.topic.clone();
+    enqueue_keys(&mut scene, &vec!["a"; 1500]).await;
+    let behind: Vec<String> = (0..500).map(|i| format!("k{i}")).collect();
+    let behind: Vec<&str> = behind.iter().map(String::as_str).collect();
+    enqueue_keys(&mut scene, &behind).await;
+    let worker = scene.worker().await;
+    let first = claim(&worker, &topic, 1).await;
+    assert_eq!(bodies(&first), ["a"]);
+    assert_eq!(bodies(&claim(&worker, &topic, 1).await), ["k0"]);
+    ack(&worker, &first).await;
+    // There is always something behind, and still the next of the key comes.
+    until("the key's next is claimed", async || {
+        let got = claim(&worker, &topic, 1).await;
+        ack(&worker, &got).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        bodies(&got) == ["a"]
+    })
+    .await;
+    assert!(scene.number("SELECT COUNT(*) FROM queue_message WHERE body <> 'a'").await > 0);
+}
+
+#[tokio::test]
+async fn a_row_that_a_stranger_has_locked_holds_up_no_other() {
+    let mut scene = scene(limits(1, 0)).await;
+    let topic = scene.topic.clone();
+    scene.enqueue(3).await;
+    let worker = scene.worker().await;
+    let mut stranger = scene.db.connect().await;
+    let lock = "BEGIN; SELECT id FROM queue_message WHERE body = '0' FOR UPDATE";
+    stranger.batch_execute(lock).await.unwrap();
+    let got = claim(&worker, &topic, 1).await;
+    stranger.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(bodies(&got), ["1"]);
 }
 
 #[tokio::test]

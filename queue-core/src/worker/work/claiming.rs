@@ -75,7 +75,9 @@ impl Work {
         self.held.add(fence.claim_no, &deliveries);
         // Whether there is another is seen by the next walk.
         self.cursor(topic).suspect_waits = false;
-        Ok(Claimed { deliveries, ..Claimed::default() })
+        // There may be no room for the suspect, and some for others.
+        let more_later = deliveries.is_empty() && !limits.is_off();
+        Ok(Claimed { deliveries, more_later, ..Claimed::default() })
     }
 
     /// Takes in what life has learned of the topic; whether anything may be claimed.

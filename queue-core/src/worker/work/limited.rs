@@ -1,5 +1,9 @@
 //! Claims of a topic that bounds them.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::Work;
 use super::claiming::make_own;
 use crate::connection::{Connection, Link};
@@ -9,7 +13,7 @@ use crate::store::claim::{self, Fence, Place};
 use crate::store::limit;
 use crate::store::row_set::RowSet;
 use crate::topic::{Limits, TopicId};
-use crate::worker::cursor::Claimed;
+use crate::worker::cursor::{Claimed, Cursor};
 use crate::worker::gate::Gate;
 
 /// How many ready messages one look takes in, to find some whose keys have room: about a
@@ -19,11 +23,20 @@ const WINDOW: u32 = 1000;
 /// The most looks of one claim. With all of them blocked, the next claim goes on behind them.
 const WINDOWS: usize = 16;
 
+/// What lies before the window has its turn after this time.
+const WINDOW_FOR: Duration = Duration::from_secs(1);
+
+/// For so long a place is kept for a suspect, and then as long not: it is claimed by a worker that
+/// has nothing else, and there may be none.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
 const START: Place = Place { priority: Priority::FIRST, from: RowId(0) };
 
 /// What one look has brought.
 struct Looked {
     deliveries: Vec<Delivery>,
+    has_suspect: bool,
+    /// There is one, and room for it.
     suspect_waits: bool,
     /// There is something ready, but it has to wait.
     blocked: bool,
@@ -45,12 +58,12 @@ impl Work {
         let limit = self.cursor(topic).sized(limit);
         let mut claimed = Claimed::default();
         for _ in 0..WINDOWS {
-            let from = self.cursor(topic).window.unwrap_or(START);
+            let (from, keeps) = self.cursor(topic).begin();
             let fence = self.next_fence();
             let tracer = self.tracer(topic);
             let session = self.session().await?;
             let look = async |conn: &mut Link| {
-                let mut looked = look(conn, fence, topic, limits, from, limit).await?;
+                let mut looked = look(conn, fence, topic, limits, (from, keeps), limit).await?;
                 looked.deliveries = tracer.trace(conn, looked.deliveries).await?;
                 Ok(looked)
             };
@@ -60,7 +73,7 @@ impl Work {
             self.held.add(fence.claim_no, &looked.deliveries);
             let cursor = self.cursor(topic);
             cursor.learn(&looked.deliveries, limit);
-            cursor.window = looked.next;
+            cursor.end(&looked);
             claimed.suspect_waits |= looked.suspect_waits;
             claimed.more_later |= looked.blocked;
             claimed.deliveries = looked.deliveries;
@@ -69,6 +82,26 @@ impl Work {
             }
         }
         Ok(claimed)
+    }
+}
+
+impl Cursor {
+    /// Where to look, and whether to keep a place for a suspect.
+    fn begin(&mut self) -> (Place, bool) {
+        if self.window_since.is_some_and(|since| since.elapsed() >= WINDOW_FOR) {
+            (self.window, self.window_since) = (None, None);
+        }
+        let waits = self.suspect_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let keeps = waits.as_millis() / KEPT_FOR.as_millis() % 2 == 0;
+        (self.window.unwrap_or(START), keeps)
+    }
+
+    fn end(&mut self, looked: &Looked) {
+        self.window = looked.next;
+        let found = looked.next.is_some() && !looked.deliveries.is_empty();
+        self.window_since = found.then(|| self.window_since.unwrap_or_else(Instant::now));
+        self.suspect_since =
+            looked.has_suspect.then(|| self.suspect_since.unwrap_or_else(Instant::now));
     }
 }
 
@@ -92,13 +125,14 @@ async fn look(
     fence: Fence,
     topic: TopicId,
     limits: Limits,
-    from: Place,
+    (from, keeps): (Place, bool),
     limit: u32,
 ) -> Result<Looked> {
     let mut gate = Gate::enter(conn, topic, limits).await?;
     let suspect = limit::suspect(conn, topic).await?;
-    let suspect_waits = suspect.is_some();
-    if let Some(suspect) = suspect {
+    let has_suspect = suspect.is_some();
+    let suspect_waits = suspect.as_ref().is_some_and(|it| gate.has_room(it.key.as_deref()));
+    if let Some(suspect) = suspect.filter(|_| keeps) {
         // It is claimed by a worker that has nothing else. Among many that do, it would never
         // find room.
         gate.reserve(suspect.key.as_deref());
@@ -117,14 +151,6 @@ async fn look(
         }
     }
     let is_last = candidates.len() < window as usize;
-    let ends = room == 0 || !rows.is_empty() || (is_last && from == START);
-    let next = match candidates.last() {
-        // What lies behind is looked at when there is no more here.
-        _ if room == 0 || !rows.is_empty() => (from != START).then_some(from),
-        Some(last) if !is_last => Some(Place { from: RowId(last.place.from.0 + 1), ..last.place }),
-        _ => None,
-    };
-    let blocked = candidates.len() > rows.len();
     let deliveries = match priority {
         Some(priority) => {
             let rows: RowSet = rows.into_iter().collect();
@@ -134,5 +160,15 @@ async fn look(
         None => Vec::new(),
     };
     gate.book(conn, fence, &deliveries).await?;
-    Ok(Looked { deliveries, suspect_waits, blocked, next, ends })
+    let ends = room == 0 || !deliveries.is_empty() || (is_last && from == START);
+    let next = match candidates.last() {
+        _ if room == 0 => None,
+        // What lies behind is looked at when there is no more here.
+        _ if !deliveries.is_empty() => (from != START).then_some(from),
+        // Also behind rows that a stranger has locked.
+        Some(last) if !is_last => Some(Place { from: RowId(last.place.from.0 + 1), ..last.place }),
+        _ => None,
+    };
+    let blocked = candidates.len() > deliveries.len() || (room == 0 && from != START);
+    Ok(Looked { deliveries, has_suspect, suspect_waits, blocked, next, ends })
 }
