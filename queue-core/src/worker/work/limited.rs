@@ -92,7 +92,7 @@ impl Cursor {
             (self.window, self.window_since) = (None, None);
         }
         let waits = self.suspect_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let keeps = waits.as_millis() / KEPT_FOR.as_millis() % 2 == 0;
+        let keeps = (waits.as_millis() / KEPT_FOR.as_millis()).is_multiple_of(2);
         (self.window.unwrap_or(START), keeps)
     }
 
