@@ -40,6 +40,7 @@ struct Arguments {
     topic: TopicName,
     /// Where the messages are written down: `start` and `end` lines with id, delivery number
     /// and nanoseconds since 1970.
+    #[arg(id = "record", value_name = "LOG")]
     log: PathBuf,
     /// Messages handled at once.
     #[arg(long, default_value_t = 16)]
