@@ -36,7 +36,7 @@ pub(crate) struct RecorderArgs {
     #[arg(long)]
     concurrency: usize,
     /// The member of the broadcast group that it is, if that is among them.
-    #[arg(long)]
+    #[arg(id = "broadcast_member", long = "broadcast-member")]
     member: Option<Group>,
     #[command(flatten)]
     settings: SettingsArgs,
