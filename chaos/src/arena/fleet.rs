@@ -153,7 +153,7 @@ impl Fleet {
     ) -> anyhow::Result<Arc<Member>> {
         let mut fixed = vec!["record".to_owned(), format!("--concurrency={concurrency}")];
         fixed.extend(topics.iter().map(|topic| format!("--topic={topic}")));
-        fixed.extend(member.map(|member| format!("--member={member}")));
+        fixed.extend(member.map(|member| format!("--broadcast-member={member}")));
         self.add_actor(Role::Recorder, fixed).await
     }
 
