@@ -97,6 +97,12 @@ impl Post {
         let endings = execute(execution, limit, token.clone(), stop).await;
         let took = started.elapsed();
         for (waiting, ending) in batch.into_iter().zip(endings) {
+            let ending = match ending {
+                Ending::Undone(RunOutcome::Interrupted) if self.is_cancelled(&waiting) => {
+                    Ending::Undone(RunOutcome::Cancelled)
+                }
+                other => other,
+            };
             self.meter.ran(ending.word(), took);
             let (settlement, run) = match ending {
                 Ending::Undone(outcome) => {
@@ -163,6 +169,12 @@ impl Post {
         let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
         self.hand_over(topic, waiting, settled, OwnRun::Nothing);
         is_over
+    }
+
+    /// Whether somebody wants the message cancelled that was interrupted.
+    fn is_cancelled(&self, waiting: &Waiting) -> bool {
+        let delivery = &waiting.delivery;
+        delivery.position.is_none() && self.crew.worker.is_cancelled(delivery.row)
     }
 
     fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {

@@ -1,6 +1,6 @@
 //! One topic of one worker: claim, run, settle, in that order and for ever.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use queue_core::handler::RunOutcome;
+use queue_core::message::RowId;
 use queue_core::telemetry;
 use queue_core::wake::Wakes;
 use queue_core::worker::{Claimed, Life, Phase};
-use queue_core::{Result, Topic};
+use queue_core::{Delivery, Result, Topic};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +68,10 @@ enum Asked {
 struct State {
     waiting: VecDeque<Waiting>,
     /// Each handler is a task of its own already; what is around it is little.
-    runs: FuturesUnordered<BoxFuture<'static, Ran>>,
+    runs: FuturesUnordered<BoxFuture<'static, (RunNo, Ran)>>,
+    /// What ends each of them.
+    stops: HashMap<RunNo, Stop>,
+    next_run: u64,
     /// Of an ordered group.
     order: Option<Order>,
     poll: Poll,
@@ -79,6 +83,16 @@ struct State {
     losses: u64,
 }
 
+/// Counts the runs of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct RunNo(u64);
+
+/// What ends a run, and the rows of the hot table that it is about.
+struct Stop {
+    rows: Vec<RowId>,
+    token: CancellationToken,
+}
+
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
     pub(crate) async fn run(mut self) {
@@ -86,6 +100,8 @@ impl TopicLoop {
         let mut state = State {
             waiting: VecDeque::new(),
             runs: FuturesUnordered::new(),
+            stops: HashMap::new(),
+            next_run: 0,
             order: self.is_ordered().then(Order::default),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
@@ -97,6 +113,7 @@ impl TopicLoop {
         let mut asked_at = Instant::now();
         let mut turn = tokio::time::interval(TURN);
         while !self.drain.is_cancelled() && !is_dead(&life) {
+            self.give_up_cancelled(&mut state, &life);
             self.start_runs(&mut state);
             self.post.meter.in_flight(state.runs.len(), state.held.get());
             let room = self.room(&state);
@@ -259,7 +276,34 @@ impl TopicLoop {
             if batch.is_empty() {
                 break;
             }
-            state.runs.push(self.run_batch(batch));
+            let token = self.post.crew.interruption.token().child_token();
+            let run = RunNo(state.next_run);
+            state.next_run += 1;
+            let rows = batch.iter().filter_map(|waiting| hot_row(&waiting.delivery)).collect();
+            state.stops.insert(run, Stop { rows, token: token.clone() });
+            state.runs.push(self.run_batch(run, batch, token));
+        }
+    }
+
+    /// Discards what somebody has cancelled and no handler has begun, and ends the runs of the rest.
+    fn give_up_cancelled(&self, state: &mut State, life: &watch::Receiver<Life>) {
+        let pulse = Arc::clone(&life.borrow().pulse);
+        if pulse.cancelled.is_empty() {
+            return;
+        }
+        for stop in state.stops.values() {
+            if stop.rows.iter().any(|row| pulse.is_cancelled(*row)) {
+                stop.token.cancel();
+            }
+        }
+        let is_cancelled =
+            |it: &Waiting| hot_row(&it.delivery).is_some_and(|row| pulse.is_cancelled(row));
+        let (cancelled, rest): (VecDeque<_>, _) =
+            std::mem::take(&mut state.waiting).into_iter().partition(is_cancelled);
+        state.waiting = rest;
+        let topic = Arc::clone(&self.topic.borrow());
+        for waiting in cancelled {
+            self.post.finish(&topic, waiting, RunOutcome::Cancelled);
         }
     }
 
@@ -284,8 +328,9 @@ impl TopicLoop {
     }
 
     /// Learns from a run that has ended, and gives back what must not overtake a message of it.
-    fn ran(&self, ran: &Ran, state: &mut State) {
+    fn ran(&self, (run, ran): &(RunNo, Ran), state: &mut State) {
         state.learn(ran.took);
+        state.stops.remove(run);
         let Some(order) = &mut state.order else { return };
         order.ended(ran.partition);
         let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
@@ -294,11 +339,15 @@ impl TopicLoop {
         self.give_back(held_back);
     }
 
-    fn run_batch(&self, batch: Vec<Waiting>) -> BoxFuture<'static, Ran> {
+    fn run_batch(
+        &self,
+        run: RunNo,
+        batch: Vec<Waiting>,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, (RunNo, Ran)> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
-        let stop = post.crew.interruption.token();
-        async move { post.run(&topic, batch, stop).await }.boxed()
+        async move { (run, post.run(&topic, batch, stop).await) }.boxed()
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -333,6 +382,11 @@ impl State {
         let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
         self.run_time = Some(mean);
     }
+}
+
+/// The delivery's row of the hot table; a message of a stream's log has none.
+fn hot_row(delivery: &Delivery) -> Option<RowId> {
+    delivery.position.is_none().then_some(delivery.row)
 }
 
 fn is_dead(life: &watch::Receiver<Life>) -> bool {

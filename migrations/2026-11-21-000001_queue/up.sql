@@ -116,6 +116,14 @@ CREATE TABLE queue_message (
   CONSTRAINT queue_message_priority CHECK (priority <= 9 OR priority BETWEEN 100 AND 109)
 ) ENGINE = InnoDB;
 
+-- Messages of the hot table that somebody wants cancelled, by their rows: whoever has one stops
+-- handling it. A row is there for as long as somebody waits for that.
+CREATE TABLE queue_cancellation (
+  row_id       BIGINT UNSIGNED NOT NULL,
+  requested_at DATETIME(6)     NOT NULL,
+  PRIMARY KEY (row_id)
+) ENGINE = InnoDB;
+
 -- One row a claim: its key range, so that rescue, re-adoption and claimed depth never scan the backlog.
 CREATE TABLE queue_claim (
   worker_id  BIGINT UNSIGNED  NOT NULL,

@@ -7,6 +7,7 @@
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_topic TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_switch TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_operator'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_cancellation TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_claim TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_worker TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_floor TO 'queue_operator'@'%';

@@ -31,10 +31,11 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that the migrations make.
-pub const TABLES: [&str; 24] = [
+pub const TABLES: [&str; 25] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
+    "queue_cancellation",
     "queue_claim",
     "queue_worker",
     "queue_floor",

@@ -3,8 +3,8 @@
 mod decision;
 mod tx;
 
-pub(crate) use self::decision::chain;
 pub use self::decision::settlement_for;
+pub(crate) use self::decision::{CANCELLED, chain};
 pub use self::tx::{BatchTxHandler, RawTxHandler, TxHandler};
 
 use std::future::Future;
@@ -28,8 +28,9 @@ pub struct Context {
     pub topic: TopicName,
     /// The message: its id, delivery number, failures so far, headers, keys and bytes.
     pub delivery: Arc<Delivery>,
-    /// Cancelled when the run should stop: its time is up, the consumer is stopping at once, or
-    /// the claim may soon be somebody else's. What is not finished then will run again.
+    /// Cancelled when the run should stop: its time is up, the consumer is stopping at once, the
+    /// claim may soon be somebody else's, or somebody cancels the message. What is not finished
+    /// then will run again, but for a message that was cancelled.
     pub cancelled: CancellationToken,
     /// When the run's time is up; `None`: it has all the time it needs.
     pub deadline: Option<Instant>,
@@ -190,6 +191,8 @@ pub enum RunOutcome {
     Interrupted,
     /// The message's time had run out before the handler began.
     Expired,
+    /// Somebody cancelled the message, before the handler began or so that it did not get through.
+    Cancelled,
 }
 
 impl RunOutcome {
@@ -205,6 +208,7 @@ impl RunOutcome {
             Self::Repeated => "repeated",
             Self::Interrupted => "interrupted",
             Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
         }
     }
 }

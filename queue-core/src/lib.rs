@@ -4,6 +4,7 @@
 //! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
 
 pub mod account;
+pub mod cancellation;
 pub mod chance;
 pub mod connection;
 pub mod dead;

@@ -221,6 +221,13 @@ table! {
 }
 
 table! {
+    queue_cancellation (row_id) {
+        row_id -> Unsigned<BigInt>,
+        requested_at -> Datetime,
+    }
+}
+
+table! {
     queue_limit (topic_id) {
         topic_id -> Unsigned<Integer>,
         spent_until -> Datetime,
@@ -314,6 +321,7 @@ allow_tables_to_appear_in_same_query!(
     queue_topic,
     queue_switch,
     queue_message,
+    queue_cancellation,
     queue_claim,
     queue_worker,
     queue_floor,

@@ -6,6 +6,7 @@
 
 pub mod backlog;
 pub(crate) mod binlog;
+pub mod cancel;
 pub mod claim;
 pub mod dead;
 pub mod dedupe;

@@ -33,6 +33,7 @@ pub use self::effects::Links;
 pub use self::effects::{Effects, Ending, Ground, Held, Perform};
 pub use self::member::Member;
 pub use self::options::{ClaimStrategy, WorkerOptions};
+pub(crate) use self::settling::end_for;
 pub use self::settling::{SettleOutcome, Settled};
 
 use self::lost::LostClaims;
@@ -145,6 +146,13 @@ impl Worker {
     #[must_use]
     pub fn life(&self) -> watch::Receiver<Life> {
         self.life.clone()
+    }
+
+    /// Whether somebody wants the message in this row of the hot table [cancelled](crate::cancellation).
+    /// The worker hears of it within a fraction of a second while it holds anything.
+    #[must_use]
+    pub fn is_cancelled(&self, row: RowId) -> bool {
+        self.life.borrow().pulse.is_cancelled(row)
     }
 
     /// Whether the worker has found that a range of a stream that it had claimed so is not its own

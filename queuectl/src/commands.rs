@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod access;
+mod cancel;
 mod dead;
 mod doctor;
 mod drain;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Tail(tail::Tail),
     Find(find::Find),
     Trace(trace::Trace),
+    Cancel(cancel::Cancel),
     Export(export::Export),
     Drain(drain::Drain),
     Move(relocate::Move),
@@ -74,6 +76,7 @@ impl Command {
             Self::Tail(command) => command.run(invocation).await?,
             Self::Find(command) => command.run(invocation).await?,
             Self::Trace(command) => command.run(invocation).await?,
+            Self::Cancel(command) => command.run(invocation).await?,
             Self::Export(command) => command.run(invocation).await?,
             Self::Drain(command) => return command.run(invocation).await,
             Self::Move(command) => command.run(invocation).await?,

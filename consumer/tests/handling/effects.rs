@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::running::{Running, drained, quick, send};
 
 /// The one number that a query asks for.
-async fn number(database: &TestDatabase, query: &str) -> i64 {
+pub(crate) async fn number(database: &TestDatabase, query: &str) -> i64 {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = BigInt)]

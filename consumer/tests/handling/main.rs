@@ -7,6 +7,7 @@
 )]
 
 mod broadcast;
+mod cancellation;
 mod effects;
 mod groups;
 mod ledger;

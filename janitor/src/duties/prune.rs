@@ -3,6 +3,7 @@ mod lookup;
 use std::time::Duration;
 
 use queue_core::connection::{Link, Session};
+use queue_core::store::cancel;
 use queue_core::store::lane::LaneKind;
 use queue_core::store::prune::{self, Pruned};
 use queue_core::store::trace;
@@ -31,6 +32,9 @@ const LANE_IDLE: Duration = Duration::from_secs(24 * 3600);
 /// where a connection broke or a process was killed.
 const DURABLE_LANE_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Nobody waits a day for a handler to stop.
+const CANCELLATION: Duration = Duration::from_secs(24 * 3600);
+
 /// Ended workers are shown for an hour.
 const WORKER_ENDED: Duration = Duration::from_secs(3600);
 
@@ -56,6 +60,8 @@ pub struct PruneReport {
     pub unique: usize,
     /// Events removed from the traces of messages.
     pub trace: usize,
+    /// Requests to cancel a message whose maker has gone.
+    pub cancellations: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
@@ -92,6 +98,9 @@ impl Duty for Prune {
         report.unique = failed.or(some(session, "prune the unique keys", unique).await);
         let trace = async |conn: &mut Link| trace::prune(conn, KEPT, BATCH).await.map(whole);
         report.trace = failed.or(some(session, "prune the traces", trace).await);
+        let requests = async |conn: &mut Link| cancel::prune(conn, CANCELLATION, BATCH).await;
+        report.cancellations =
+            failed.or(session.transaction("prune the cancellations", requests).await);
         report.lookup = failed.or(self.lookup.run(session).await);
         let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
         for (kind, idle) in lanes {
@@ -106,6 +115,7 @@ impl Duty for Prune {
         telemetry::pruned("dedupe", report.dedupe);
         telemetry::pruned("unique", report.unique);
         telemetry::pruned("trace", report.trace);
+        telemetry::pruned("cancellation", report.cancellations);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
         let full = |rows: usize| rows >= ROUNDS * BATCH as usize;

@@ -19,6 +19,9 @@ enum Again {
 /// The reason that is kept of a message that expired.
 const EXPIRED: &str = "it had expired before its handler could begin";
 
+/// The reason that is kept of a message that somebody cancelled, ready or claimed.
+pub(crate) const CANCELLED: &str = "it was cancelled";
+
 /// Why a message is dead-lettered whose handler ended its transaction.
 const ENDED_TRANSACTION: &str = "the handler ended its transaction: by COMMIT or ROLLBACK, by a \
      statement that commits (one that makes or changes a table, say), or it went on after a \
@@ -65,6 +68,7 @@ pub fn settlement_for(
         RunOutcome::Repeated => Settlement::Repeated,
         RunOutcome::Interrupted => Settlement::Release,
         RunOutcome::Expired => Settlement::Discard { reason: EXPIRED.to_owned() },
+        RunOutcome::Cancelled => Settlement::Discard { reason: CANCELLED.to_owned() },
         RunOutcome::Panicked(message) => by_policy(format!("the handler panicked: {message}")),
         RunOutcome::TimedOut(limit) => {
             by_policy(format!("the handler took longer than {} ms", limit.as_millis()))

@@ -60,6 +60,8 @@ pub struct Pulse {
     pub traced: Vec<(TopicId, Sampling)>,
     /// The topics whose claims are bounded.
     pub limited: Vec<(TopicId, Limits)>,
+    /// Rows of the hot table that somebody wants cancelled, in order.
+    pub cancelled: Vec<RowId>,
     /// The claims of every topic are paused.
     pub all_paused: bool,
     /// Whether nobody sweeps: the sweeper's name lock is free.
@@ -80,6 +82,12 @@ impl Pulse {
         of_topic.map_or_else(Limits::default, |(_, limits)| *limits)
     }
 
+    /// Whether somebody wants the message of this row cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self, row: RowId) -> bool {
+        self.cancelled.binary_search(&row).is_ok()
+    }
+
     fn limits_of(&mut self, topic: TopicId) -> &mut Limits {
         let known = self.limited.iter().position(|(limited, _)| *limited == topic);
         let at = known.unwrap_or_else(|| {
@@ -98,7 +106,7 @@ impl Pulse {
 }
 
 /// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
-/// floors, pauses and traces in one round trip. Doubles as the probe that tells at once when the
+/// floors, pauses, traces, limits and cancellations in one round trip. Doubles as the probe that tells at once when the
 /// session is lost.
 ///
 /// # Errors
@@ -130,6 +138,7 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
          UNION ALL SELECT 5, id, 0, rate_messages, rate_period_ms, FALSE FROM queue_topic \
          WHERE rate_messages > 0 AND rate_period_ms > 0 \
          UNION ALL SELECT 3, 0, 0, 0, 0, TRUE FROM queue_switch WHERE claim_paused \
+         UNION ALL SELECT 6, 0, 0, row_id, 0, TRUE FROM queue_cancellation \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::duty::SWEEPER_LOCK
     ));
@@ -166,8 +175,10 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                 let rate = |messages| Rate::new(messages, Duration::from_millis(row.seq)).ok();
                 pulse.limits_of(TopicId(row.topic_id)).rate = some(row.floor).and_then(rate);
             }
+            6 => pulse.cancelled.push(RowId(row.floor)),
             _ => pulse.unswept = row.flag,
         }
     }
+    pulse.cancelled.sort_unstable();
     Ok(pulse)
 }

@@ -93,6 +93,18 @@ pub enum SettleOutcome {
     Deferred,
 }
 
+/// Ends the delivery of a row that the caller's transaction has locked, whoever has claimed it: the
+/// fence of that claim is then gone, and its worker finds so when it settles.
+pub(crate) async fn end_for(
+    conn: &mut impl Connection,
+    worker: WorkerId,
+    settled: Settled,
+) -> Result<()> {
+    let unsettled =
+        Batch::new(worker, vec![settled]).run(conn, worker, &[], Care::LockFirst).await?;
+    equal("cancel", 0, unsettled.missing.len() + unsettled.blocked.len())
+}
+
 /// The deliveries of a batch that were not settled.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {

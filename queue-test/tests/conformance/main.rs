@@ -16,6 +16,7 @@
 
 mod access;
 mod backlog;
+mod cancellation;
 mod claim;
 mod connect;
 mod dead;

@@ -5,6 +5,7 @@
 
 mod access;
 mod broadcast;
+mod cancel;
 mod dead;
 mod delete;
 mod find;

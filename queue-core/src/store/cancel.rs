@@ -1,0 +1,130 @@
+//! Cancelling a message of the hot table: asking whoever has it to stop, and taking it away.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Bool, Integer, Unsigned};
+
+use super::claim::Fence;
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{ClaimNo, DeliveryNo, MsgId, Priority, RowId, WorkerId};
+use crate::topic::TopicId;
+
+/// Where a message lies in the hot table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HotRow {
+    /// Its topic.
+    pub topic: TopicId,
+    /// Its priority; a suspect's is another one.
+    pub priority: Priority,
+    /// The row.
+    pub row: RowId,
+}
+
+/// A row, locked by this transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockedRow {
+    /// The claim that holds it; of worker 0 if it is ready.
+    pub fence: Fence,
+    /// How often it was claimed.
+    pub delivery_no: DeliveryNo,
+    /// It was enqueued to hold a unique key.
+    pub is_unique: bool,
+}
+
+/// PRIMARY, forced: locks the message, if it is still in its row and nobody else has it locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, at: HotRow, id: MsgId) -> Result<Option<LockedRow>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        worker_id: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        claim_no: u64,
+        #[diesel(sql_type = Unsigned<Integer>)]
+        delivery_no: u32,
+        #[diesel(sql_type = Bool)]
+        is_unique: bool,
+    }
+    let statement = Statement::new(
+        "SELECT worker_id, claim_no, delivery_no, unique_key IS NOT NULL AS is_unique \
+         FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? AND priority = ? AND id = ? AND msg_id = ? \
+         FOR UPDATE SKIP LOCKED",
+    );
+    let rows: Vec<Row> = load(conn, "cancel: lock the message", of(statement, at, id)).await?;
+    Ok(rows.first().map(|row| LockedRow {
+        fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
+        delivery_no: DeliveryNo(row.delivery_no),
+        is_unique: row.is_unique,
+    }))
+}
+
+/// PRIMARY, forced, plain: whether the message is still in its row, locked or not.
+///
+/// # Errors
+/// A database failure.
+pub async fn is_there(conn: &mut impl Connection, at: HotRow, id: MsgId) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[expect(dead_code, reason = "that there is a row says it all")]
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    let statement = Statement::new(
+        "SELECT id FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority = ? AND id = ? AND msg_id = ?",
+    );
+    let rows: Vec<Row> = load(conn, "cancel: look for the message", of(statement, at, id)).await?;
+    Ok(!rows.is_empty())
+}
+
+fn of(statement: Statement<'static>, at: HotRow, id: MsgId) -> Statement<'static> {
+    statement
+        .number(at.topic.0)
+        .number(at.priority.stored())
+        .number(at.row.0)
+        .bytes(id.as_bytes().to_vec())
+}
+
+/// PRIMARY: asks whoever has the message, or claims it, to stop handling it. Every worker hears of
+/// it with its next [pulse](super::floor::pulse).
+///
+/// # Errors
+/// A database failure.
+pub async fn ask(conn: &mut impl Connection, row: RowId) -> Result<()> {
+    let statement = Statement::new(
+        "INSERT INTO queue_cancellation (row_id, requested_at) VALUES (?, UTC_TIMESTAMP(6)) \
+         ON DUPLICATE KEY UPDATE requested_at = UTC_TIMESTAMP(6)",
+    )
+    .number(row.0);
+    execute(conn, "cancel: ask the worker", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY: asks no more.
+///
+/// # Errors
+/// A database failure.
+pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
+    let statement = Statement::new("DELETE FROM queue_cancellation WHERE row_id = ?").number(row.0);
+    execute(conn, "cancel: ask no more", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY, a few rows: forgets up to `limit` requests that are older than `time`: whoever made
+/// them has gone.
+///
+/// # Errors
+/// A database failure.
+pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE FROM queue_cancellation WHERE requested_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND LIMIT ?",
+    )
+    .number(time.as_secs())
+    .number(limit);
+    execute(conn, "prune the cancellations", statement).await
+}

@@ -1,0 +1,63 @@
+//! `queuectl cancel`.
+
+use std::time::Duration;
+
+use queue_core::worker::{Worker, WorkerOptions};
+use queue_core::{MsgId, NewMessage, enqueue};
+use queue_test::TestQueue;
+
+use crate::run::Queuectl;
+
+#[tokio::test]
+async fn a_message_is_cancelled_whatever_it_is_doing() {
+    let queue = TestQueue::new().await;
+    let topic = queue.topic("rides").await;
+    let queuectl = Queuectl::on(queue.database());
+    let claimed = NewMessage::new("claimed");
+    enqueue(&mut queue.connect().await, &topic.name, &claimed).await.expect("enqueued");
+    let options = WorkerOptions::new(queue.database().url().clone(), "deaf");
+    let worker = Worker::start(options).await.expect("a worker");
+    assert_eq!(worker.claim(topic.id, 1).await.expect("a claim").deliveries.len(), 1);
+    let (ready, later) =
+        (NewMessage::new("ready"), NewMessage::new("later").with_delay(Duration::from_secs(600)));
+    for message in [&ready, &later] {
+        enqueue(&mut queue.connect().await, &topic.name, message).await.expect("enqueued");
+    }
+    let cancel =
+        |id: MsgId| queuectl.say(&["cancel", "rides", &id.to_string(), "--grace", "300ms"]);
+    assert!(cancel(later.msg_id).contains("had not come to its time"));
+    assert!(cancel(ready.msg_id).contains("nobody had begun to handle it"));
+    assert!(cancel(claimed.msg_id).contains("its claim is taken away"));
+    let depth = queue.depth("rides").await;
+    assert_eq!((depth.unsettled, depth.scheduled), (0, 0));
+    let found = queuectl.json(&["find", "rides", "--id", &claimed.msg_id.to_string()]);
+    let first = &found["found"][0];
+    assert_eq!(
+        (&first["state"], &first["error"]),
+        (&"discarded".into(), &"it was cancelled".into())
+    );
+    worker.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn what_cannot_be_cancelled_is_one_sentence() {
+    let queue = TestQueue::new().await;
+    let topic = queue.topic("rides").await;
+    let queuectl = Queuectl::on(queue.database());
+    let nobody = MsgId::new().to_string();
+    let gone = NewMessage::new("x");
+    enqueue(&mut queue.connect().await, &topic.name, &gone).await.expect("enqueued");
+    let gone = gone.msg_id.to_string();
+    queuectl.say(&["cancel", "rides", &gone]);
+    queuectl.say(&["topic", "create", "log", "--kind", "stream"]);
+    let logged = queuectl.say(&["enqueue", "log", "x"]);
+    for (arguments, part) in [
+        (["cancel", "rides", &nobody], "There is no message"),
+        (["cancel", "rides", &gone], "it is discarded"),
+        (["cancel", "nowhere", &nobody], "no topic 'nowhere'"),
+        (["cancel", "log", logged.trim()], "in the log of the stream"),
+    ] {
+        let said = queuectl.refuse(&arguments);
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+}
