@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::checkpoint::Keeper;
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::telemetry::TopicMeter;
 use queue_core::topic::TopicKind;
@@ -150,6 +151,7 @@ impl Consumer {
             worker: worker.clone(),
             settler: Settler::start(worker.clone(), self.listener.clone()),
             ledger: ledger.clone(),
+            keeper: Arc::new(Keeper::new(self.url.clone(), worker.id())?),
             members: members.clone(),
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use queue_core::Topic;
+use queue_core::checkpoint::Keeper;
 use queue_core::worker::{Claimed, Worker};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ pub(crate) struct Crew {
     pub(crate) worker: Worker,
     pub(crate) settler: Settler,
     pub(crate) ledger: Ledger,
+    pub(crate) keeper: Arc<Keeper>,
     pub(crate) members: Members,
     /// Held for reading by every claim until it is settled, for writing by a suspect: so a suspect
     /// is all that its worker holds, and a crash tells on it alone.

@@ -20,6 +20,7 @@ mod poll;
 mod receiver;
 mod registration;
 mod run;
+mod runs;
 mod settings;
 mod settler;
 mod span;

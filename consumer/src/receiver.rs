@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_core::checkpoint::Keeper;
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
@@ -246,6 +247,7 @@ async fn register(
     let crew = Crew {
         settler: Settler::start(worker.clone(), None),
         ledger: Ledger::new(url.clone())?,
+        keeper: Arc::new(Keeper::new(url.clone(), worker.id())?),
         members,
         worker,
         gate: Arc::new(RwLock::new(())),

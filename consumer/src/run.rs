@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_core::checkpoint::Checkpoints;
 use queue_core::handler::{Context, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
 use queue_core::telemetry::TopicMeter;
@@ -71,12 +72,14 @@ impl Post {
             return Ran { took: begun.elapsed(), partition, held_back };
         }
         let mut passed = 0;
+        let checkpoints = Checkpoints::of_run(&self.crew.keeper);
         let context = |waiting: &Waiting| Context {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
             cancelled: token.clone(),
             // A time that no clock will show is none.
             deadline: limit.and_then(|limit| started.checked_add(limit)),
+            checkpoints: checkpoints.clone(),
         };
         let contexts = batch.iter().map(context).collect();
         let execution = match &self.performer {
@@ -106,7 +109,7 @@ impl Post {
             self.meter.ran(ending.word(), took);
             let (settlement, run) = match ending {
                 Ending::Undone(outcome) => {
-                    passed += usize::from(self.finish(topic, waiting, outcome));
+                    passed += usize::from(self.settle(topic, waiting, outcome, &checkpoints));
                     continue;
                 }
                 Ending::Committed => (Settlement::Ack, OwnRun::Committed),
@@ -161,12 +164,24 @@ impl Post {
     /// Hands a delivery to the settler, to be settled as its outcome says; whether its message is
     /// over with that, for better or worse.
     pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) -> bool {
+        self.settle(topic, waiting, outcome, &Checkpoints::default())
+    }
+
+    /// The same after a run, which may have saved checkpoints.
+    fn settle(
+        &self,
+        topic: &Topic,
+        waiting: Waiting,
+        outcome: RunOutcome,
+        checkpoints: &Checkpoints,
+    ) -> bool {
         let word = outcome.word();
         let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
         span::of(topic, &waiting.delivery)
             .in_scope(|| log(topic, &waiting.delivery, word, &settlement));
         let is_over = settlement.is_final();
-        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
+        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings)
+            .after_run(checkpoints);
         self.hand_over(topic, waiting, settled, OwnRun::Nothing);
         is_over
     }

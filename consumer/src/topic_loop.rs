@@ -1,18 +1,16 @@
 //! One topic of one worker: claim, run, settle, in that order and for ever.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use queue_core::handler::RunOutcome;
-use queue_core::message::RowId;
 use queue_core::telemetry;
 use queue_core::wake::Wakes;
 use queue_core::worker::{Claimed, Life, Phase};
-use queue_core::{Delivery, Result, Topic};
+use queue_core::{Result, Topic};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +19,7 @@ use crate::crew::{HeldCount, Holding, Pass};
 use crate::order::{Order, Ran};
 use crate::poll::Poll;
 use crate::run::{Post, Waiting};
+use crate::runs::{Runs, hot_row};
 
 /// What is claimed beyond the free handlers is about this much work, so that fast handlers never
 /// wait for a claim and slow work is left to others.
@@ -67,11 +66,7 @@ enum Asked {
 
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Each handler is a task of its own already; what is around it is little.
-    runs: FuturesUnordered<BoxFuture<'static, (RunNo, Ran)>>,
-    /// What ends each of them.
-    stops: HashMap<RunNo, Stop>,
-    next_run: u64,
+    runs: Runs,
     /// Of an ordered group.
     order: Option<Order>,
     poll: Poll,
@@ -83,25 +78,13 @@ struct State {
     losses: u64,
 }
 
-/// Counts the runs of a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct RunNo(u64);
-
-/// What ends a run, and the rows of the hot table that it is about.
-struct Stop {
-    rows: Vec<RowId>,
-    token: CancellationToken,
-}
-
 impl TopicLoop {
     /// Runs until the drain is over and everything is handed to the settler, or the worker is dead.
     pub(crate) async fn run(mut self) {
         let mut life = self.post.crew.worker.life();
         let mut state = State {
             waiting: VecDeque::new(),
-            runs: FuturesUnordered::new(),
-            stops: HashMap::new(),
-            next_run: 0,
+            runs: Runs::default(),
             order: self.is_ordered().then(Order::default),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
@@ -277,25 +260,17 @@ impl TopicLoop {
                 break;
             }
             let token = self.post.crew.interruption.token().child_token();
-            let run = RunNo(state.next_run);
-            state.next_run += 1;
-            let rows = batch.iter().filter_map(|waiting| hot_row(&waiting.delivery)).collect();
-            state.stops.insert(run, Stop { rows, token: token.clone() });
-            state.runs.push(self.run_batch(run, batch, token));
+            state.runs.begin(batch, token, |batch, token| self.run_batch(batch, token));
         }
     }
 
-    /// Discards what somebody has cancelled and no handler has begun, and ends the runs of the rest.
+    /// Discards what somebody has cancelled and no handler has begun; ends the runs of the rest.
     fn give_up_cancelled(&self, state: &mut State, life: &watch::Receiver<Life>) {
-        let pulse = Arc::clone(&life.borrow().pulse);
-        if pulse.cancelled.is_empty() {
+        if life.borrow().pulse.cancelled.is_empty() {
             return;
         }
-        for stop in state.stops.values() {
-            if stop.rows.iter().any(|row| pulse.is_cancelled(*row)) {
-                stop.token.cancel();
-            }
-        }
+        let pulse = Arc::clone(&life.borrow().pulse);
+        state.runs.stop(|row| pulse.is_cancelled(row));
         let is_cancelled =
             |it: &Waiting| hot_row(&it.delivery).is_some_and(|row| pulse.is_cancelled(row));
         let (cancelled, rest): (VecDeque<_>, _) =
@@ -328,9 +303,8 @@ impl TopicLoop {
     }
 
     /// Learns from a run that has ended, and gives back what must not overtake a message of it.
-    fn ran(&self, (run, ran): &(RunNo, Ran), state: &mut State) {
+    fn ran(&self, ran: &Ran, state: &mut State) {
         state.learn(ran.took);
-        state.stops.remove(run);
         let Some(order) = &mut state.order else { return };
         order.ended(ran.partition);
         let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
@@ -339,15 +313,10 @@ impl TopicLoop {
         self.give_back(held_back);
     }
 
-    fn run_batch(
-        &self,
-        run: RunNo,
-        batch: Vec<Waiting>,
-        stop: CancellationToken,
-    ) -> BoxFuture<'static, (RunNo, Ran)> {
+    fn run_batch(&self, batch: Vec<Waiting>, stop: CancellationToken) -> BoxFuture<'static, Ran> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
-        async move { (run, post.run(&topic, batch, stop).await) }.boxed()
+        async move { post.run(&topic, batch, stop).await }.boxed()
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -382,11 +351,6 @@ impl State {
         let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
         self.run_time = Some(mean);
     }
-}
-
-/// The delivery's row of the hot table; a message of a stream's log has none.
-fn hot_row(delivery: &Delivery) -> Option<RowId> {
-    delivery.position.is_none().then_some(delivery.row)
 }
 
 fn is_dead(life: &watch::Receiver<Life>) -> bool {

@@ -249,6 +249,18 @@ CREATE TABLE queue_archive (
   KEY queue_archive_keep_until (keep_until)
 ) ENGINE = InnoDB;
 
+-- How far the handlers of long messages have come, for whoever goes on. progress: a percentage.
+CREATE TABLE queue_checkpoint (
+  topic_id    INT UNSIGNED     NOT NULL,
+  msg_id      BINARY(16)       NOT NULL,
+  delivery_no INT UNSIGNED     NOT NULL,
+  saved_at    DATETIME(6)      NOT NULL,
+  progress    TINYINT UNSIGNED NULL,
+  state       MEDIUMBLOB       NOT NULL,
+  PRIMARY KEY (topic_id, msg_id),
+  KEY queue_checkpoint_saved_at (saved_at)
+) ENGINE = InnoDB;
+
 -- Recurring messages: one row a schedule. Whoever has locked the row enqueues what is due of it and
 -- moves next_at on, in one transaction, so that each tick is enqueued once.
 CREATE TABLE queue_schedule (

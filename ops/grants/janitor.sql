@@ -14,6 +14,7 @@ GRANT SELECT, INSERT, UPDATE ON queue_floor TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_scheduled TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT ON queue_dead TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_archive TO 'queue_janitor'@'%';
+GRANT SELECT, DELETE ON queue_checkpoint TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_ledger TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_lookup TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_dedupe TO 'queue_janitor'@'%';

@@ -192,6 +192,8 @@ async fn take(
         on_done: topic.settings.on_done,
         ledger_window: None,
         is_unique,
+        // One more look does no harm.
+        has_checkpoint: true,
         position: None,
         traced: sampling.takes(id).then_some(Traced { msg_id: id, delivery_no }),
     };

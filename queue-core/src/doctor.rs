@@ -31,7 +31,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that the migrations make.
-pub const TABLES: [&str; 25] = [
+pub const TABLES: [&str; 26] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -42,6 +42,7 @@ pub const TABLES: [&str; 25] = [
     "queue_scheduled",
     "queue_dead",
     "queue_archive",
+    "queue_checkpoint",
     "queue_limit",
     "queue_slot",
     "queue_ledger",

@@ -10,7 +10,7 @@ use self::refusals::list_refusals;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::WorkerId;
+use crate::message::{MsgId, WorkerId};
 use crate::schedule::ScheduleName;
 use crate::stream::MemberName;
 use crate::topic::{ClosedBy, Fill, TopicName, WhenFull};
@@ -100,6 +100,20 @@ pub enum Error {
     InvalidUnique {
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// A checkpoint that cannot be kept.
+    #[error("The checkpoint cannot be kept: {reason}.")]
+    InvalidCheckpoint {
+        /// Why not, and what to do instead.
+        reason: &'static str,
+    },
+    /// The message is not this delivery's any more.
+    #[error(
+        "The claim of message {msg_id} was taken back: stop handling it, somebody else does or it was cancelled."
+    )]
+    ClaimLost {
+        /// The message.
+        msg_id: MsgId,
     },
     /// What takes several statements was to be enqueued on a connection in autocommit.
     #[error(

@@ -15,6 +15,7 @@ use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use crate::checkpoint::{Checkpoint, Checkpoints, Saved};
 use crate::message::{Delivery, TraceParent};
 use crate::topic::TopicName;
 
@@ -34,6 +35,8 @@ pub struct Context {
     pub cancelled: CancellationToken,
     /// When the run's time is up; `None`: it has all the time it needs.
     pub deadline: Option<Instant>,
+    /// Where the run keeps its checkpoints.
+    pub checkpoints: Checkpoints,
 }
 
 impl Context {
@@ -43,6 +46,27 @@ impl Context {
     #[must_use]
     pub fn traceparent(&self) -> Option<TraceParent> {
         self.delivery.traceparent()
+    }
+
+    /// Saves how far the handler has come, at once and by itself: also of a transactional run,
+    /// which may be rolled back later. A delivery that follows, after a crash, say, goes on
+    /// [from there](Self::last_checkpoint). It is forgotten when the message is acked or discarded.
+    ///
+    /// # Errors
+    /// [`Error::ClaimLost`](crate::Error::ClaimLost) if the claim was taken back: stop then;
+    /// [`Error::InvalidCheckpoint`](crate::Error::InvalidCheckpoint) if it is too
+    /// large, or the message is of a stream; a database failure.
+    pub async fn checkpoint(&self, checkpoint: Checkpoint) -> crate::Result<()> {
+        self.checkpoints.save(&self.delivery, checkpoint).await
+    }
+
+    /// The last checkpoint of this message, whichever delivery saved it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidCheckpoint`](crate::Error::InvalidCheckpoint) for a message of a stream; a
+    /// database failure.
+    pub async fn last_checkpoint(&self) -> crate::Result<Option<Saved>> {
+        self.checkpoints.last(&self.delivery).await
     }
 }
 

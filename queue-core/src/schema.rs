@@ -201,6 +201,17 @@ table! {
 }
 
 table! {
+    queue_checkpoint (topic_id, msg_id) {
+        topic_id -> Unsigned<Integer>,
+        msg_id -> Binary,
+        delivery_no -> Unsigned<Integer>,
+        saved_at -> Datetime,
+        progress -> Nullable<Unsigned<TinyInt>>,
+        state -> Mediumblob,
+    }
+}
+
+table! {
     queue_schedule (name) {
         name -> Varbinary,
         topic_id -> Unsigned<Integer>,
@@ -329,6 +340,7 @@ allow_tables_to_appear_in_same_query!(
     queue_scheduled,
     queue_dead,
     queue_archive,
+    queue_checkpoint,
     queue_limit,
     queue_slot,
     queue_ledger,

@@ -7,6 +7,7 @@
 pub mod backlog;
 pub(crate) mod binlog;
 pub mod cancel;
+pub mod checkpoint;
 pub mod claim;
 pub mod dead;
 pub mod dedupe;

@@ -148,8 +148,9 @@ impl Worker {
         self.life.clone()
     }
 
-    /// Whether somebody wants the message in this row of the hot table [cancelled](crate::cancellation).
-    /// The worker hears of it within a fraction of a second while it holds anything.
+    /// Whether somebody wants the message in this row of the hot table
+    /// [cancelled](crate::cancellation). The worker hears of it within a fraction of a second
+    /// while it holds anything.
     #[must_use]
     pub fn is_cancelled(&self, row: RowId) -> bool {
         self.life.borrow().pulse.is_cancelled(row)

@@ -216,6 +216,7 @@ fn context(topic: &Topic, delivery: &Arc<Delivery>) -> Context {
         delivery: Arc::clone(delivery),
         cancelled: CancellationToken::new(),
         deadline: None,
+        checkpoints: queue_core::checkpoint::Checkpoints::default(),
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) async fn run(
         delivery: Arc::new(delivery.clone()),
         cancelled: CancellationToken::new(),
         deadline: None,
+        checkpoints: queue_core::checkpoint::Checkpoints::default(),
     };
     let contexts: Vec<_> = deliveries.iter().map(context).collect();
     let topic = TopicSettings { on_done: stage.settings.on_done, ..TopicSettings::default() };

@@ -82,7 +82,7 @@ async fn a_handler_that_gets_through_all_the_same_has_handled_its_message() {
     let settings = TopicSettings { on_done: OnDone::Keep(Duration::from_secs(600)), ..quick() };
     let topic = database.topic_with("stubborn", &settings).await;
     let message = NewMessage::new("x");
-    send(&database, &topic, &[message.clone()]).await;
+    send(&database, &topic, std::slice::from_ref(&message)).await;
     let name = topic.name.clone();
     let running = Running::start(&database, |consumer| {
         let handler = With(|context: Context| async move {
@@ -132,7 +132,7 @@ async fn a_claim_that_is_taken_away_takes_the_handlers_transaction_with_it() {
     let topic = database.topic_with("slow", &quick()).await;
     booked_table(&database).await;
     let message = NewMessage::new("x");
-    send(&database, &topic, &[message.clone()]).await;
+    send(&database, &topic, std::slice::from_ref(&message)).await;
     let began = Arc::new(Notify::new());
     let (name, tell) = (topic.name.clone(), Arc::clone(&began));
     let running = Running::start(&database, |consumer| {

@@ -293,3 +293,26 @@ async fn an_ordered_group_has_batches_of_one_and_a_receiver_of_it_one_delivery()
     again.ack().await.expect("told");
     receiver.close().await.expect("closed");
 }
+
+/// A range has no row for each of its messages that could be asked whose it is.
+#[tokio::test]
+async fn a_message_of_a_stream_has_no_checkpoint() {
+    let (database, stream, groups) = stage(1, &["mail"], false).await;
+    let seen = Seen::default();
+    let (name, sink) = (groups[0].name.clone(), Arc::clone(&seen));
+    let running = Running::start(&database, |consumer| {
+        let handler = With(move |context: Context| {
+            let sink = Arc::clone(&sink);
+            async move {
+                let refused = context.last_checkpoint().await.expect_err("refused");
+                sink.lock().expect("unpoisoned").push(refused.to_string());
+                Ok(())
+            }
+        });
+        consumer.raw_handler(name, one_at_a_time(), handler)
+    });
+    send(&database, &stream, &[NewMessage::new("x")]).await;
+    until("handled", async || !seen.lock().expect("unpoisoned").is_empty()).await;
+    running.stop().await;
+    assert!(seen.lock().expect("unpoisoned")[0].contains("messages of a stream have none"));
+}

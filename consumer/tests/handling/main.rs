@@ -8,6 +8,7 @@
 
 mod broadcast;
 mod cancellation;
+mod checkpoints;
 mod effects;
 mod groups;
 mod ledger;

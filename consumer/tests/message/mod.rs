@@ -44,6 +44,7 @@ pub(crate) fn context_with(
         delivery: Arc::new(delivery),
         cancelled: CancellationToken::new(),
         deadline: None,
+        checkpoints: queue_core::checkpoint::Checkpoints::default(),
     }
 }
 

@@ -2,13 +2,14 @@ mod lookup;
 
 use std::time::Duration;
 
+use queue_core::checkpoint;
 use queue_core::connection::{Link, Session};
 use queue_core::store::cancel;
 use queue_core::store::lane::LaneKind;
 use queue_core::store::prune::{self, Pruned};
 use queue_core::store::trace;
 use queue_core::trace::KEPT;
-use queue_core::{Error, Result, telemetry};
+use queue_core::{Error, Result, store, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -62,6 +63,8 @@ pub struct PruneReport {
     pub trace: usize,
     /// Requests to cancel a message whose maker has gone.
     pub cancellations: usize,
+    /// Checkpoints of messages that never came to an end.
+    pub checkpoints: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
@@ -101,6 +104,10 @@ impl Duty for Prune {
         let requests = async |conn: &mut Link| cancel::prune(conn, CANCELLATION, BATCH).await;
         report.cancellations =
             failed.or(session.transaction("prune the cancellations", requests).await);
+        let checkpoints = async |conn: &mut Link| {
+            store::checkpoint::prune(conn, checkpoint::KEPT, BATCH).await.map(whole)
+        };
+        report.checkpoints = failed.or(some(session, "prune the checkpoints", checkpoints).await);
         report.lookup = failed.or(self.lookup.run(session).await);
         let lanes = [(LaneKind::Passing, LANE_IDLE), (LaneKind::Durable, DURABLE_LANE_IDLE)];
         for (kind, idle) in lanes {
@@ -116,6 +123,7 @@ impl Duty for Prune {
         telemetry::pruned("unique", report.unique);
         telemetry::pruned("trace", report.trace);
         telemetry::pruned("cancellation", report.cancellations);
+        telemetry::pruned("checkpoint", report.checkpoints);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
         let full = |rows: usize| rows >= ROUNDS * BATCH as usize;
@@ -125,6 +133,7 @@ impl Duty for Prune {
             report.dedupe,
             report.unique,
             report.trace,
+            report.checkpoints,
             report.lookup,
         ];
         report.left = rows.into_iter().any(full);

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::checkpoint::Percent;
 use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
 use crate::store::find::{Bodies, TablePlace};
 use crate::store::inspect::MessageTable;
@@ -133,6 +134,9 @@ pub struct Trace {
     pub headers: Headers,
     /// Its failed runs, oldest first; of many the newest.
     pub history: Vec<FailedRun>,
+    /// How far its handler said that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Percent>,
     /// The body's length.
     pub body_bytes: u64,
     /// The body, if it was asked for.

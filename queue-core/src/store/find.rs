@@ -11,6 +11,7 @@ use super::lookup::padded;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::{RowSet, placeholders};
 use super::{Statement, load};
+use crate::checkpoint::Percent;
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::find::{Filter, Found, State, StateWord, Trace};
@@ -74,6 +75,8 @@ struct FoundRow {
     cause: Option<Vec<u8>>,
     #[diesel(sql_type = Nullable<Binary>)]
     error: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Unsigned<TinyInt>>)]
+    progress: Option<u8>,
 }
 
 /// The same columns of every table, which the statements call `f`.
@@ -109,7 +112,8 @@ fn columns(table: MessageTable, bodies: Bodies) -> String {
         "SELECT {state} AS state, f.id AS row_id, f.topic_id, (SELECT t.name FROM queue_topic t \
          WHERE t.id = f.topic_id) AS topic, f.msg_id, f.priority, f.delivery_no, f.failures, \
          f.crashes, f.enqueued_at, f.ordering_key, f.biz_id, f.headers, f.history, \
-         LENGTH(f.body) AS body_bytes, {body} AS body, {rest}"
+         LENGTH(f.body) AS body_bytes, {body} AS body, {rest}, (SELECT k.progress \
+         FROM queue_checkpoint k WHERE k.topic_id = f.topic_id AND k.msg_id = f.msg_id) AS progress"
     )
 }
 
@@ -348,6 +352,7 @@ impl FoundRow {
             error: self.error.map(text).filter(|error| !error.is_empty()),
             headers: Headers::from_stored(self.headers.as_deref()),
             history: FailedRun::from_stored(&self.history.unwrap_or_default()),
+            progress: self.progress.map(Percent::new),
             body_bytes: self.body_bytes.unsigned_abs(),
             body: self.body,
         };

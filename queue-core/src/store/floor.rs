@@ -106,8 +106,8 @@ impl Pulse {
 }
 
 /// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
-/// floors, pauses, traces, limits and cancellations in one round trip. Doubles as the probe that tells at once when the
-/// session is lost.
+/// floors, pauses, traces, limits and cancellations in one round trip. Doubles as the probe that
+/// tells at once when the session is lost.
 ///
 /// # Errors
 /// A database failure.

@@ -1,97 +1,25 @@
 //! Settling a batch of deliveries in one transaction.
 
+mod settled;
 mod traces;
+
+pub use self::settled::{SettleOutcome, Settled};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, Moment, Priority, RowId, Settlement, WorkerId};
+use crate::message::{ClaimNo, Moment, Priority, RowId, Settlement, WorkerId};
 use crate::store::claim::{self, Fence};
 use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
-use crate::store::{floor, ledger, unique};
-use crate::stream::Position;
-use crate::topic::{OnDone, TopicId, TopicSettings};
-use crate::trace::Traced;
+use crate::store::{checkpoint, floor, ledger, unique};
+use crate::topic::{OnDone, TopicId};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// A delivery and what becomes of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
-    /// The topic of the delivery.
-    pub topic: TopicId,
-    /// The row's priority.
-    pub priority: Priority,
-    /// The row.
-    pub row: RowId,
-    /// The claim that holds it.
-    pub claim_no: ClaimNo,
-    /// What becomes of it.
-    pub settlement: Settlement,
-    /// What the topic does with handled messages.
-    pub on_done: OnDone,
-    /// For how long its biz id is remembered once it is acked; `None` if it has none, or the topic
-    /// keeps no ledger.
-    pub ledger_window: Option<Duration>,
-    /// Whether it was enqueued to hold a unique key until it is done.
-    pub is_unique: bool,
-    /// Where it lies in its stream, if it is of one.
-    pub position: Option<Position>,
-    /// What its trace says of it, if it leaves one.
-    pub traced: Option<Traced>,
-}
-
-impl Settled {
-    /// Settles `delivery`, a message of a topic with these settings.
-    #[must_use]
-    pub fn in_topic(delivery: &Delivery, settlement: Settlement, topic: &TopicSettings) -> Self {
-        let ledger_window = topic.ledger_window.filter(|_| delivery.biz_id.is_some());
-        Self { ledger_window, ..Self::new(delivery, settlement, topic.on_done) }
-    }
-
-    /// Gives `delivery` back untouched.
-    #[must_use]
-    pub fn release(delivery: &Delivery) -> Self {
-        Self::new(delivery, Settlement::Release, OnDone::Delete)
-    }
-
-    /// Settles `delivery` without a ledger.
-    #[must_use]
-    pub fn new(delivery: &Delivery, settlement: Settlement, on_done: OnDone) -> Self {
-        Self {
-            topic: delivery.topic_id,
-            priority: delivery.priority,
-            row: delivery.row,
-            claim_no: delivery.claim_no,
-            settlement,
-            on_done,
-            ledger_window: None,
-            is_unique: delivery.unique_key.is_some(),
-            position: delivery.position,
-            traced: Traced::of(delivery),
-        }
-    }
-}
-
-/// What settling a delivery came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettleOutcome {
-    /// It is done.
-    Settled,
-    /// The claim had been taken back: nothing was changed.
-    Fenced,
-    /// A commit had no answer, and on looking again the row was not this claim's any more: most
-    /// likely that commit happened (history H12).
-    Unknown,
-    /// The handler is through, but the row is locked by a stranger or the server refuses; the
-    /// worker goes on trying beside its other work.
-    Deferred,
-}
 
 /// Ends the delivery of a row that the caller's transaction has locked, whoever has claimed it: the
 /// fence of that claim is then gone, and its worker finds so when it settles.
@@ -121,6 +49,7 @@ struct Group {
     on_done: OnDone,
     ledger_window: Option<Duration>,
     is_unique: bool,
+    has_checkpoint: bool,
 }
 
 /// Whether the quick way is taken: acks and releases without locking first.
@@ -163,8 +92,17 @@ impl Batch {
             on_done: first.on_done,
             ledger_window: first.ledger_window,
             is_unique: first.is_unique,
+            has_checkpoint: first.has_checkpoint,
         };
         Self { groups: groups.into_iter().map(group).collect(), traced }
+    }
+
+    /// Forgets the checkpoints of all of them.
+    pub(super) async fn forget_checkpoints(&self, conn: &mut impl Connection) -> Result<()> {
+        for group in &self.groups {
+            checkpoint::forget(conn, &group.claimed).await?;
+        }
+        Ok(())
     }
 
     /// Which of the rows are still the claims' own, by a plain read.
@@ -236,6 +174,7 @@ fn same_end(a: &Settled, b: &Settled) -> bool {
         && a.on_done == b.on_done
         && a.ledger_window == b.ledger_window
         && a.is_unique == b.is_unique
+        && a.has_checkpoint == b.has_checkpoint
 }
 
 impl Group {
@@ -282,13 +221,21 @@ impl Group {
         Ok(claimed.rows.iter().collect())
     }
 
-    /// Enters the biz ids of rows that are about to be acked into the ledger.
+    /// Enters the biz ids of rows that are about to be acked into the ledger, and forgets the
+    /// checkpoints of those that are done.
     async fn remember(
         &self,
         conn: &mut impl Connection,
         claimed: &ClaimedRows,
         care: Care,
     ) -> Result<()> {
+        // A dead letter keeps its own for whoever redrives it.
+        if self.has_checkpoint
+            && self.ends()
+            && !matches!(self.settlement, Settlement::DeadLetter { .. })
+        {
+            checkpoint::forget(conn, claimed).await?;
+        }
         match self.ledger_window {
             Some(window) if self.settlement == Settlement::Ack => match care {
                 Care::Once => ledger::enter_once(conn, claimed, window).await,

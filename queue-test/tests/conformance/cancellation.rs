@@ -28,7 +28,7 @@ async fn a_ready_message_is_cancelled_with_the_key_it_holds() {
             .with_priority(Priority::new(7).unwrap())
             .with_unique(Unique::until_done("k"));
         scene.sql("BEGIN").await;
-        enqueue_to(&mut scene.conn, &scene.topic, &[held.clone()]).await.unwrap();
+        enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
         scene.sql("COMMIT").await;
         assert_eq!(scene.number("SELECT COUNT(*) FROM queue_unique").await, 1);
         let mut session = session(&scene).await;
@@ -49,7 +49,7 @@ async fn a_ready_message_is_cancelled_with_the_key_it_holds() {
 async fn what_waits_is_cancelled_and_what_was_never_there_is_unknown() {
     let mut scene = Scene::new().await;
     let later = NewMessage::new("later").with_delay(Duration::from_secs(600));
-    enqueue_to(&mut scene.conn, &scene.topic, &[later.clone()]).await.unwrap();
+    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&later)).await.unwrap();
     let mut session = session(&scene).await;
     let mut cancellation = Cancellation::new(&scene.topic, later.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();

@@ -92,6 +92,7 @@ fn contexts(scene: &Scene, deliveries: &[Delivery]) -> Vec<Context> {
         delivery: Arc::new(delivery.clone()),
         cancelled: CancellationToken::new(),
         deadline: None,
+        checkpoints: queue_core::checkpoint::Checkpoints::default(),
     };
     deliveries.iter().map(context).collect()
 }

@@ -17,6 +17,7 @@
 mod access;
 mod backlog;
 mod cancellation;
+mod checkpoints;
 mod claim;
 mod connect;
 mod dead;

@@ -54,6 +54,7 @@ async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> queue_core::
         on_done: scene.topic.settings.on_done,
         ledger_window: None,
         is_unique: false,
+        has_checkpoint: false,
         position: None,
         traced: None,
     }

@@ -250,6 +250,7 @@ async fn an_ack_in_a_handlers_transaction_is_told_by_that_transaction() {
         delivery: Arc::new(got[0].clone()),
         cancelled: CancellationToken::new(),
         deadline: None,
+        checkpoints: queue_core::checkpoint::Checkpoints::default(),
     }];
     let effects = Effects::new(scene.db.url().clone(), &worker, 1).unwrap();
     let give_up = CancellationToken::new();

@@ -255,7 +255,11 @@ impl Row for Message {
         let (state, at) = match &found.state {
             State::Ready { suspect: true } => ("ready, suspect".to_owned(), None),
             State::Claimed { worker, client_id, conn_id } => {
-                (format!("claimed by worker {worker} ({client_id}), connection {conn_id}"), None)
+                let progress = found.trace.as_ref().and_then(|trace| trace.progress);
+                let progress =
+                    progress.map_or(String::new(), |at| format!(", {} % done", at.get()));
+                let by = format!("worker {worker} ({client_id}), connection {conn_id}");
+                (format!("claimed by {by}{progress}"), None)
             }
             State::Scheduled { due_at } => ("scheduled".to_owned(), Some(due_at)),
             State::Dead { died_at, cause } => (format!("dead ({cause})"), Some(died_at)),

@@ -143,6 +143,7 @@ impl LogRow {
             error: None,
             headers: Headers::from_stored(self.headers.as_deref()),
             history: Vec::new(),
+            progress: None,
             body_bytes: self.body_bytes.unsigned_abs(),
             body: self.body,
         };

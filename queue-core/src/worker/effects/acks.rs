@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::attempt::OPERATION;
+use crate::checkpoint::Checkpoints;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::handler::Context;
@@ -25,6 +26,8 @@ pub(super) struct Acks {
     n_rows: usize,
     /// Messages of streams.
     offsets: Vec<Settled>,
+    /// Of the run, which may have saved some since.
+    checkpoints: Checkpoints,
 }
 
 impl Acks {
@@ -33,7 +36,9 @@ impl Acks {
         let (offsets, rows): (Vec<_>, Vec<_>) =
             contexts.iter().map(ack).partition(|ack| ack.position.is_some());
         let n_rows = rows.len();
-        Self { worker, rows: Batch::new(worker, rows), n_rows, offsets }
+        let checkpoints = contexts.first().map(|context| context.checkpoints.clone());
+        let checkpoints = checkpoints.unwrap_or_default();
+        Self { worker, rows: Batch::new(worker, rows), n_rows, offsets, checkpoints }
     }
 
     /// Which of them are still the worker's own, by a plain read.
@@ -62,6 +67,9 @@ impl Acks {
     /// [`Error::Counts`] if any is not the worker's own any more; a duplicate failure if a biz id,
     /// or an ack of the same message, is there already; a database failure.
     pub(super) async fn settle(&self, conn: &mut impl Connection) -> Result<()> {
+        if self.checkpoints.are_used() {
+            self.rows.forget_checkpoints(conn).await?;
+        }
         let unsettled = self.rows.run(conn, self.worker, &[], Care::Once).await?;
         let missing = unsettled.missing.len() + unsettled.blocked.len();
         equal(OPERATION, self.n_rows, self.n_rows - missing)?;
