@@ -9,7 +9,7 @@ mod sessions;
 mod tables;
 mod tool;
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use queue_core::topic::{OnDone, Sampling, TopicSettings};
+use queue_core::topic::{Limits, OnDone, Sampling, TopicSettings};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 
@@ -46,6 +46,10 @@ pub(crate) const BURST: &str = "burst";
 
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
+
+/// How many of its messages run at once in the whole fleet: less than one consumer could, and so that
+/// they keep up with their senders.
+pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);
 
 /// Topics with a limit that they reach now and then also without a fault: 400 ms of what comes in.
 /// Their senders are refused, or wait.
@@ -250,7 +254,9 @@ fn settings(topic: &str) -> TopicSettings {
     let on_done = if topic == PROGRAM { OnDone::Keep(day) } else { OnDone::Delete };
     let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
     let trace = if topic == EFFECTS { Sampling::ALL } else { Sampling::OFF };
-    TopicSettings { searchable, on_done, max_depth, trace, ..TopicSettings::default() }
+    let max_running = (topic == EFFECTS).then_some(EFFECTS_RUNNING);
+    let limits = Limits { max_running, ..Limits::default() };
+    TopicSettings { searchable, on_done, max_depth, trace, limits, ..TopicSettings::default() }
 }
 
 /// The same server and database as another account.

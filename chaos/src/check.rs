@@ -2,6 +2,7 @@
 
 mod failover;
 mod history;
+mod limits;
 mod message;
 mod rescue;
 mod stream;
@@ -88,6 +89,10 @@ pub(crate) enum Breach {
     Unwanted,
     /// Its trace says something else than the records.
     WrongTrace,
+    /// I10: it began while as many of its topic ran as may.
+    BeyondLimit,
+    /// It was handled, and its operator was told that it is cancelled.
+    HandledThoughCancelled,
 }
 
 /// How many broken promises are told with their messages' history; the records have them all.
@@ -175,6 +180,7 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     let known = history.messages.iter().map(|(&share, message)| (share, message));
     let mut broken = stream::breaches(&history, leftovers);
     broken.extend(trace::breaches(&history, leftovers));
+    broken.extend(limits::breaches(&history));
     for (share, message) in known.chain(strangers) {
         count(&mut findings, share, message, leftovers);
         let rewound = history.is_rewound(share);
@@ -247,6 +253,7 @@ fn breaches(
         (Breach::DeadInnocent, dead.is_some_and(|ending| *ending != Ending::Poison)),
         (Breach::Stuck, unsettled),
         (Breach::Unwanted, unwanted && !message.starts.is_empty()),
+        (Breach::HandledThoughCancelled, message.is_handled_though_cancelled()),
         (Breach::Misreported, !message.purged && is_misreported(share, leftovers)),
     ];
     broken.into_iter().filter(|(_, is)| *is).map(|(breach, _)| breach).collect()

@@ -210,6 +210,13 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         "a topic is deleted with all its messages while they are handled"
     ),
     fault!(
+        "cancel-messages",
+        "F40",
+        EveryStorm,
+        admin::cancel_messages,
+        "messages are cancelled while they wait and while they are handled"
+    ),
+    fault!(
         "migrate",
         "F31",
         Storm,

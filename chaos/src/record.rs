@@ -130,6 +130,8 @@ pub(crate) enum Event {
     Heal { fault: String },
     /// The harness: somebody is about to delete messages `first` and the `n - 1` after it.
     Purge { first: Tag, n: u64 },
+    /// The harness: a message is cancelled, as its operator was told.
+    Cancelled { tag: Tag },
     /// The harness: a process was killed, frozen or cut off.
     Hit { actor: u64, how: Hit },
     /// The harness: a phase begins.
@@ -200,6 +202,7 @@ impl Event {
             Self::Strike { fault } => format!("{at} strike {fault}\n"),
             Self::Heal { fault } => format!("{at} heal {fault}\n"),
             Self::Purge { first, n } => format!("{at} purge {first} {n}\n"),
+            Self::Cancelled { tag } => format!("{at} cancelled {tag}\n"),
             Self::Hit { actor, how } => format!("{at} hit {actor} {}\n", how.word()),
             Self::Phase { name } => format!("{at} phase {name}\n"),
         }
@@ -254,6 +257,7 @@ impl Event {
             "strike" => Self::Strike { fault: next()?.to_owned() },
             "heal" => Self::Heal { fault: next()?.to_owned() },
             "purge" => Self::Purge { first: next()?.parse()?, n: next()?.parse()? },
+            "cancelled" => Self::Cancelled { tag: next()?.parse()? },
             "hit" => Self::Hit { actor: next()?.parse()?, how: Hit::from_word(next()?)? },
             "phase" => Self::Phase { name: next()?.to_owned() },
             other => bail!("{other:?} is no event"),
@@ -314,6 +318,7 @@ mod tests {
             Event::Strike { fault: "kill-consumer".to_owned() },
             Event::Heal { fault: "kill-consumer".to_owned() },
             Event::Purge { first: tag, n: 5 },
+            Event::Cancelled { tag },
             Event::Hit { actor: 7, how: Hit::Frozen },
             Event::Phase { name: "quiet".to_owned() },
         ];

@@ -120,6 +120,8 @@ fn table(findings: &Findings) -> Table {
         (Breach::NotReplayed, "not handled again after a reset or a replay (I9)"),
         (Breach::HandledAgain, "told to a broadcast member as settled, and come again"),
         (Breach::Unwanted, "delivered against a group's filter"),
+        (Breach::BeyondLimit, "begun beyond a topic's limit (I10)"),
+        (Breach::HandledThoughCancelled, "handled though they were cancelled"),
         (Breach::WrongTrace, "traced otherwise than it was"),
         (Breach::Misreported, "not found, or found as what they are not"),
     ];
@@ -194,6 +196,8 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "handled_again": findings.count(Breach::HandledAgain),
         "unwanted": findings.count(Breach::Unwanted),
         "wrong_traces": findings.count(Breach::WrongTrace),
+        "beyond_limit": findings.count(Breach::BeyondLimit),
+        "handled_though_cancelled": findings.count(Breach::HandledThoughCancelled),
         "stuck": findings.count(Breach::Stuck),
         "misreported": findings.count(Breach::Misreported),
     })

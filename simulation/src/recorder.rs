@@ -2,7 +2,7 @@
 
 mod judge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use queue_core::Delivery;
 use queue_core::message::{ClaimNo, MsgId, Settlement};
@@ -70,6 +70,8 @@ pub(crate) struct Recorder {
     stories: BTreeMap<Share, Story>,
     /// Who gets each message.
     pub(crate) readers: Vec<TopicId>,
+    /// Groups that are being put back.
+    rewinding: BTreeSet<TopicId>,
     /// Counts events.
     events: u64,
     wrong: Option<(Share, String)>,
@@ -96,6 +98,7 @@ impl Recorder {
             origin: Instant::now(),
             stories: BTreeMap::new(),
             readers: Vec::new(),
+            rewinding: BTreeSet::new(),
             events: 0,
             wrong: None,
             rule,
@@ -159,6 +162,16 @@ impl Recorder {
         self.stories.get(&share).map(|story| (story.sending, story.stored))
     }
 
+    /// A group is being put back, or is not any more. What it handles meanwhile may come again: it
+    /// may have got its offset before the reset was committed.
+    pub(crate) fn rewinding(&mut self, group: TopicId, begins: bool) {
+        if begins {
+            self.rewinding.insert(group);
+        } else {
+            self.rewinding.remove(&group);
+        }
+    }
+
     /// Its group will handle it again.
     pub(crate) fn rewound(&mut self, share: Share) {
         self.tell(share, "its group is put back".to_owned()).rewound = true;
@@ -180,6 +193,9 @@ impl Recorder {
             "{consumer} handles delivery {no} (row {}, claim {})",
             delivery.row, delivery.claim_no
         );
+        if self.rewinding.contains(&id.0) {
+            self.rewound(id);
+        }
         let woken = self.woken.get(consumer) == Some(&Instant::now());
         let story = self.tell(id, event);
         let at = story.runs.partition_point(|run| run.no < no);

@@ -14,7 +14,7 @@ use queue_core::{Delivery, Result, TopicName, store};
 
 use crate::model::{Row, Table, Value};
 use crate::settings::Streamed;
-use crate::stage::{Share, Stage};
+use crate::stage::Stage;
 
 /// A message of an ordered group is handled.
 #[derive(Debug, Clone, Copy)]
@@ -323,12 +323,14 @@ pub(crate) async fn rewind(stage: &Rc<Stage>) {
     let hi = lo + u64::from(stage.below((mark - lo) as u32 + 1));
     let once_more = stage.below(2) == 0;
     let hi_told = if once_more { hi } else { u64::MAX };
-    let again: Vec<Share> = {
+    let note_rewound = || {
         let log = stage.log();
         let is_of = |((_, offset), _): &(&(u32, u64), &MsgId)| (lo..hi_told).contains(offset);
-        log.iter().filter(is_of).map(|(_, id)| (group.id, *id)).collect()
+        for (_, id) in log.iter().filter(is_of) {
+            stage.recorder.borrow_mut().rewound((group.id, *id));
+        }
     };
-    again.into_iter().for_each(|share| stage.recorder.borrow_mut().rewound(share));
+    note_rewound();
     let kind = SessionKind::Leased(stage.settings.lease);
     let session = Session::open(&stage.url("admin"), kind, stage.settings.lease).await;
     let Ok(mut session) = session else { return };
@@ -340,6 +342,10 @@ pub(crate) async fn rewind(stage: &Rc<Stage>) {
             false => reset_group(conn, &topic, from).await,
         }
     };
+    stage.recorder.borrow_mut().rewinding(group.id, !once_more);
     let done = session.transaction("put a group back", put).await;
+    stage.recorder.borrow_mut().rewinding(group.id, false);
+    // With what has got its offset meanwhile.
+    note_rewound();
     stage.server.note(&format!("{group:?} handles {lo}..{hi_told} again: {done:?}"));
 }

@@ -207,6 +207,16 @@ impl Arena {
         Ok(diesel::sql_query(query).load(&mut self.connect().await?).await?)
     }
 
+    /// The message of the topic that came last, which waits as a rule, or is the only one.
+    pub(crate) async fn last_of(&self, topic: &str) -> anyhow::Result<Option<Tag>> {
+        let query = format!(
+            "SELECT m.msg_id, m.msg_id AS body, t.name AS topic FROM queue_message m \
+             JOIN queue_topic t ON t.id = m.topic_id WHERE t.name = '{topic}' \
+             ORDER BY m.id DESC LIMIT 1"
+        );
+        self.rows(&query).await?.into_iter().next().map(|row| row.tag()).transpose()
+    }
+
     /// Whether nothing is left to do.
     pub(crate) async fn is_drained(&self) -> anyhow::Result<bool> {
         let left = match self.queue {

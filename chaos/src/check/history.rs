@@ -122,6 +122,7 @@ impl History {
                     self.message(Tag { seq, ..first }.into()).purged = true;
                 }
             }
+            Event::Cancelled { tag } => self.message(tag.into()).cancelled = true,
             Event::Stream { sender } => {
                 self.streamers.insert(sender);
             }
@@ -260,6 +261,7 @@ fn is_about(event: &Event, wanted: Share) -> bool {
         | Event::End { share, .. }
         | Event::Effect { share, .. }
         | Event::Settled { share, .. } => *share == wanted,
+        Event::Cancelled { tag } => *tag == wanted.tag,
         Event::Rewind(stretch) | Event::Rewound(stretch) => Some(stretch.group) == wanted.group,
         Event::Stream { .. }
         | Event::Member { .. }

@@ -43,6 +43,8 @@ pub(super) struct Message {
     pub(super) outcome: Option<(Moment, Enqueued)>,
     /// A person has deleted it, or was about to.
     pub(super) purged: bool,
+    /// An operator was told that it is cancelled.
+    pub(super) cancelled: bool,
     pub(super) starts: Vec<Start>,
     pub(super) ends: Vec<End>,
     pub(super) settled: Vec<Settled>,
@@ -67,6 +69,7 @@ impl Message {
         self.invoked = self.invoked.or(other.invoked);
         self.outcome = self.outcome.or(other.outcome);
         self.purged |= other.purged;
+        self.cancelled |= other.cancelled;
         self.starts.extend(other.starts);
         self.ends.extend(other.ends);
         self.settled.extend(other.settled);
@@ -99,6 +102,11 @@ impl Message {
     /// Whether it was acked, and `also`.
     pub(super) fn is_done_and(&self, also: bool) -> bool {
         also && self.acks().next().is_some()
+    }
+
+    /// A message is cancelled or handled, never both.
+    pub(super) fn is_handled_though_cancelled(&self) -> bool {
+        self.cancelled && (self.effects > 0 || self.acks().next().is_some())
     }
 
     /// Acks that are committed, as their consumers were told.

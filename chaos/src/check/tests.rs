@@ -218,3 +218,39 @@ fn a_search_must_say_of_a_message_what_the_records_say() {
 fn found_in(leftovers: &Leftovers) -> Findings {
     found(&[], leftovers)
 }
+
+/// I10: three may run at once.
+#[test]
+fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
+    let sent = ("1-sender", "2000000 invoke 1:1 4\n2100000 enqueue 1:1 4 stored\n");
+    let run = |seq: u64, from: u64, to: u64, answer: &str| {
+        format!(
+            "{from} start 1:{seq} 1\n{from} effect 1:{seq} 1\n{to} end 1:{seq} 1 done\n\
+             {to} settled 1:{seq} 1 ack {answer}\n"
+        )
+    };
+    let three: String = (1..4).map(|seq| run(seq, 3_000_000 + seq, 4_000_000, "settled")).collect();
+    let effects = (1..5).map(|seq| (tag(seq), 1)).collect();
+    let leftovers = Leftovers { effects, ..Leftovers::default() };
+    let breaches = |fourth: String| {
+        let lines = format!("{three}{fourth}");
+        let findings = found(&[sent, ("2-recorder", &lines)], &leftovers);
+        findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
+    };
+    assert_eq!(breaches(run(4, 4_000_001, 5_000_000, "settled")), []);
+    assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "settled")), [Breach::BeyondLimit]);
+    assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "fenced")), []);
+}
+
+#[test]
+fn a_message_is_cancelled_or_handled_and_never_both() {
+    let cancelled = ("0-harness", "2500000 purge 1:1 1\n2600000 cancelled 1:1\n");
+    assert_eq!(broken(&[SENT, cancelled]), []);
+    let handled = (
+        "2-recorder",
+        "2400000 start 1:1 1\n2450000 end 1:1 1 done\n2700000 settled 1:1 1 ack settled\n",
+    );
+    assert_eq!(broken(&[SENT, cancelled, handled]), [Breach::HandledThoughCancelled]);
+    let asked = ("0-harness", "2500000 purge 1:1 1\n");
+    assert_eq!(broken(&[SENT, asked, handled]), [], "the operator was told that it failed");
+}

@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep};
 
-use crate::arena::{Arena, TOPICS, WORK, next_actor};
+use crate::arena::{Arena, EFFECTS, TOPICS, WORK, next_actor};
 use crate::record::{Enqueued, Event};
 use crate::stream::{BROADCAST, Group};
 use crate::tag::{Actor, Tag};
@@ -20,6 +20,9 @@ use crate::task::{Ending, Task};
 
 /// Messages of a topic that is deleted with all of them.
 const DOOMED: u64 = 200;
+
+/// How many messages are cancelled at a time.
+const CANCELLED: usize = 10;
 
 /// The number of the topic that is deleted next.
 static NEXT_TOPIC: AtomicU64 = AtomicU64::new(1);
@@ -102,6 +105,23 @@ async fn send_doomed(
         }
     }
     arena.record.note(&Event::Enqueue { first, n: DOOMED, outcome: stored })?;
+    Ok(())
+}
+
+/// Messages that are waiting or handled in transactions, one after the other; some have hardly time to
+/// stop.
+pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    for _ in 0..CANCELLED {
+        sleep(Duration::from_millis(rng.random_range(0..500))).await;
+        let Some(tag) = arena.last_of(EFFECTS).await? else { continue };
+        // Nobody knows what became of it if the answer is lost.
+        arena.record.note(&Event::Purge { first: tag, n: 1 })?;
+        let grace = if rng.random() { "1s" } else { "0s" };
+        let id = tag.msg_id().to_string();
+        if arena.queuectl(&["cancel", EFFECTS, &id, "--grace", grace]).await? {
+            arena.record.note(&Event::Cancelled { tag })?;
+        }
+    }
     Ok(())
 }
 

@@ -16,4 +16,5 @@ mod polling;
 mod running;
 mod runs;
 mod spans;
+mod upgrade;
 mod verdicts;
