@@ -1,6 +1,7 @@
 //! Where the loads run: a database of its own on the server under test, and what the report says
 //! of that server.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::topic::{Sampling, TopicSettings};
+use queue_core::topic::{Limits, Sampling, TopicSettings};
 use queue_core::{NewMessage, Topic, enqueue_to, store};
 use queue_test::TestDatabase;
 use serde::Serialize;
@@ -119,6 +120,8 @@ impl Arena {
             "queue_dedupe",
             "queue_unique",
             "queue_trace",
+            "queue_limit",
+            "queue_slot",
             "bench_bare",
             "bench_001_msg",
             "bench_001_log",
@@ -136,6 +139,14 @@ impl Arena {
         let mut conn = connect(self.url(), SessionKind::Plain).await?;
         let searchable = searchable.then_some(SEARCHABLE);
         let settings = TopicSettings { searchable, trace, ..self.topic.settings.clone() };
+        Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
+    }
+
+    /// How many messages of the topic run at once.
+    pub(crate) async fn set_running(&self, max_running: Option<NonZeroU32>) -> anyhow::Result<()> {
+        let mut conn = connect(self.url(), SessionKind::Plain).await?;
+        let limits = Limits { max_running, ..Limits::default() };
+        let settings = TopicSettings { limits, ..self.topic.settings.clone() };
         Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
 

@@ -24,6 +24,7 @@ const BASE: Drain = Drain {
     backlog: 0,
     limit: Duration::from_secs(60),
     long_reader: false,
+    max_running: None,
 };
 
 /// The bytes of a body, where they are not what is varied.
@@ -113,6 +114,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         name: "effects",
         about: "A transaction for each message, beside acks that share one",
         members: drain::effects,
+        from: Extent::Full,
+    },
+    Case {
+        name: "limits",
+        about: "What it costs that a topic's claims are bounded",
+        members: drain::limits,
         from: Extent::Full,
     },
     Case {

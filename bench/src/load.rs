@@ -14,6 +14,7 @@ mod spill;
 mod steady;
 mod stream;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use queue_core::topic::Sampling;
@@ -161,6 +162,8 @@ pub(crate) struct Drain {
     pub(crate) limit: Duration,
     /// Whether a transaction that began before the drain stays open, so that nothing is purged.
     pub(crate) long_reader: bool,
+    /// How many messages of the topic run at once in all processes; `None`: as many as they take.
+    pub(crate) max_running: Option<NonZeroU32>,
 }
 
 /// How messages are claimed and settled.
