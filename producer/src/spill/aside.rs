@@ -7,8 +7,7 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use queue_core::message::{LineBytes, text_or_base64};
 use queue_core::{MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::{Deserialize, Serialize};
 
@@ -18,20 +17,10 @@ use crate::error::SendError;
 
 #[derive(Serialize)]
 struct Line<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
+    #[serde(flatten)]
+    bytes: LineBytes<'a>,
     msg_id: MsgId,
     priority: Priority,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    biz_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    biz_id_base64: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: &'a BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,15 +39,6 @@ struct Line<'a> {
     max_wait: Option<Duration>,
 }
 
-/// Bytes as text, or else in base64.
-fn shown(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
-    match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
-        None => (None, None),
-        Some((_, Ok(text))) => (Some(text), None),
-        Some((bytes, Err(_))) => (None, Some(STANDARD.encode(bytes))),
-    }
-}
-
 impl<'a> Line<'a> {
     fn of(message: &'a NewMessage) -> Self {
         let NewMessage {
@@ -73,22 +53,15 @@ impl<'a> Line<'a> {
             unique,
             ..
         } = message;
-        let (body, body_base64) = shown(Some(body));
-        let (key, key_base64) = shown(key.as_deref());
-        let (biz_id, biz_id_base64) = shown(biz_id.as_deref());
+        let bytes = LineBytes::new(key.as_deref(), biz_id.as_deref(), body);
         let options = unique.as_ref().map(Unique::options);
-        let (unique, unique_base64) = shown(unique.as_ref().map(Unique::key));
+        let (unique, unique_base64) = text_or_base64(unique.as_ref().map(Unique::key));
         let (msg_id, priority, headers) = (*msg_id, *priority, &headers.0);
         let (deliver, expires) = (deliver.map(text), expires.map(text));
         Self {
-            body,
-            body_base64,
+            bytes,
             msg_id,
             priority,
-            key,
-            key_base64,
-            biz_id,
-            biz_id_base64,
             headers,
             deliver,
             expires,
