@@ -24,8 +24,9 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::listener::SettledListener;
 use crate::members::Members;
+use crate::middleware::{Around, AroundTx, Layer};
 use crate::options::ConsumerOptions;
-use crate::registration::{Registration, Work};
+use crate::registration::{Registration, TxRun, Work};
 use crate::run::{Performer, Post};
 use crate::settler::Settler;
 use crate::sweep;
@@ -47,6 +48,8 @@ pub struct Consumer {
     registrations: Vec<Registration>,
     health: Health,
     listener: Option<SettledListener>,
+    /// The outermost first.
+    layers: Vec<Arc<dyn Layer>>,
 }
 
 impl Consumer {
@@ -59,6 +62,7 @@ impl Consumer {
                 registrations: Vec::new(),
                 health: Health::new(),
                 listener: None,
+                layers: Vec::new(),
             },
         }
     }
@@ -206,12 +210,21 @@ impl Consumer {
     }
 
     fn performer(&self, registration: &Registration, worker: &Worker) -> Result<Performer, Error> {
+        let layers = self.layers.clone();
         Ok(match &registration.work {
-            Work::Plain(run) => Performer::Plain(Arc::clone(run)),
+            Work::Plain(run) if layers.is_empty() => Performer::Plain(Arc::clone(run)),
+            Work::Plain(run) => {
+                Performer::Plain(Arc::new(Around { layers, handler: Arc::clone(run) }))
+            }
             Work::Transactional(run) => {
                 let at_once = registration.options.concurrency;
                 let effects = Effects::new(self.url.clone(), worker, at_once)?;
-                Performer::Transactional(Arc::clone(run), effects)
+                let handler = Arc::clone(run);
+                let run: Arc<dyn TxRun> = match layers.is_empty() {
+                    true => handler,
+                    false => Arc::new(AroundTx { layers, handler }),
+                };
+                Performer::Transactional(run, effects)
             }
         })
     }

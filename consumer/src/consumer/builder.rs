@@ -9,6 +9,7 @@ use queue_service::endpoint::Health;
 use super::Consumer;
 use crate::error::Error;
 use crate::listener::SettledListener;
+use crate::middleware::Middleware;
 use crate::options::{ConsumerOptions, TopicOptions};
 use crate::registration::{
     BatchTx, Batched, Raw, RawBatched, RawTx, Registration, Tx, Typed, Work,
@@ -36,6 +37,12 @@ impl ConsumerBuilder {
     /// Who is told what became of each delivery.
     pub fn on_settled(mut self, listener: SettledListener) -> Self {
         self.consumer.listener = Some(listener);
+        self
+    }
+
+    /// Works around the runs of all handlers, within the middleware that was registered before.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.consumer.layers.push(Arc::new(middleware));
         self
     }
 

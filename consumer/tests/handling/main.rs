@@ -10,6 +10,7 @@ mod broadcast;
 mod effects;
 mod groups;
 mod ledger;
+mod middleware;
 mod polling;
 mod running;
 mod runs;
