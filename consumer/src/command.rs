@@ -1,6 +1,7 @@
 //! The consumer's command line.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
 use consumer::{Consumer, ConsumerBuilder, SettingsArgs, TopicOptions};
 use queue_core::account::Account;
+use queue_core::codec::Codecs;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{Located, ServerArgs, ServiceArgs};
 use queue_service::config::{Configured, Process, Settings};
@@ -32,6 +34,11 @@ pub(crate) struct Arguments {
     command: Command,
     #[command(flatten)]
     settings: SettingsArgs,
+    /// The most bytes of a body that comes compressed (`content-encoding: gzip`) once it is
+    /// decoded; a larger one is dead-lettered.
+    #[arg(long, global = true, value_name = "BYTES", default_value = "33554432")]
+    #[arg(help_heading = "Settings")]
+    decoded_limit: NonZeroUsize,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -135,7 +142,9 @@ fn prepare(
     (shutdown, ended): (&Shutdown, &Ended),
 ) -> anyhow::Result<(Located, Consumer)> {
     let located = arguments.server.located()?;
-    let builder = Consumer::builder(located.url.clone()).options(arguments.settings.options());
+    let builder = Consumer::builder(located.url.clone())
+        .options(arguments.settings.options())
+        .codecs(Codecs::default().with_limit(arguments.decoded_limit));
     let builder = match arguments.command {
         Command::Forward { to } => to.register(builder, shutdown, ended)?,
         command => register(command, builder)?,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::codec::Codecs;
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::telemetry::TopicMeter;
 use queue_core::topic::TopicKind;
@@ -20,13 +21,14 @@ use tokio_util::sync::CancellationToken;
 pub use self::builder::ConsumerBuilder;
 use crate::bell::Bell;
 use crate::crew::{Crew, Interruption};
+use crate::decode::Decoding;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::listener::SettledListener;
 use crate::members::Members;
 use crate::middleware::{Around, AroundTx, Layer};
 use crate::options::ConsumerOptions;
-use crate::registration::{Registration, TxRun, Work};
+use crate::registration::{Registration, Work};
 use crate::run::{Performer, Post};
 use crate::settler::Settler;
 use crate::sweep;
@@ -50,6 +52,7 @@ pub struct Consumer {
     listener: Option<SettledListener>,
     /// The outermost first.
     layers: Vec<Arc<dyn Layer>>,
+    codecs: Codecs,
 }
 
 impl Consumer {
@@ -63,6 +66,7 @@ impl Consumer {
                 health: Health::new(),
                 listener: None,
                 layers: Vec::new(),
+                codecs: Codecs::default(),
             },
         }
     }
@@ -210,21 +214,23 @@ impl Consumer {
     }
 
     fn performer(&self, registration: &Registration, worker: &Worker) -> Result<Performer, Error> {
-        let layers = self.layers.clone();
+        let (layers, codecs) = (self.layers.clone(), self.codecs.clone());
         Ok(match &registration.work {
-            Work::Plain(run) if layers.is_empty() => Performer::Plain(Arc::clone(run)),
-            Work::Plain(run) => {
-                Performer::Plain(Arc::new(Around { layers, handler: Arc::clone(run) }))
+            Work::Plain(handler) => {
+                let mut handler = Arc::clone(handler);
+                if !layers.is_empty() {
+                    handler = Arc::new(Around { layers, handler });
+                }
+                Performer::Plain(Arc::new(Decoding { codecs, handler }))
             }
-            Work::Transactional(run) => {
+            Work::Transactional(handler) => {
                 let at_once = registration.options.concurrency;
                 let effects = Effects::new(self.url.clone(), worker, at_once)?;
-                let handler = Arc::clone(run);
-                let run: Arc<dyn TxRun> = match layers.is_empty() {
-                    true => handler,
-                    false => Arc::new(AroundTx { layers, handler }),
-                };
-                Performer::Transactional(run, effects)
+                let mut handler = Arc::clone(handler);
+                if !layers.is_empty() {
+                    handler = Arc::new(AroundTx { layers, handler });
+                }
+                Performer::Transactional(Arc::new(Decoding { codecs, handler }), effects)
             }
         })
     }

@@ -7,6 +7,7 @@
 mod bell;
 mod consumer;
 mod crew;
+mod decode;
 mod error;
 pub mod exec;
 mod executor;

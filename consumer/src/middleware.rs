@@ -48,8 +48,8 @@ pub(crate) use self::around::{Around, AroundTx};
 ///   committed, or the handler has ended it, no outcome and no panic of a middleware changes what
 ///   becomes of the message. Do not drop [`Next::run`] half-way; the handler's time has an option
 ///   of its own, [`TopicOptions::timeout`](crate::TopicOptions).
-/// * **It sees what a handler would be called for.** Messages that have expired, or that the ledger
-///   knows of before a plain handler, do not come to it.
+/// * **It sees what a handler would be called for.** Messages that have expired, that no codec
+///   decodes, or that the ledger knows of before a plain handler, do not come to it.
 pub trait Middleware: Send + Sync + 'static {
     /// Lets the run go on by [`next.run()`](Next::run), and returns its outcomes or others: one for
     /// each message, in the same order. A missing one is a failure of that message.
@@ -71,8 +71,8 @@ pub struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// Goes on with all messages of the run; the outcome of each, in the same order. A panic further
-    /// in is an outcome too.
+    /// Goes on with all messages of the run; the outcome of each, in the same order. A panic
+    /// further in is an outcome too.
     pub async fn run(self) -> Vec<RunOutcome> {
         let rest = match self.layers.split_first() {
             Some((layer, layers)) => layer.around(self.run, Next { layers, ..self }),

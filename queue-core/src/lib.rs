@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod chance;
+pub mod codec;
 pub mod connection;
 pub mod dead;
 pub mod doctor;

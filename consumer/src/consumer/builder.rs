@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use queue_core::TopicName;
+use queue_core::codec::Codecs;
 use queue_core::handler::{
     BatchHandler, BatchTxHandler, Handler, RawBatchHandler, RawHandler, RawTxHandler, TxHandler,
 };
@@ -37,6 +38,13 @@ impl ConsumerBuilder {
     /// Who is told what became of each delivery.
     pub fn on_settled(mut self, listener: SettledListener) -> Self {
         self.consumer.listener = Some(listener);
+        self
+    }
+
+    /// The codecs that encoded bodies are decoded with, for every topic. Without this the default
+    /// ones: gzip. What none of them decodes is dead-lettered.
+    pub fn codecs(mut self, codecs: Codecs) -> Self {
+        self.consumer.codecs = codecs;
         self
     }
 

@@ -7,6 +7,7 @@
 )]
 
 mod broadcast;
+mod codecs;
 mod effects;
 mod groups;
 mod ledger;
