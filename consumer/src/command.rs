@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
-use consumer::{Consumer, ConsumerBuilder, SettingsArgs, TopicOptions};
+use consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOptions};
 use queue_core::account::Account;
 use queue_core::codec::Codecs;
 use queue_core::{TopicName, doctor};
@@ -94,6 +94,12 @@ struct TopicArgs {
     /// The most messages of one claim.
     #[arg(long, default_value_t = TopicOptions::default().max_batch, value_name = "N")]
     max_batch: u32,
+    /// Pause while so many of the last messages fail: 50%/20 is half of the last 20.
+    #[arg(long, value_name = "SHARE/N")]
+    pause_on_errors: Option<ErrorRate>,
+    /// How long such a pause is, before one message is tried.
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pause_for: Duration,
 }
 
 /// As the configuration knows it.
@@ -189,7 +195,13 @@ pub(crate) fn secret(file: &Path) -> anyhow::Result<SecretString> {
 impl TopicArgs {
     /// The handler itself keeps the time, so that its program gets TERM before KILL.
     fn options(&self) -> TopicOptions {
-        TopicOptions { concurrency: self.concurrency, timeout: None, max_batch: self.max_batch }
+        TopicOptions {
+            concurrency: self.concurrency,
+            timeout: None,
+            max_batch: self.max_batch,
+            pause_on_errors: self.pause_on_errors,
+            pause_for: self.pause_for,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`forward`] sends a topic on to another system.
 
 mod bell;
+mod breaker;
 mod consumer;
 mod crew;
 mod decode;
@@ -31,6 +32,7 @@ pub mod webhook;
 
 pub use queue_service::signals::Shutdown;
 
+pub use crate::breaker::{ErrorRate, InvalidErrorRate};
 pub use crate::consumer::{Consumer, ConsumerBuilder};
 pub use crate::error::Error;
 pub use crate::listener::{SettledDelivery, SettledListener};

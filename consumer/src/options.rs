@@ -6,6 +6,7 @@ use queue_core::stream::MemberName;
 use queue_core::worker::{ClaimStrategy, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::breaker::{Breaker, ErrorRate};
 use crate::error::Error;
 
 /// Whether a consumer follows the server's binary log to be woken.
@@ -117,10 +118,29 @@ pub struct TopicOptions {
     /// The most messages of one claim. Claims adapt to how fast handlers are: what is claimed
     /// beyond the free handlers is at most 50 ms of work, so that slow work is not hoarded.
     pub max_batch: u32,
+    /// From which share of failures on the topic is paused: this consumer claims nothing of it, and
+    /// gives back what no handler has begun. `None`: never.
+    pub pause_on_errors: Option<ErrorRate>,
+    /// How long it is paused then. Afterwards one message is tried: if it is handled all goes on,
+    /// if it fails the pause begins anew.
+    #[serde(with = "humantime_serde")]
+    pub pause_for: Duration,
 }
 
 impl Default for TopicOptions {
     fn default() -> Self {
-        Self { concurrency: 16, timeout: None, max_batch: 100 }
+        Self {
+            concurrency: 16,
+            timeout: None,
+            max_batch: 100,
+            pause_on_errors: None,
+            pause_for: Duration::from_secs(30),
+        }
+    }
+}
+
+impl TopicOptions {
+    pub(crate) fn breaker(&self) -> Option<Breaker> {
+        self.pause_on_errors.map(|rate| Breaker::new(rate, self.pause_for))
     }
 }

@@ -11,6 +11,7 @@ use queue_core::{Delivery, Topic};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::breaker::Tally;
 use crate::crew::{Crew, Holding};
 use crate::executor::{Execution, execute};
 use crate::ledger::Ledger;
@@ -68,9 +69,9 @@ impl Post {
         let n = batch.len();
         if n == 0 {
             let held_back = claim_no.filter(|_| !looked_up);
-            return Ran { took: begun.elapsed(), partition, held_back };
+            return Ran { took: begun.elapsed(), partition, held_back, tally: Tally::default() };
         }
-        let mut passed = 0;
+        let (mut passed, mut tally) = (0, Tally::default());
         let context = |waiting: &Waiting| Context {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
@@ -100,18 +101,17 @@ impl Post {
             self.meter.ran(ending.word(), took);
             let (settlement, run) = match ending {
                 Ending::Undone(outcome) => {
-                    passed += usize::from(self.finish(topic, waiting, outcome));
-                    continue;
+                    (self.settlement(topic, &waiting, outcome), OwnRun::Nothing)
                 }
                 Ending::Committed => (Settlement::Ack, OwnRun::Committed),
                 Ending::InDoubt => (Settlement::Ack, OwnRun::InDoubt),
             };
-            passed += 1;
-            let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
-            self.hand_over(topic, waiting, settled, run);
+            passed += usize::from(settlement.is_final());
+            tally.count(&settlement);
+            self.settle(topic, waiting, settlement, run);
         }
         let held_back = claim_no.filter(|_| passed < n || !looked_up);
-        Ran { took: begun.elapsed(), partition, held_back }
+        Ran { took: begun.elapsed(), partition, held_back, tally }
     }
 
     /// Takes out what another message with its biz id has made superfluous. Nothing runs unless
@@ -152,20 +152,23 @@ impl Post {
         (rest, true)
     }
 
-    /// Hands a delivery to the settler, to be settled as its outcome says; whether its message is
-    /// over with that, for better or worse.
-    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) -> bool {
+    /// Hands a delivery to the settler, to be settled as its outcome says.
+    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
+        let settlement = self.settlement(topic, &waiting, outcome);
+        self.settle(topic, waiting, settlement, OwnRun::Nothing);
+    }
+
+    /// What becomes of a delivery by its outcome; it is logged.
+    fn settlement(&self, topic: &Topic, waiting: &Waiting, outcome: RunOutcome) -> Settlement {
         let word = outcome.word();
         let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
         span::of(topic, &waiting.delivery)
             .in_scope(|| log(topic, &waiting.delivery, word, &settlement));
-        let is_over = settlement.is_final();
-        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
-        self.hand_over(topic, waiting, settled, OwnRun::Nothing);
-        is_over
+        settlement
     }
 
-    fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {
+    fn settle(&self, topic: &Topic, waiting: Waiting, settlement: Settlement, run: OwnRun) {
+        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
         self.crew.settler.settle(Finished {
             topic: topic.name.clone(),
             msg_id: waiting.delivery.msg_id,

@@ -1,5 +1,8 @@
 //! One topic of one worker: claim, run, settle, in that order and for ever.
 
+mod pause;
+mod room;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +19,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
+use crate::breaker::{Breaker, Era};
 use crate::crew::{HeldCount, Holding, Pass};
 use crate::order::{Order, Ran};
 use crate::poll::Poll;
 use crate::run::{Post, Waiting};
-
-/// What is claimed beyond the free handlers is about this much work, so that fast handlers never
-/// wait for a claim and slow work is left to others.
-const PREFETCH: Duration = Duration::from_millis(50);
 
 /// How long a suspect waits for the worker's other messages before it lets them go on.
 const ALONE_WAIT: Duration = Duration::from_secs(1);
@@ -67,9 +67,11 @@ enum Asked {
 struct State {
     waiting: VecDeque<Waiting>,
     /// Each handler is a task of its own already; what is around it is little.
-    runs: FuturesUnordered<BoxFuture<'static, Ran>>,
+    runs: FuturesUnordered<BoxFuture<'static, (Option<Era>, Ran)>>,
     /// Of an ordered group.
     order: Option<Order>,
+    /// Of a topic that is paused on errors.
+    breaker: Option<Breaker>,
     poll: Poll,
     held: HeldCount,
     /// Mean time of a run, for the prefetch.
@@ -87,6 +89,7 @@ impl TopicLoop {
             waiting: VecDeque::new(),
             runs: FuturesUnordered::new(),
             order: self.is_ordered().then(Order::default),
+            breaker: self.post.registration.options.breaker(),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
             run_time: None,
@@ -95,8 +98,12 @@ impl TopicLoop {
         };
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
         let mut asked_at = Instant::now();
+        if state.breaker.is_some() {
+            telemetry::may_pause_on_errors(self.name());
+        }
         let mut turn = tokio::time::interval(TURN);
         while !self.drain.is_cancelled() && !is_dead(&life) {
+            self.turn_breaker(&mut state);
             self.start_runs(&mut state);
             self.post.meter.in_flight(state.runs.len(), state.held.get());
             let room = self.room(&state);
@@ -104,7 +111,7 @@ impl TopicLoop {
                 asking = Some(self.ask(room, &mut state));
                 asked_at = Instant::now();
             }
-            let poll_due = tokio::time::Instant::from_std(state.poll.due());
+            let next = state.next(room);
             // No future that holds a connection is among these: claims run in the worker's actor.
             tokio::select! {
                 asked = poll_option(&mut asking), if asking.is_some() => {
@@ -112,13 +119,13 @@ impl TopicLoop {
                     self.take(asked, &mut state);
                 }
                 Some(ran) = state.runs.next() => {
-                    self.ran(&ran, &mut state);
+                    self.ran(ran, &mut state);
                     // Most end together; a turn of the loop for each cost as much as its handler.
                     while let Some(Some(ran)) = state.runs.next().now_or_never() {
-                        self.ran(&ran, &mut state);
+                        self.ran(ran, &mut state);
                     }
                 }
-                () = tokio::time::sleep_until(poll_due), if asking.is_none() && room > 0 => {}
+                () = sleep_until(next), if asking.is_none() => {}
                 () = self.wakes.next() => {
                     if self.bell.is_ringing() {
                         state.poll.rang(Instant::now());
@@ -146,36 +153,6 @@ impl TopicLoop {
 
     fn is_ordered(&self) -> bool {
         self.topic.borrow().group().is_some_and(|group| group.ordered)
-    }
-
-    /// How many messages to claim now; 0 while there is enough.
-    fn room(&self, state: &State) -> usize {
-        if let Some(order) = &state.order {
-            let busy = state.runs.len() >= self.post.registration.options.concurrency;
-            let enough = busy || order.has_next(&state.waiting);
-            return if enough { 0 } else { self.post.registration.options.max_batch as usize };
-        }
-        let (options, size) = (&self.post.registration.options, self.post.registration.run_size);
-        let free = options.concurrency.saturating_sub(state.runs.len()) * size;
-        let max_batch = options.max_batch as usize;
-        let topic = self.topic.borrow();
-        let limited = topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off();
-        let prefetch = match state.run_time {
-            // A row that waits in memory would use up the time that its run is allowed, or the
-            // room of another one that could run.
-            _ if limited => 0,
-            None => 0,
-            Some(time) => {
-                let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
-                let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
-                // A batch to work on while the next one is claimed.
-                (options.concurrency * size).saturating_mul(per_handler).min(2 * max_batch)
-            }
-        };
-        let room = (free + prefetch).saturating_sub(state.waiting.len());
-        // Small claims cost as much as large ones: wait until half of what may lie here is gone.
-        let worth = (prefetch / 2).max(1);
-        if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
     }
 
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
@@ -234,6 +211,8 @@ impl TopicLoop {
                         state.waiting.push_back(waiting);
                     }
                 }
+                // What was asked for before the pause.
+                self.give_up_paused(state);
             }
             Ok(Asked::Busy) => {
                 state.suspect_at = Some(now + BUSY_PAUSE);
@@ -250,8 +229,12 @@ impl TopicLoop {
     /// Starts as many runs as there are free handlers, in the order of the claims.
     fn start_runs(&self, state: &mut State) {
         self.give_up_lost(state);
-        let size = self.post.registration.run_size;
         while state.runs.len() < self.post.registration.options.concurrency {
+            let size = match state.breaker.as_ref().and_then(Breaker::limit) {
+                Some(0) => break,
+                Some(few) => few,
+                None => self.post.registration.run_size,
+            };
             let batch: Vec<Waiting> = match &mut state.order {
                 Some(order) => order.next(&mut state.waiting).into_iter().collect(),
                 None => state.waiting.drain(..size.min(state.waiting.len())).collect(),
@@ -259,7 +242,8 @@ impl TopicLoop {
             if batch.is_empty() {
                 break;
             }
-            state.runs.push(self.run_batch(batch));
+            let era = state.breaker.as_mut().map(Breaker::begun);
+            state.runs.push(self.run_batch(batch, era));
         }
     }
 
@@ -284,8 +268,12 @@ impl TopicLoop {
     }
 
     /// Learns from a run that has ended, and gives back what must not overtake a message of it.
-    fn ran(&self, ran: &Ran, state: &mut State) {
+    fn ran(&self, (era, ran): (Option<Era>, Ran), state: &mut State) {
         state.learn(ran.took);
+        if let (Some(breaker), Some(era)) = (&mut state.breaker, era) {
+            let change = breaker.ended(era, &ran.tally, Instant::now());
+            self.changed(change, state);
+        }
         let Some(order) = &mut state.order else { return };
         order.ended(ran.partition);
         let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
@@ -294,11 +282,15 @@ impl TopicLoop {
         self.give_back(held_back);
     }
 
-    fn run_batch(&self, batch: Vec<Waiting>) -> BoxFuture<'static, Ran> {
+    fn run_batch(
+        &self,
+        batch: Vec<Waiting>,
+        era: Option<Era>,
+    ) -> BoxFuture<'static, (Option<Era>, Ran)> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
         let stop = post.crew.interruption.token();
-        async move { post.run(&topic, batch, stop).await }.boxed()
+        async move { (era, post.run(&topic, batch, stop).await) }.boxed()
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -337,6 +329,13 @@ impl State {
 
 fn is_dead(life: &watch::Receiver<Life>) -> bool {
     matches!(life.borrow().phase, Phase::Dead { .. })
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn poll_option<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {

@@ -147,6 +147,10 @@ impl ConsumerBuilder {
             if registrations[..index].iter().any(|other| other.topic == one.topic) {
                 return Err(Error::TwoHandlers { topic: one.topic.clone() });
             }
+            if one.options.pause_for.is_zero() {
+                let (value, fix) = ("0 ms".to_owned(), "use more than nothing, such as 30s");
+                return Err(Error::Setting { name: "pause_for", value, fix });
+            }
             let counts = [
                 ("concurrency", one.options.concurrency == 0),
                 ("max_batch", one.options.max_batch == 0),

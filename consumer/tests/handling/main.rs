@@ -12,6 +12,7 @@ mod effects;
 mod groups;
 mod ledger;
 mod middleware;
+mod pausing;
 mod polling;
 mod running;
 mod runs;
