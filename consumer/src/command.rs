@@ -201,6 +201,7 @@ impl TopicArgs {
             max_batch: self.max_batch,
             pause_on_errors: self.pause_on_errors,
             pause_for: self.pause_for,
+            ..TopicOptions::default()
         }
     }
 }

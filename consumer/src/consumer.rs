@@ -31,6 +31,7 @@ use crate::options::ConsumerOptions;
 use crate::registration::{Registration, Work};
 use crate::run::{Performer, Post};
 use crate::settler::Settler;
+use crate::shares::Shares;
 use crate::sweep;
 use crate::topic_loop::TopicLoop;
 
@@ -162,6 +163,7 @@ impl Consumer {
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),
         };
+        let shares = self.options.concurrency.map(|slots| Shares::new(slots.get()));
         let ended = CancellationToken::new();
         sweep::start(&self.url, &self.options, worker, ended.clone());
         let mut loops = JoinSet::new();
@@ -178,6 +180,7 @@ impl Consumer {
             let topic_loop = TopicLoop {
                 post: Arc::new(post),
                 topic: topic.clone(),
+                share: shares.as_ref().map(|it| it.join(registration.options.weight.get())),
                 wakes: wake::listen(&self.url, &registration.topic),
                 bell: bell.clone(),
                 safety_poll: self.options.safety_poll,

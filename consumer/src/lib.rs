@@ -25,6 +25,7 @@ mod registration;
 mod run;
 mod settings;
 mod settler;
+mod shares;
 mod span;
 mod sweep;
 mod topic_loop;

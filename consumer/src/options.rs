@@ -1,3 +1,4 @@
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub struct ConsumerOptions {
     pub drain: Duration,
     /// How ready messages are claimed.
     pub claim_strategy: ClaimStrategy,
+    /// Handlers at once over all topics, which share them by their [weights](TopicOptions::weight).
+    /// `None`: each topic has as many as its own concurrency says, whatever the others do.
+    pub concurrency: Option<NonZeroUsize>,
     /// Topics that do not exist are created with the default settings.
     pub auto_create_topics: bool,
     /// The consumer sweeps when no janitor does.
@@ -57,6 +61,7 @@ impl Default for ConsumerOptions {
             beat: WorkerOptions::LEASE / 4,
             drain: Duration::from_secs(25),
             claim_strategy: ClaimStrategy::default(),
+            concurrency: None,
             auto_create_topics: false,
             sweep: true,
             doorbell: DoorbellMode::default(),
@@ -112,6 +117,10 @@ impl ConsumerOptions {
 pub struct TopicOptions {
     /// Handlers at once. With 1, messages are handled strictly in order.
     pub concurrency: usize,
+    /// The topic's part in the consumer's concurrency beside other topics that have work: one of
+    /// weight 3 gets three times the handlers' time of one of weight 1. What a topic does not need
+    /// the others use.
+    pub weight: NonZeroU32,
     /// The longest run; `None`: as long as it takes. The topic's own limit holds besides.
     #[serde(with = "humantime_serde")]
     pub timeout: Option<Duration>,
@@ -131,6 +140,7 @@ impl Default for TopicOptions {
     fn default() -> Self {
         Self {
             concurrency: 16,
+            weight: NonZeroU32::MIN,
             timeout: None,
             max_batch: 100,
             pause_on_errors: None,

@@ -42,6 +42,8 @@ pub(crate) enum Performer {
 pub(crate) struct Waiting {
     pub(crate) delivery: Arc<Delivery>,
     pub(crate) holding: Holding,
+    /// When it was claimed.
+    pub(crate) since: Instant,
 }
 
 impl Post {

@@ -2,6 +2,7 @@
 
 mod pause;
 mod room;
+mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::crew::{HeldCount, Holding, Pass};
 use crate::order::{Order, Ran};
 use crate::poll::Poll;
 use crate::run::{Post, Waiting};
+use crate::shares::{Share, Slot};
 
 /// How long a suspect waits for the worker's other messages before it lets them go on.
 const ALONE_WAIT: Duration = Duration::from_secs(1);
@@ -44,6 +46,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct TopicLoop {
     pub(crate) post: Arc<Post>,
     pub(crate) topic: watch::Receiver<Arc<Topic>>,
+    /// Its part in the consumer's concurrency, if that is shared.
+    pub(crate) share: Option<Share>,
     pub(crate) wakes: Wakes,
     pub(crate) bell: Bell,
     /// How often it polls while the doorbell rings.
@@ -72,6 +76,8 @@ struct State {
     order: Option<Order>,
     /// Of a topic that is paused on errors.
     breaker: Option<Breaker>,
+    /// It is the topic's turn, and its next message is being claimed.
+    slot: Option<Slot>,
     poll: Poll,
     held: HeldCount,
     /// Mean time of a run, for the prefetch.
@@ -90,6 +96,7 @@ impl TopicLoop {
             runs: FuturesUnordered::new(),
             order: self.is_ordered().then(Order::default),
             breaker: self.post.registration.options.breaker(),
+            slot: None,
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
             run_time: None,
@@ -134,6 +141,7 @@ impl TopicLoop {
                     }
                 }
                 () = self.bell.turned() => state.poll.wake(),
+                () = turn_of(self.share.as_ref()) => {}
                 changed = life.changed() => {
                     if changed.is_err() { break }
                     state.poll.wake();
@@ -203,7 +211,7 @@ impl TopicLoop {
                     self.post.meter.picked_up(&delivery);
                     let counts = [state.held.clone(), self.post.crew.settler.held()];
                     let holding = Holding::new(Arc::clone(&pass), counts);
-                    let waiting = Waiting { delivery: Arc::new(delivery), holding };
+                    let waiting = Waiting { delivery: Arc::new(delivery), holding, since: now };
                     if waiting.delivery.is_expired() {
                         let topic = self.topic.borrow().clone();
                         self.post.finish(&topic, waiting, RunOutcome::Expired);
@@ -213,12 +221,17 @@ impl TopicLoop {
                 }
                 // What was asked for before the pause.
                 self.give_up_paused(state);
+                if state.waiting.is_empty() {
+                    state.slot = None;
+                }
             }
             Ok(Asked::Busy) => {
+                state.slot = None;
                 state.suspect_at = Some(now + BUSY_PAUSE);
                 state.poll.found(now);
             }
             Err(error) => {
+                state.slot = None;
                 (self.ticked)(Err(error.to_string()));
                 tracing::debug!(topic.name = self.name(), %error, "Claim fails; trying again.");
                 state.poll.failed(now);
@@ -235,16 +248,18 @@ impl TopicLoop {
                 Some(few) => few,
                 None => self.post.registration.run_size,
             };
+            if !state.has_next() {
+                break;
+            }
+            let Some(slot) = self.take_turn(state) else { return };
             let batch: Vec<Waiting> = match &mut state.order {
                 Some(order) => order.next(&mut state.waiting).into_iter().collect(),
                 None => state.waiting.drain(..size.min(state.waiting.len())).collect(),
             };
-            if batch.is_empty() {
-                break;
-            }
             let era = state.breaker.as_mut().map(Breaker::begun);
-            state.runs.push(self.run_batch(batch, era));
+            state.runs.push(self.run_batch(batch, era, slot));
         }
+        self.want_no_turn();
     }
 
     /// Gives up messages of ranges that the worker has lost: whoever has these now handles them.
@@ -286,11 +301,17 @@ impl TopicLoop {
         &self,
         batch: Vec<Waiting>,
         era: Option<Era>,
+        slot: Option<Slot>,
     ) -> BoxFuture<'static, (Option<Era>, Ran)> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
         let stop = post.crew.interruption.token();
-        async move { (era, post.run(&topic, batch, stop).await) }.boxed()
+        async move {
+            let ran = post.run(&topic, batch, stop).await;
+            drop(slot);
+            (era, ran)
+        }
+        .boxed()
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -301,6 +322,8 @@ impl TopicLoop {
         life: &watch::Receiver<Life>,
     ) {
         self.give_back(std::mem::take(&mut state.waiting));
+        self.want_no_turn();
+        state.slot = None;
         let mut asking = asking.filter(|_| !is_dead(life));
         let mut turn = tokio::time::interval(TURN);
         while asking.is_some() || !state.runs.is_empty() {
@@ -329,6 +352,13 @@ impl State {
 
 fn is_dead(life: &watch::Receiver<Life>) -> bool {
     matches!(life.borrow().phase, Phase::Dead { .. })
+}
+
+async fn turn_of(share: Option<&Share>) {
+    match share {
+        Some(share) => share.turn().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn sleep_until(time: Option<Instant>) {

@@ -18,3 +18,4 @@ mod running;
 mod runs;
 mod spans;
 mod verdicts;
+mod weights;
