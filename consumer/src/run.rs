@@ -96,18 +96,21 @@ impl Post {
             [alone] => span::of(topic, &alone.delivery),
             _ => Span::none(),
         };
-        let execution = execution.within(span);
+        let execution = execution.within(span.clone());
         let endings = execute(execution, limit, token.clone(), stop).await;
         let took = started.elapsed();
         for (waiting, ending) in batch.into_iter().zip(endings) {
-            self.meter.ran(ending.word(), took);
+            let word = ending.word();
+            self.meter.ran(word, took);
             let (settlement, run) = match ending {
                 Ending::Undone(outcome) => {
-                    (self.settlement(topic, &waiting, outcome), OwnRun::Nothing)
+                    let logged = if n == 1 { &span } else { &span::of(topic, &waiting.delivery) };
+                    (logged.in_scope(|| decide(topic, &waiting, outcome)), OwnRun::Nothing)
                 }
                 Ending::Committed => (Settlement::Ack, OwnRun::Committed),
                 Ending::InDoubt => (Settlement::Ack, OwnRun::InDoubt),
             };
+            span.record("outcome", word).record("settlement", settlement.verb());
             passed += usize::from(settlement.is_final());
             tally.count(&settlement);
             self.settle(topic, waiting, settlement, run);
@@ -156,17 +159,9 @@ impl Post {
 
     /// Hands a delivery to the settler, to be settled as its outcome says.
     pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
-        let settlement = self.settlement(topic, &waiting, outcome);
+        let span = span::of(topic, &waiting.delivery);
+        let settlement = span.in_scope(|| decide(topic, &waiting, outcome));
         self.settle(topic, waiting, settlement, OwnRun::Nothing);
-    }
-
-    /// What becomes of a delivery by its outcome; it is logged.
-    fn settlement(&self, topic: &Topic, waiting: &Waiting, outcome: RunOutcome) -> Settlement {
-        let word = outcome.word();
-        let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
-        span::of(topic, &waiting.delivery)
-            .in_scope(|| log(topic, &waiting.delivery, word, &settlement));
-        settlement
     }
 
     fn settle(&self, topic: &Topic, waiting: Waiting, settlement: Settlement, run: OwnRun) {
@@ -181,6 +176,14 @@ impl Post {
             told: None,
         });
     }
+}
+
+/// What becomes of a delivery by its outcome; it is logged.
+fn decide(topic: &Topic, waiting: &Waiting, outcome: RunOutcome) -> Settlement {
+    let word = outcome.word();
+    let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
+    log(topic, &waiting.delivery, word, &settlement);
+    settlement
 }
 
 /// A failure is logged once, here, with what becomes of the message.

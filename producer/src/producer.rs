@@ -189,5 +189,6 @@ fn span(topic: &TopicName, message: &NewMessage) -> Span {
         message.id = %message.msg_id,
         trace_id = parent.trace_id(),
         span_id = parent.span_id(),
+        sampled = parent.is_sampled(),
     )
 }
