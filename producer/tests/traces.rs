@@ -52,7 +52,7 @@ async fn sending_is_a_span_of_its_own_below_the_one_that_the_message_carries() {
     assert_eq!(relay.post("/topics/mail/messages", &header, b"a").status, 201);
     assert_eq!(relay.post("/topics/mail/messages", "", b"of no trace").status, 201);
     relay.stop();
-    let spans = spans.lock().expect("unpoisoned");
+    let spans = std::mem::take(&mut *spans.lock().expect("unpoisoned"));
     let [span] = spans.as_slice() else { panic!("{spans:?}") };
     assert_eq!(
         (hex(&span.trace_id), hex(&span.parent_span_id)),

@@ -1,8 +1,8 @@
 //! Spans of messages, sent to an OpenTelemetry collector by OTLP (HTTP with protobuf).
 //!
 //! The libraries know only `tracing`: the spans `send` and `run`, with the ids of the distributed
-//! trace in their fields. Here these become spans of that trace, under the very ids that a message's
-//! handler passes on, which no general bridge from `tracing` could give them.
+//! trace in their fields. Here these become spans of that trace, under the very ids that a
+//! message's handler passes on, which no general bridge from `tracing` could give them.
 
 mod fields;
 
