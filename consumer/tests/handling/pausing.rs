@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use consumer::TopicOptions;
 use queue_core::handler::{Context, HandlerError};
+use queue_core::stream::broadcast::create_broadcast;
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
@@ -142,14 +143,26 @@ async fn other_topics_of_the_consumer_go_on() {
     assert_eq!((good.handled().len(), bad.failures()), (100, 2));
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Plain,
+    Ordered,
+    Broadcast,
+}
+
 /// A stream of two partitions and its group.
-async fn group(ordered: bool) -> (TestDatabase, Topic, Topic) {
+async fn group(kind: Kind) -> (TestDatabase, Topic, Topic) {
     let database = TestDatabase::new().await;
     let mut conn = database.connect().await;
     let stream = TopicName::new("orders").expect("a name");
     create_stream(&mut conn, &stream, 2, &TopicSettings::default()).await.expect("made");
     let name = TopicName::of_group(&stream, "mail").expect("a name");
-    create_group(&mut conn, &name, ordered, Place::Earliest, &patient()).await.expect("made");
+    let (start, settings) = (Place::Earliest, patient());
+    let made = match kind {
+        Kind::Broadcast => create_broadcast(&mut conn, &name, start, &settings).await,
+        _ => create_group(&mut conn, &name, kind == Kind::Ordered, start, &settings).await,
+    };
+    made.expect("made");
     let group = store::topic::existing(&mut conn, &name).await.expect("it is there");
     let stream = store::topic::existing(&mut conn, &stream).await.expect("it is there");
     (database, stream, group)
@@ -157,8 +170,8 @@ async fn group(ordered: bool) -> (TestDatabase, Topic, Topic) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_paused_like_a_queue_and_an_ordered_one_keeps_its_order() {
-    for ordered in [false, true] {
-        let (database, stream, group) = group(ordered).await;
+    for kind in [Kind::Plain, Kind::Ordered, Kind::Broadcast] {
+        let (database, stream, group) = group(kind).await;
         send(&database, &stream, &numbered(200)).await;
         let dependency = Dependency::default();
         let options = pausing(4, "100%/4", Duration::from_millis(10));
@@ -172,8 +185,8 @@ async fn a_group_is_paused_like_a_queue_and_an_ordered_one_keeps_its_order() {
         let handled = dependency.handled();
         let mut each = handled.clone();
         each.sort_unstable();
-        assert_eq!(each, (0..200).collect::<Vec<_>>(), "ordered: {ordered}");
-        if ordered {
+        assert_eq!(each, (0..200).collect::<Vec<_>>(), "{kind:?}");
+        if kind == Kind::Ordered {
             let mut last: HashMap<usize, usize> = HashMap::new();
             for number in handled {
                 let before = last.insert(number % 4, number);
