@@ -1,6 +1,7 @@
 //! The consumer's command line.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use clap::{Args, Parser, Subcommand};
 use consumer::exec::{ExecHandler, ExecOptions};
 use consumer::forward::Ended;
 use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
-use consumer::{Consumer, ConsumerBuilder, SettingsArgs, TopicOptions};
+use consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOptions};
 use queue_core::account::Account;
+use queue_core::codec::Codecs;
 use queue_core::{TopicName, doctor};
 use queue_service::args::{Located, ServerArgs, ServiceArgs};
 use queue_service::config::{Configured, Process, Settings};
@@ -32,6 +34,11 @@ pub(crate) struct Arguments {
     command: Command,
     #[command(flatten)]
     settings: SettingsArgs,
+    /// The most bytes of a body that comes compressed (`content-encoding: gzip`) once it is
+    /// decoded; a larger one is dead-lettered.
+    #[arg(long, global = true, value_name = "BYTES", default_value = "33554432")]
+    #[arg(help_heading = "Settings")]
+    decoded_limit: NonZeroUsize,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -87,6 +94,12 @@ struct TopicArgs {
     /// The most messages of one claim.
     #[arg(long, default_value_t = TopicOptions::default().max_batch, value_name = "N")]
     max_batch: u32,
+    /// Pause while so many of the last messages fail: 50%/20 is half of the last 20.
+    #[arg(long, value_name = "SHARE/N")]
+    pause_on_errors: Option<ErrorRate>,
+    /// How long such a pause is, before one message is tried.
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pause_for: Duration,
 }
 
 /// As the configuration knows it.
@@ -135,7 +148,9 @@ fn prepare(
     (shutdown, ended): (&Shutdown, &Ended),
 ) -> anyhow::Result<(Located, Consumer)> {
     let located = arguments.server.located()?;
-    let builder = Consumer::builder(located.url.clone()).options(arguments.settings.options());
+    let builder = Consumer::builder(located.url.clone())
+        .options(arguments.settings.options())
+        .codecs(Codecs::default().with_limit(arguments.decoded_limit));
     let builder = match arguments.command {
         Command::Forward { to } => to.register(builder, shutdown, ended)?,
         command => register(command, builder)?,
@@ -180,7 +195,14 @@ pub(crate) fn secret(file: &Path) -> anyhow::Result<SecretString> {
 impl TopicArgs {
     /// The handler itself keeps the time, so that its program gets TERM before KILL.
     fn options(&self) -> TopicOptions {
-        TopicOptions { concurrency: self.concurrency, timeout: None, max_batch: self.max_batch }
+        TopicOptions {
+            concurrency: self.concurrency,
+            timeout: None,
+            max_batch: self.max_batch,
+            pause_on_errors: self.pause_on_errors,
+            pause_for: self.pause_for,
+            ..TopicOptions::default()
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::checkpoint::Keeper;
+use queue_core::codec::Codecs;
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::telemetry::TopicMeter;
 use queue_core::topic::TopicKind;
@@ -21,14 +22,17 @@ use tokio_util::sync::CancellationToken;
 pub use self::builder::ConsumerBuilder;
 use crate::bell::Bell;
 use crate::crew::{Crew, Interruption};
+use crate::decode::Decoding;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::listener::SettledListener;
 use crate::members::Members;
+use crate::middleware::{Around, AroundTx, Layer};
 use crate::options::ConsumerOptions;
 use crate::registration::{Registration, Work};
 use crate::run::{Performer, Post};
 use crate::settler::Settler;
+use crate::shares::Shares;
 use crate::sweep;
 use crate::topic_loop::TopicLoop;
 
@@ -48,6 +52,9 @@ pub struct Consumer {
     registrations: Vec<Registration>,
     health: Health,
     listener: Option<SettledListener>,
+    /// The outermost first.
+    layers: Vec<Arc<dyn Layer>>,
+    codecs: Codecs,
 }
 
 impl Consumer {
@@ -60,6 +67,8 @@ impl Consumer {
                 registrations: Vec::new(),
                 health: Health::new(),
                 listener: None,
+                layers: Vec::new(),
+                codecs: Codecs::default(),
             },
         }
     }
@@ -156,6 +165,7 @@ impl Consumer {
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),
         };
+        let shares = self.options.concurrency.map(|slots| Shares::new(slots.get()));
         let ended = CancellationToken::new();
         sweep::start(&self.url, &self.options, worker, ended.clone());
         let mut loops = JoinSet::new();
@@ -172,6 +182,7 @@ impl Consumer {
             let topic_loop = TopicLoop {
                 post: Arc::new(post),
                 topic: topic.clone(),
+                share: shares.as_ref().map(|it| it.join(registration.options.weight.get())),
                 wakes: wake::listen(&self.url, &registration.topic),
                 bell: bell.clone(),
                 safety_poll: self.options.safety_poll,
@@ -208,12 +219,23 @@ impl Consumer {
     }
 
     fn performer(&self, registration: &Registration, worker: &Worker) -> Result<Performer, Error> {
+        let (layers, codecs) = (self.layers.clone(), self.codecs.clone());
         Ok(match &registration.work {
-            Work::Plain(run) => Performer::Plain(Arc::clone(run)),
-            Work::Transactional(run) => {
+            Work::Plain(handler) => {
+                let mut handler = Arc::clone(handler);
+                if !layers.is_empty() {
+                    handler = Arc::new(Around { layers, handler });
+                }
+                Performer::Plain(Arc::new(Decoding { codecs, handler }))
+            }
+            Work::Transactional(handler) => {
                 let at_once = registration.options.concurrency;
                 let effects = Effects::new(self.url.clone(), worker, at_once)?;
-                Performer::Transactional(Arc::clone(run), effects)
+                let mut handler = Arc::clone(handler);
+                if !layers.is_empty() {
+                    handler = Arc::new(AroundTx { layers, handler });
+                }
+                Performer::Transactional(Arc::new(Decoding { codecs, handler }), effects)
             }
         })
     }

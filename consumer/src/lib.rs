@@ -5,8 +5,10 @@
 //! [`forward`] sends a topic on to another system.
 
 mod bell;
+mod breaker;
 mod consumer;
 mod crew;
+mod decode;
 mod error;
 pub mod exec;
 mod executor;
@@ -14,6 +16,7 @@ pub mod forward;
 mod ledger;
 mod listener;
 mod members;
+mod middleware;
 mod options;
 mod order;
 mod poll;
@@ -23,6 +26,7 @@ mod run;
 mod runs;
 mod settings;
 mod settler;
+mod shares;
 mod span;
 mod sweep;
 mod topic_loop;
@@ -30,9 +34,11 @@ pub mod webhook;
 
 pub use queue_service::signals::Shutdown;
 
+pub use crate::breaker::{ErrorRate, InvalidErrorRate};
 pub use crate::consumer::{Consumer, ConsumerBuilder};
 pub use crate::error::Error;
 pub use crate::listener::{SettledDelivery, SettledListener};
+pub use crate::middleware::{Middleware, Next};
 pub use crate::options::{ConsumerOptions, DoorbellMode, TopicOptions};
 pub use crate::receiver::{Received, Receiver};
 pub use crate::settings::SettingsArgs;

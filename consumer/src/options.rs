@@ -1,3 +1,4 @@
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use queue_core::stream::MemberName;
 use queue_core::worker::{ClaimStrategy, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::breaker::{Breaker, ErrorRate};
 use crate::error::Error;
 
 /// Whether a consumer follows the server's binary log to be woken.
@@ -35,6 +37,9 @@ pub struct ConsumerOptions {
     pub drain: Duration,
     /// How ready messages are claimed.
     pub claim_strategy: ClaimStrategy,
+    /// Handlers at once over all topics, which share them by their [weights](TopicOptions::weight).
+    /// `None`: each topic has as many as its own concurrency says, whatever the others do.
+    pub concurrency: Option<NonZeroUsize>,
     /// Topics that do not exist are created with the default settings.
     pub auto_create_topics: bool,
     /// The consumer sweeps when no janitor does.
@@ -56,6 +61,7 @@ impl Default for ConsumerOptions {
             beat: WorkerOptions::LEASE / 4,
             drain: Duration::from_secs(25),
             claim_strategy: ClaimStrategy::default(),
+            concurrency: None,
             auto_create_topics: false,
             sweep: true,
             doorbell: DoorbellMode::default(),
@@ -111,16 +117,40 @@ impl ConsumerOptions {
 pub struct TopicOptions {
     /// Handlers at once. With 1, messages are handled strictly in order.
     pub concurrency: usize,
+    /// The topic's part in the consumer's concurrency beside other topics that have work: one of
+    /// weight 3 gets three times the handlers' time of one of weight 1. What a topic does not need
+    /// the others use.
+    pub weight: NonZeroU32,
     /// The longest run; `None`: as long as it takes. The topic's own limit holds besides.
     #[serde(with = "humantime_serde")]
     pub timeout: Option<Duration>,
     /// The most messages of one claim. Claims adapt to how fast handlers are: what is claimed
     /// beyond the free handlers is at most 50 ms of work, so that slow work is not hoarded.
     pub max_batch: u32,
+    /// From which share of failures on the topic is paused: this consumer claims nothing of it, and
+    /// gives back what no handler has begun. `None`: never.
+    pub pause_on_errors: Option<ErrorRate>,
+    /// How long it is paused then. Afterwards one message is tried: if it is handled all goes on,
+    /// if it fails the pause begins anew.
+    #[serde(with = "humantime_serde")]
+    pub pause_for: Duration,
 }
 
 impl Default for TopicOptions {
     fn default() -> Self {
-        Self { concurrency: 16, timeout: None, max_batch: 100 }
+        Self {
+            concurrency: 16,
+            weight: NonZeroU32::MIN,
+            timeout: None,
+            max_batch: 100,
+            pause_on_errors: None,
+            pause_for: Duration::from_secs(30),
+        }
+    }
+}
+
+impl TopicOptions {
+    pub(crate) fn breaker(&self) -> Option<Breaker> {
+        self.pause_on_errors.map(|rate| Breaker::new(rate, self.pause_for))
     }
 }

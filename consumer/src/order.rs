@@ -6,6 +6,7 @@ use std::collections::{HashSet, VecDeque};
 use queue_core::message::ClaimNo;
 use queue_core::stream::PartitionNo;
 
+use crate::breaker::Tally;
 use crate::run::Waiting;
 
 /// The partitions that a run is under way in.
@@ -42,7 +43,7 @@ fn partition(waiting: &Waiting) -> Option<PartitionNo> {
 }
 
 /// How a run ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Ran {
     /// How long it took.
     pub(crate) took: std::time::Duration,
@@ -50,4 +51,6 @@ pub(crate) struct Ran {
     pub(crate) partition: Option<PartitionNo>,
     /// The claim that it cannot go on with: a message of it failed.
     pub(crate) held_back: Option<ClaimNo>,
+    /// What it says of its handler.
+    pub(crate) tally: Tally,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::checkpoint::Keeper;
+use queue_core::codec::Codecs;
 use queue_core::connection::{Pool, ServerUrl};
 use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
 use queue_core::message::Settlement;
@@ -47,6 +48,7 @@ pub struct Receiver {
     poll: Poll,
     waiting: VecDeque<Received>,
     meter: TopicMeter,
+    codecs: Codecs,
     /// Ends the sweeper of the current worker.
     sweeping: DropGuard,
 }
@@ -102,8 +104,17 @@ impl Receiver {
             poll,
             waiting,
             meter,
+            codecs: Codecs::default(),
             sweeping,
         })
+    }
+
+    /// The codecs that encoded bodies are decoded with. Without this the default ones: gzip. What
+    /// none of them decodes is dead-lettered and not handed out.
+    #[must_use]
+    pub fn with_codecs(mut self, codecs: Codecs) -> Self {
+        self.codecs = codecs;
+        self
     }
 
     /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
@@ -161,7 +172,7 @@ impl Receiver {
     async fn sift(&self, mut received: Received) -> Option<Received> {
         let keys: Vec<&[u8]> = Ledger::key(&self.topic, &received.delivery).into_iter().collect();
         match self.crew.ledger.handled(&self.topic, &keys).await {
-            Ok(handled) if handled.is_empty() => Some(received),
+            Ok(handled) if handled.is_empty() => self.decode(received),
             Ok(_) => {
                 received.hand_over(Settlement::Repeated, None);
                 None
@@ -175,6 +186,24 @@ impl Receiver {
                 None
             }
         }
+    }
+
+    /// Dead-letters what cannot be decoded.
+    fn decode(&self, mut received: Received) -> Option<Received> {
+        match self.codecs.decoded(&received.delivery) {
+            Ok(None) => {}
+            Ok(Some(decoded)) => received.delivery = Arc::new(decoded),
+            Err(error) => {
+                tracing::error!(
+                    topic.name = %self.topic.name, message.id = %received.msg_id, %error,
+                    "Message is dead-lettered."
+                );
+                let undecodable = RunOutcome::Undecodable(error.to_string());
+                received.hand_over(received.settlement(undecodable), None);
+                return None;
+            }
+        }
+        Some(received)
     }
 
     async fn claim(&mut self) {

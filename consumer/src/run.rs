@@ -12,6 +12,7 @@ use queue_core::{Delivery, Topic};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::breaker::Tally;
 use crate::crew::{Crew, Holding};
 use crate::executor::{Execution, execute};
 use crate::ledger::Ledger;
@@ -42,6 +43,8 @@ pub(crate) enum Performer {
 pub(crate) struct Waiting {
     pub(crate) delivery: Arc<Delivery>,
     pub(crate) holding: Holding,
+    /// When it was claimed.
+    pub(crate) since: Instant,
 }
 
 impl Post {
@@ -69,9 +72,9 @@ impl Post {
         let n = batch.len();
         if n == 0 {
             let held_back = claim_no.filter(|_| !looked_up);
-            return Ran { took: begun.elapsed(), partition, held_back };
+            return Ran { took: begun.elapsed(), partition, held_back, tally: Tally::default() };
         }
-        let mut passed = 0;
+        let (mut passed, mut tally) = (0, Tally::default());
         let checkpoints = Checkpoints::of_run(&self.crew.keeper);
         let context = |waiting: &Waiting| Context {
             topic: topic.name.clone(),
@@ -96,7 +99,7 @@ impl Post {
             [alone] => span::of(topic, &alone.delivery),
             _ => Span::none(),
         };
-        let execution = execution.within(span);
+        let execution = execution.within(span.clone());
         let endings = execute(execution, limit, token.clone(), stop).await;
         let took = started.elapsed();
         for (waiting, ending) in batch.into_iter().zip(endings) {
@@ -106,21 +109,24 @@ impl Post {
                 }
                 other => other,
             };
-            self.meter.ran(ending.word(), took);
+            let word = ending.word();
+            self.meter.ran(word, took);
             let (settlement, run) = match ending {
                 Ending::Undone(outcome) => {
-                    passed += usize::from(self.settle(topic, waiting, outcome, &checkpoints));
-                    continue;
+                    let logged = if n == 1 { &span } else { &span::of(topic, &waiting.delivery) };
+                    (logged.in_scope(|| decide(topic, &waiting, outcome)), OwnRun::Nothing)
                 }
                 Ending::Committed => (Settlement::Ack, OwnRun::Committed),
                 Ending::InDoubt => (Settlement::Ack, OwnRun::InDoubt),
             };
-            passed += 1;
+            span.record("outcome", word).record("settlement", settlement.verb());
+            passed += usize::from(settlement.is_final());
+            tally.count(&settlement);
             let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
-            self.hand_over(topic, waiting, settled, run);
+            self.hand_over(topic, waiting, settled.after_run(&checkpoints), run);
         }
         let held_back = claim_no.filter(|_| passed < n || !looked_up);
-        Ran { took: begun.elapsed(), partition, held_back }
+        Ran { took: begun.elapsed(), partition, held_back, tally }
     }
 
     /// Takes out what another message with its biz id has made superfluous. Nothing runs unless
@@ -161,29 +167,12 @@ impl Post {
         (rest, true)
     }
 
-    /// Hands a delivery to the settler, to be settled as its outcome says; whether its message is
-    /// over with that, for better or worse.
-    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) -> bool {
-        self.settle(topic, waiting, outcome, &Checkpoints::default())
-    }
-
-    /// The same after a run, which may have saved checkpoints.
-    fn settle(
-        &self,
-        topic: &Topic,
-        waiting: Waiting,
-        outcome: RunOutcome,
-        checkpoints: &Checkpoints,
-    ) -> bool {
-        let word = outcome.word();
-        let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
-        span::of(topic, &waiting.delivery)
-            .in_scope(|| log(topic, &waiting.delivery, word, &settlement));
-        let is_over = settlement.is_final();
-        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings)
-            .after_run(checkpoints);
+    /// Hands a delivery to the settler, to be settled as its outcome says.
+    pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
+        let span = span::of(topic, &waiting.delivery);
+        let settlement = span.in_scope(|| decide(topic, &waiting, outcome));
+        let settled = Settled::in_topic(&waiting.delivery, settlement, &topic.settings);
         self.hand_over(topic, waiting, settled, OwnRun::Nothing);
-        is_over
     }
 
     /// Whether somebody wants the message cancelled that was interrupted.
@@ -203,6 +192,14 @@ impl Post {
             told: None,
         });
     }
+}
+
+/// What becomes of a delivery by its outcome; it is logged.
+fn decide(topic: &Topic, waiting: &Waiting, outcome: RunOutcome) -> Settlement {
+    let word = outcome.word();
+    let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
+    log(topic, &waiting.delivery, word, &settlement);
+    settlement
 }
 
 /// A failure is logged once, here, with what becomes of the message.

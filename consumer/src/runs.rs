@@ -9,7 +9,6 @@ use queue_core::Delivery;
 use queue_core::message::RowId;
 use tokio_util::sync::CancellationToken;
 
-use crate::order::Ran;
 use crate::run::Waiting;
 
 /// Counts the runs of a loop.
@@ -22,16 +21,21 @@ struct Stop {
     token: CancellationToken,
 }
 
-/// Runs under way.
-#[derive(Default)]
-pub(crate) struct Runs {
+/// Runs under way, and what each comes to.
+pub(crate) struct Runs<T> {
     /// Each handler is a task of its own already; what is around it is little.
-    running: FuturesUnordered<BoxFuture<'static, (RunNo, Ran)>>,
+    running: FuturesUnordered<BoxFuture<'static, (RunNo, T)>>,
     stops: HashMap<RunNo, Stop>,
     next: u64,
 }
 
-impl Runs {
+impl<T> Default for Runs<T> {
+    fn default() -> Self {
+        Self { running: FuturesUnordered::new(), stops: HashMap::new(), next: 0 }
+    }
+}
+
+impl<T: Send + 'static> Runs<T> {
     pub(crate) fn len(&self) -> usize {
         self.running.len()
     }
@@ -45,7 +49,7 @@ impl Runs {
         &mut self,
         batch: Vec<Waiting>,
         token: CancellationToken,
-        run: impl FnOnce(Vec<Waiting>, CancellationToken) -> BoxFuture<'static, Ran>,
+        run: impl FnOnce(Vec<Waiting>, CancellationToken) -> BoxFuture<'static, T>,
     ) {
         let no = RunNo(self.next);
         self.next += 1;
@@ -56,10 +60,10 @@ impl Runs {
     }
 
     /// The next run that ends.
-    pub(crate) async fn next(&mut self) -> Option<Ran> {
-        let (no, ran) = self.running.next().await?;
+    pub(crate) async fn next(&mut self) -> Option<T> {
+        let (no, end) = self.running.next().await?;
         self.stops.remove(&no);
-        Some(ran)
+        Some(end)
     }
 
     /// Ends the runs that are about a row that is meant.

@@ -101,6 +101,7 @@ impl SettingsArgs {
             beat: self.beat,
             drain: self.drain,
             claim_strategy: self.claim_strategy,
+            concurrency: None,
             auto_create_topics: self.auto_create_topics,
             sweep: self.sweep,
             doorbell: self.doorbell,

@@ -2,6 +2,7 @@
 
 use queue_core::{Delivery, Topic};
 use tracing::Span;
+use tracing::field::Empty;
 
 /// The span of a delivery that is part of a distributed trace: whatever is logged within carries
 /// its ids. None for any other delivery, which costs nothing.
@@ -18,5 +19,9 @@ pub(crate) fn of(topic: &Topic, delivery: &Delivery) -> Span {
         trace_id = here.trace_id(),
         span_id = here.span_id(),
         parent_id = parent.span_id(),
+        sampled = parent.is_sampled(),
+        // Of what was run, once it has.
+        outcome = Empty,
+        settlement = Empty,
     )
 }

@@ -1,5 +1,10 @@
 //! One topic of one worker: claim, run, settle, in that order and for ever.
 
+mod cancelled;
+mod pause;
+mod room;
+mod turns;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,15 +20,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
+use crate::breaker::{Breaker, Era};
 use crate::crew::{HeldCount, Holding, Pass};
 use crate::order::{Order, Ran};
 use crate::poll::Poll;
 use crate::run::{Post, Waiting};
-use crate::runs::{Runs, hot_row};
-
-/// What is claimed beyond the free handlers is about this much work, so that fast handlers never
-/// wait for a claim and slow work is left to others.
-const PREFETCH: Duration = Duration::from_millis(50);
+use crate::runs::Runs;
+use crate::shares::{Share, Slot};
 
 /// How long a suspect waits for the worker's other messages before it lets them go on.
 const ALONE_WAIT: Duration = Duration::from_secs(1);
@@ -44,6 +47,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct TopicLoop {
     pub(crate) post: Arc<Post>,
     pub(crate) topic: watch::Receiver<Arc<Topic>>,
+    /// Its part in the consumer's concurrency, if that is shared.
+    pub(crate) share: Option<Share>,
     pub(crate) wakes: Wakes,
     pub(crate) bell: Bell,
     /// How often it polls while the doorbell rings.
@@ -66,9 +71,13 @@ enum Asked {
 
 struct State {
     waiting: VecDeque<Waiting>,
-    runs: Runs,
+    runs: Runs<(Option<Era>, Ran)>,
     /// Of an ordered group.
     order: Option<Order>,
+    /// Of a topic that is paused on errors.
+    breaker: Option<Breaker>,
+    /// It is the topic's turn, and its next message is being claimed.
+    slot: Option<Slot>,
     poll: Poll,
     held: HeldCount,
     /// Mean time of a run, for the prefetch.
@@ -86,6 +95,8 @@ impl TopicLoop {
             waiting: VecDeque::new(),
             runs: Runs::default(),
             order: self.is_ordered().then(Order::default),
+            breaker: self.post.registration.options.breaker(),
+            slot: None,
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
             run_time: None,
@@ -94,8 +105,12 @@ impl TopicLoop {
         };
         let mut asking: Option<BoxFuture<'static, Result<Asked>>> = None;
         let mut asked_at = Instant::now();
+        if state.breaker.is_some() {
+            telemetry::may_pause_on_errors(self.name());
+        }
         let mut turn = tokio::time::interval(TURN);
         while !self.drain.is_cancelled() && !is_dead(&life) {
+            self.turn_breaker(&mut state);
             self.give_up_cancelled(&mut state, &life);
             self.start_runs(&mut state);
             self.post.meter.in_flight(state.runs.len(), state.held.get());
@@ -104,7 +119,7 @@ impl TopicLoop {
                 asking = Some(self.ask(room, &mut state));
                 asked_at = Instant::now();
             }
-            let poll_due = tokio::time::Instant::from_std(state.poll.due());
+            let next = state.next(room);
             // No future that holds a connection is among these: claims run in the worker's actor.
             tokio::select! {
                 asked = poll_option(&mut asking), if asking.is_some() => {
@@ -112,13 +127,13 @@ impl TopicLoop {
                     self.take(asked, &mut state);
                 }
                 Some(ran) = state.runs.next() => {
-                    self.ran(&ran, &mut state);
+                    self.ran(ran, &mut state);
                     // Most end together; a turn of the loop for each cost as much as its handler.
                     while let Some(Some(ran)) = state.runs.next().now_or_never() {
-                        self.ran(&ran, &mut state);
+                        self.ran(ran, &mut state);
                     }
                 }
-                () = tokio::time::sleep_until(poll_due), if asking.is_none() && room > 0 => {}
+                () = sleep_until(next), if asking.is_none() => {}
                 () = self.wakes.next() => {
                     if self.bell.is_ringing() {
                         state.poll.rang(Instant::now());
@@ -127,6 +142,7 @@ impl TopicLoop {
                     }
                 }
                 () = self.bell.turned() => state.poll.wake(),
+                () = turn_of(self.share.as_ref()) => {}
                 changed = life.changed() => {
                     if changed.is_err() { break }
                     state.poll.wake();
@@ -146,36 +162,6 @@ impl TopicLoop {
 
     fn is_ordered(&self) -> bool {
         self.topic.borrow().group().is_some_and(|group| group.ordered)
-    }
-
-    /// How many messages to claim now; 0 while there is enough.
-    fn room(&self, state: &State) -> usize {
-        if let Some(order) = &state.order {
-            let busy = state.runs.len() >= self.post.registration.options.concurrency;
-            let enough = busy || order.has_next(&state.waiting);
-            return if enough { 0 } else { self.post.registration.options.max_batch as usize };
-        }
-        let (options, size) = (&self.post.registration.options, self.post.registration.run_size);
-        let free = options.concurrency.saturating_sub(state.runs.len()) * size;
-        let max_batch = options.max_batch as usize;
-        let topic = self.topic.borrow();
-        let limited = topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off();
-        let prefetch = match state.run_time {
-            // A row that waits in memory would use up the time that its run is allowed, or the
-            // room of another one that could run.
-            _ if limited => 0,
-            None => 0,
-            Some(time) => {
-                let per_handler = PREFETCH.as_nanos() / time.as_nanos().max(1_000);
-                let per_handler = usize::try_from(per_handler).unwrap_or(usize::MAX);
-                // A batch to work on while the next one is claimed.
-                (options.concurrency * size).saturating_mul(per_handler).min(2 * max_batch)
-            }
-        };
-        let room = (free + prefetch).saturating_sub(state.waiting.len());
-        // Small claims cost as much as large ones: wait until half of what may lie here is gone.
-        let worth = (prefetch / 2).max(1);
-        if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
     }
 
     fn ask(&self, room: usize, state: &mut State) -> BoxFuture<'static, Result<Asked>> {
@@ -226,7 +212,7 @@ impl TopicLoop {
                     self.post.meter.picked_up(&delivery);
                     let counts = [state.held.clone(), self.post.crew.settler.held()];
                     let holding = Holding::new(Arc::clone(&pass), counts);
-                    let waiting = Waiting { delivery: Arc::new(delivery), holding };
+                    let waiting = Waiting { delivery: Arc::new(delivery), holding, since: now };
                     if waiting.delivery.is_expired() {
                         let topic = self.topic.borrow().clone();
                         self.post.finish(&topic, waiting, RunOutcome::Expired);
@@ -234,12 +220,19 @@ impl TopicLoop {
                         state.waiting.push_back(waiting);
                     }
                 }
+                // What was asked for before the pause.
+                self.give_up_paused(state);
+                if state.waiting.is_empty() {
+                    state.slot = None;
+                }
             }
             Ok(Asked::Busy) => {
+                state.slot = None;
                 state.suspect_at = Some(now + BUSY_PAUSE);
                 state.poll.found(now);
             }
             Err(error) => {
+                state.slot = None;
                 (self.ticked)(Err(error.to_string()));
                 tracing::debug!(topic.name = self.name(), %error, "Claim fails; trying again.");
                 state.poll.failed(now);
@@ -250,36 +243,26 @@ impl TopicLoop {
     /// Starts as many runs as there are free handlers, in the order of the claims.
     fn start_runs(&self, state: &mut State) {
         self.give_up_lost(state);
-        let size = self.post.registration.run_size;
         while state.runs.len() < self.post.registration.options.concurrency {
+            let size = match state.breaker.as_ref().and_then(Breaker::limit) {
+                Some(0) => break,
+                Some(few) => few,
+                None => self.post.registration.run_size,
+            };
+            if !state.has_next() {
+                break;
+            }
+            let Some(slot) = self.take_turn(state) else { return };
             let batch: Vec<Waiting> = match &mut state.order {
                 Some(order) => order.next(&mut state.waiting).into_iter().collect(),
                 None => state.waiting.drain(..size.min(state.waiting.len())).collect(),
             };
-            if batch.is_empty() {
-                break;
-            }
+            let era = state.breaker.as_mut().map(Breaker::begun);
             let token = self.post.crew.interruption.token().child_token();
-            state.runs.begin(batch, token, |batch, token| self.run_batch(batch, token));
+            let run = |batch, token| self.run_batch(batch, token, era, slot);
+            state.runs.begin(batch, token, run);
         }
-    }
-
-    /// Discards what somebody has cancelled and no handler has begun; ends the runs of the rest.
-    fn give_up_cancelled(&self, state: &mut State, life: &watch::Receiver<Life>) {
-        if life.borrow().pulse.cancelled.is_empty() {
-            return;
-        }
-        let pulse = Arc::clone(&life.borrow().pulse);
-        state.runs.stop(|row| pulse.is_cancelled(row));
-        let is_cancelled =
-            |it: &Waiting| hot_row(&it.delivery).is_some_and(|row| pulse.is_cancelled(row));
-        let (cancelled, rest): (VecDeque<_>, _) =
-            std::mem::take(&mut state.waiting).into_iter().partition(is_cancelled);
-        state.waiting = rest;
-        let topic = Arc::clone(&self.topic.borrow());
-        for waiting in cancelled {
-            self.post.finish(&topic, waiting, RunOutcome::Cancelled);
-        }
+        self.want_no_turn();
     }
 
     /// Gives up messages of ranges that the worker has lost: whoever has these now handles them.
@@ -303,8 +286,12 @@ impl TopicLoop {
     }
 
     /// Learns from a run that has ended, and gives back what must not overtake a message of it.
-    fn ran(&self, ran: &Ran, state: &mut State) {
+    fn ran(&self, (era, ran): (Option<Era>, Ran), state: &mut State) {
         state.learn(ran.took);
+        if let (Some(breaker), Some(era)) = (&mut state.breaker, era) {
+            let change = breaker.ended(era, &ran.tally, Instant::now());
+            self.changed(change, state);
+        }
         let Some(order) = &mut state.order else { return };
         order.ended(ran.partition);
         let held_back = |it: &Waiting| ran.held_back == Some(it.delivery.claim_no);
@@ -313,10 +300,21 @@ impl TopicLoop {
         self.give_back(held_back);
     }
 
-    fn run_batch(&self, batch: Vec<Waiting>, stop: CancellationToken) -> BoxFuture<'static, Ran> {
+    fn run_batch(
+        &self,
+        batch: Vec<Waiting>,
+        stop: CancellationToken,
+        era: Option<Era>,
+        slot: Option<Slot>,
+    ) -> BoxFuture<'static, (Option<Era>, Ran)> {
         let post = Arc::clone(&self.post);
         let topic = self.topic.borrow().clone();
-        async move { post.run(&topic, batch, stop).await }.boxed()
+        async move {
+            let ran = post.run(&topic, batch, stop).await;
+            drop(slot);
+            (era, ran)
+        }
+        .boxed()
     }
 
     /// Gives back what no handler has begun and waits for those that have.
@@ -327,6 +325,8 @@ impl TopicLoop {
         life: &watch::Receiver<Life>,
     ) {
         self.give_back(std::mem::take(&mut state.waiting));
+        self.want_no_turn();
+        state.slot = None;
         let mut asking = asking.filter(|_| !is_dead(life));
         let mut turn = tokio::time::interval(TURN);
         while asking.is_some() || !state.runs.is_empty() {
@@ -355,6 +355,20 @@ impl State {
 
 fn is_dead(life: &watch::Receiver<Life>) -> bool {
     matches!(life.borrow().phase, Phase::Dead { .. })
+}
+
+async fn turn_of(share: Option<&Share>) {
+    match share {
+        Some(share) => share.turn().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn poll_option<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {

@@ -26,11 +26,18 @@ fn what_is_wrong_is_one_sentence_with_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let exec = ["exec", "mail", "--", "true"];
     let webhook = ["webhook", "mail", "https://example.com/"];
-    let cases: [(&str, &[&str], &str); 8] = [
+    let cases: [(&str, &[&str], &str); 11] = [
         ("beat = '9s'", &exec, "queue.toml:2: beat is 9000 ms: use at most a quarter of the lease"),
         ("safety_poll = '0s'", &exec, "queue.toml:2: safety_poll is 0 ms: use more than nothing"),
         ("concurrency = 0", &exec, "queue.toml:2: concurrency is 0: use 1 or more"),
         ("max_batch = 0", &exec, "queue.toml:2: max_batch is 0: use 1 or more"),
+        ("pause_for = '0s'", &exec, "queue.toml:2: pause_for is 0 ms: use more than nothing"),
+        (
+            "pause_on_errors = '50'",
+            &exec,
+            "queue.toml:2: 'pause_on_errors' is '50': an error rate is",
+        ),
+        ("decoded_limit = 0", &exec, "queue.toml:2: 'decoded_limit' is '0'"),
         ("claim_strategy = 'x'", &exec, "use one of skip-locked, update-then-select"),
         ("member = 'a b'", &exec, "queue.toml:2: 'member' is 'a b'"),
         ("secret_file = 'none'", &webhook, "Cannot read the secret from none"),

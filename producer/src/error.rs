@@ -97,10 +97,11 @@ impl SendError {
 
 /// Whether the error is about a message, wherever it goes.
 pub(crate) fn is_about_message(error: &Error) -> bool {
-    use Error::{InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong};
+    use Error::{Codec, InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong};
     let wrong = matches!(
         error,
         KeyTooLong { .. }
+            | Codec(_)
             | InvalidHeaders { .. }
             | InvalidRetry { .. }
             | InvalidTime { .. }

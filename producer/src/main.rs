@@ -1,5 +1,6 @@
 //! The command `producer`: sends bodies, lines or NDJSON into a topic, or what comes by HTTP.
 
+mod encode;
 mod relay;
 mod send;
 mod spill_args;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::codec::Encoding;
 use queue_core::topic::RetryPolicy;
 use queue_core::{Error, TopicName};
 
@@ -23,6 +24,10 @@ pub struct ProducerOptions {
     /// of this producer. While it is stored it holds the lock of its lane, so a network that
     /// swallows packets delays the answer by about this long. Default 10 s, as a consumer's lease.
     pub lease: Duration,
+    /// The codecs that bodies are encoded with, by whoever sends them and before anything else:
+    /// also the spill journal only has what is encoded. Default none. A consumer must know them
+    /// before the first message comes.
+    pub encoding: Encoding,
     /// How messages that nobody waits for one by one are collected.
     pub batching: Batching,
     /// Where messages go while the server does not take them. Default none: then they are tried
@@ -40,6 +45,7 @@ impl Default for ProducerOptions {
             auto_create_topics: false,
             resend: ResendPolicy::default(),
             lease: Duration::from_secs(10),
+            encoding: Encoding::none(),
             batching: Batching::default(),
             spill: None,
             on_progress: None,

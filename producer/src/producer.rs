@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
+use queue_core::codec::Encoding;
 use queue_core::connection::ServerUrl;
 use queue_core::{NewMessage, Result, TopicName};
 use tokio::time::Instant;
@@ -28,6 +29,7 @@ pub struct Producer {
     lanes: Lanes,
     outlet: Outlet,
     accumulator: Arc<Accumulator>,
+    encoding: Encoding,
     /// Ends the sending from the journal.
     end: CancellationToken,
 }
@@ -42,7 +44,7 @@ impl Producer {
     /// cannot be used.
     pub async fn connect(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
         let options = Arc::new(options);
-        let batching = options.batching.clone();
+        let (batching, encoding) = (options.batching.clone(), options.encoding.clone());
         let (accumulator, incoming) = Accumulator::new(&batching);
         let end = CancellationToken::new();
         let (mut journal, mut drain) = (None, None);
@@ -63,7 +65,7 @@ impl Producer {
         };
         let lanes = Lanes::start(url, options, beside).await?;
         let outlet = Outlet::new(lanes.clone(), journal);
-        Ok(Self { lanes, outlet, accumulator: Arc::new(accumulator), end })
+        Ok(Self { lanes, outlet, accumulator: Arc::new(accumulator), encoding, end })
     }
 
     /// Sends one message and waits until it is stored, or in the spill journal: the answer says
@@ -95,6 +97,8 @@ impl Producer {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
+        let encoded = messages.into_iter().map(|message| message.encoded(&self.encoding));
+        let messages = encoded.collect::<Result<Vec<_>>>()?;
         let ids: Vec<_> = messages.iter().map(|message| message.msg_id).collect();
         let batch = Batch { topic: topic.clone(), messages, since: Instant::now() };
         let places = self.outlet.send(batch, Unit::Whole).await.outcome?;
@@ -108,8 +112,9 @@ impl Producer {
     /// process until then, or until the receipt says that it is in the spill journal.
     ///
     /// # Errors
-    /// [`SendError::Closed`]. The receipt's are those of [`Producer::send`]: what is wrong with one
-    /// message is told to its receipt only, and the time of the
+    /// [`SendError::Closed`]; [`SendError::Refused`] by a codec. The receipt's are those of
+    /// [`Producer::send`]: what is wrong with one message is told to its receipt only, and the time
+    /// of the
     /// [`ResendPolicy`](crate::ResendPolicy) counts from here.
     pub async fn send_async(
         &self,
@@ -117,6 +122,7 @@ impl Producer {
         message: NewMessage,
     ) -> Result<Receipt, SendError> {
         let (receipt, tell) = Receipt::new(message.msg_id);
+        let message = message.encoded(&self.encoding)?;
         let span = span(topic, &message);
         self.accumulator.accept(topic, message, tell).instrument(span).await?;
         Ok(receipt)
@@ -126,13 +132,14 @@ impl Producer {
     /// lanes' thread and should return at once; a panic in it is logged and ends nothing else.
     ///
     /// # Errors
-    /// [`SendError::Closed`]; the function is not called then.
+    /// [`SendError::Closed`], [`SendError::Refused`] by a codec; the function is not called then.
     pub async fn send_then(
         &self,
         topic: &TopicName,
         message: NewMessage,
         then: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<(), SendError> {
+        let message = message.encoded(&self.encoding)?;
         self.accumulator.accept(topic, message, Tell::Callback(Box::new(then))).await
     }
 
@@ -182,5 +189,6 @@ fn span(topic: &TopicName, message: &NewMessage) -> Span {
         message.id = %message.msg_id,
         trace_id = parent.trace_id(),
         span_id = parent.span_id(),
+        sampled = parent.is_sampled(),
     )
 }

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
+use queue_core::codec::Codecs;
 use queue_core::connection::ServerUrl;
 use queue_core::store::{self, inspect::Peeked};
 use queue_core::topic::{Access, TopicSettings};
@@ -428,4 +429,22 @@ async fn what_a_pipe_trickles_in_is_sent_at_once_and_its_end_is_no_failure() {
     let ended = tokio::task::spawn_blocking(|| running.end()).await.expect("no panic");
     assert_eq!(ended.code(), Some(0));
     assert!(ended.out().starts_with("sent 3  "), "{}", ended.out());
+}
+
+/// The topic's limit is one of what is stored.
+#[tokio::test]
+async fn bodies_are_compressed_on_demand_where_that_makes_them_smaller() {
+    let database = TestDatabase::new().await;
+    let settings = TopicSettings { body_limit: 1000, ..TopicSettings::default() };
+    database.topic_with("mail", &settings).await;
+    let long = "again and again, ".repeat(1000);
+    let ended = run(database.url(), &["mail", "--encode", "gzip", "short", &long], b"").await;
+    assert_eq!(ended.code(), Some(0), "{}", ended.sentences().join("\n"));
+    let stored = stored(&database, "mail").await;
+    assert_eq!((stored[0].body.as_slice(), stored[0].headers.is_empty()), (&b"short"[..], true));
+    assert_eq!(stored[1].headers.get("content-encoding"), Some("gzip"));
+    let decoded = Codecs::default().decode(&stored[1].headers, &stored[1].body);
+    assert_eq!(decoded.expect("decoded"), Some(long.clone().into_bytes()));
+    let refused = run(database.url(), &["mail", &long], b"").await;
+    assert_eq!(refused.code(), Some(1));
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::thread;
 
+use queue_core::codec::{Codec, Codecs, Gzip};
 use queue_core::store;
 use queue_core::topic::{Access, Backlog, TopicSettings, WhenFull};
 use queue_test::proxy::FaultProxy;
@@ -164,4 +165,25 @@ async fn the_network_is_not_served() {
     let ended = command(database.url(), &["--listen", "0.0.0.0:0"]).output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.code() == Some(2) && said.contains("there is no password"), "{said}");
+}
+
+#[tokio::test]
+async fn a_body_that_the_request_calls_compressed_is_stored_as_one() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let text = b"again and again, ".repeat(100);
+    let gzip = Gzip::default().encode(&text).expect("encoded").expect("smaller");
+    let relay = Relay::start(database.url(), &[]);
+    let headers = "Content-Encoding: gzip\r\n";
+    assert_eq!(relay.post("/topics/mail/messages", headers, &gzip).status, 201);
+    relay.stop();
+    let compressing = Relay::start(database.url(), &["--encode", "gzip"]);
+    assert_eq!(compressing.post("/topics/mail/messages", "", &text).status, 201);
+    compressing.stop();
+    let stored = stored(&database, "mail").await;
+    assert_eq!(stored.len(), 2);
+    for message in stored {
+        let decoded = Codecs::default().decode(&message.headers, &message.body);
+        assert_eq!(decoded.expect("decoded"), Some(text.clone()));
+    }
 }

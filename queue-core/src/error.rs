@@ -10,6 +10,7 @@ use self::refusals::list_refusals;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codec::CodecError;
 use crate::message::{MsgId, WorkerId};
 use crate::schedule::ScheduleName;
 use crate::stream::MemberName;
@@ -301,6 +302,9 @@ pub enum Error {
     /// A payload that cannot be written as JSON.
     #[error("The payload cannot be written as JSON")]
     Encode(#[source] Arc<serde_json::Error>),
+    /// A body that cannot be encoded, or decoded.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
     /// A setting that cannot work.
     #[error("{name} is {value}: {fix}.")]
     Setting {

@@ -7,6 +7,7 @@ pub mod account;
 pub mod cancellation;
 pub mod chance;
 pub mod checkpoint;
+pub mod codec;
 pub mod connection;
 pub mod dead;
 pub mod doctor;

@@ -66,6 +66,8 @@ names! {
     RUN_SECONDS = "queue_run_seconds", histogram, Seconds, "Time a handler ran, by topic and outcome.";
     PICKUP_SECONDS = "queue_pickup_seconds", histogram, Seconds, "Time from enqueue, or a delayed message's moment, to the first claim by the server's clock, by topic.";
     FORWARD_WAITS = "queue_forward_waits_total", counter, Count, "Times a forward waited because its receiver took nothing, by topic.";
+    PAUSED = "queue_paused_on_errors", gauge, Count, "1 while this consumer claims nothing of a topic because too many of its messages failed, by topic.";
+    PAUSES = "queue_error_pauses_total", counter, Count, "Times this consumer has paused a topic because too many of its messages failed, by topic.";
     RUNNING = "queue_running", gauge, Count, "Handlers running now, by topic.";
     HELD = "queue_held", gauge, Count, "Deliveries claimed and not yet settled, by topic.";
     DECLARED_DEAD = "queue_workers_declared_dead_total", counter, Count, "Workers this sweeper declared dead, by reason.";
@@ -292,6 +294,18 @@ impl fmt::Debug for TopicMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TopicMeter").field("topic", &self.topic).finish_non_exhaustive()
     }
+}
+
+/// This consumer may pause the topic on errors, and has not yet.
+pub fn may_pause_on_errors(topic: &str) {
+    gauge!(PAUSED, "topic" => topic.to_owned()).set(0.0);
+    counter!(PAUSES, "topic" => topic.to_owned()).increment(0);
+}
+
+/// This consumer pauses the topic on errors, or goes on with it.
+pub fn paused_on_errors(topic: &str, now: bool) {
+    gauge!(PAUSED, "topic" => topic.to_owned()).set(f64::from(u8::from(now)));
+    counter!(PAUSES, "topic" => topic.to_owned()).increment(u64::from(now));
 }
 
 /// A worker was declared dead.

@@ -14,3 +14,5 @@ mod paperwork;
 pub mod process;
 pub mod reload;
 pub mod signals;
+#[cfg(feature = "otlp")]
+mod traces;

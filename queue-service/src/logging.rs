@@ -17,6 +17,11 @@ pub fn init(args: &ServiceArgs) {
     let (filter, handle) = reload::Layer::new(filter(args));
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
+    #[cfg(feature = "otlp")]
+    let (registry, refused) = match crate::traces::layer() {
+        Ok(layer) => (registry.with(layer), None),
+        Err(error) => (registry.with(None), Some(error)),
+    };
     let started = match args.log_format {
         LogFormat::Text => {
             registry.with(logs.with_ansi(std::io::stderr().is_terminal())).try_init()
@@ -25,6 +30,10 @@ pub fn init(args: &ServiceArgs) {
     };
     if started.is_err() || FILTER.set(handle).is_err() {
         tracing::debug!("Logging has been started already.");
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(error) = refused {
+        tracing::warn!("{error}");
     }
 }
 
@@ -38,5 +47,12 @@ pub fn change(args: &ServiceArgs) {
 /// What the arguments' own parser has let through. Without it (in a test) it is as if nothing had
 /// been said.
 fn filter(args: &ServiceArgs) -> EnvFilter {
-    EnvFilter::new(if args.log.is_empty() { "info" } else { &args.log })
+    let filter = EnvFilter::new(if args.log.is_empty() { "info" } else { &args.log });
+    #[cfg(feature = "otlp")]
+    if crate::traces::is_wanted() {
+        // The spans of messages, whatever else is logged; there is nothing but spans.
+        let spans = crate::traces::TARGETS.map(|target| format!("{target}=info").parse());
+        return spans.into_iter().flatten().fold(filter, EnvFilter::add_directive);
+    }
+    filter
 }

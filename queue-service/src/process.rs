@@ -26,6 +26,8 @@ pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> 
             runtime.shutdown_timeout(LEAVE);
             ended
         });
+    #[cfg(feature = "otlp")]
+    crate::traces::flush();
     match ended {
         Ok(code) => code,
         Err(error) => {

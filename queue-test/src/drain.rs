@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use queue_core::codec::Codecs;
 use queue_core::connection::{ServerUrl, transaction};
 use queue_core::handler::{
     Context, Handler, HandlerError, RawHandler, RunOutcome, TxHandler, settlement_for,
@@ -139,7 +140,7 @@ async fn guarded(run: impl Future<Output = Result<(), HandlerError>>) -> RunOutc
 pub(crate) async fn drain(
     url: &ServerUrl,
     conn: &mut AsyncMysqlConnection,
-    topic: &Topic,
+    (topic, codecs): (&Topic, &Codecs),
     run: impl Run,
 ) -> Drained {
     let open = topic.effective_access.may_claim();
@@ -166,7 +167,13 @@ pub(crate) async fn drain(
             } else if is_repeated(conn, topic, &delivery).await {
                 Ending::Undone(RunOutcome::Repeated)
             } else {
-                run.run(&worker, topic, &context(topic, &delivery)).await
+                match codecs.decoded(&delivery) {
+                    Err(error) => Ending::Undone(RunOutcome::Undecodable(error.to_string())),
+                    Ok(decoded) => {
+                        let in_hands = decoded.map_or_else(|| Arc::clone(&delivery), Arc::new);
+                        run.run(&worker, topic, &context(topic, &in_hands)).await
+                    }
+                }
             };
             let outcome = match ending {
                 Ending::Undone(outcome) => outcome,

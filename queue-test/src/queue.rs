@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use queue_core::codec::Codecs;
 use queue_core::connection::ServerUrl;
 use queue_core::handler::{Handler, RawHandler, TxHandler};
 use queue_core::store::inspect::{self, Depth, Peeked};
@@ -16,6 +17,7 @@ const LOOK_AT: u32 = 10_000;
 #[derive(Debug)]
 pub struct TestQueue {
     database: TestDatabase,
+    codecs: Codecs,
 }
 
 impl TestQueue {
@@ -24,7 +26,14 @@ impl TestQueue {
     /// # Panics
     /// As [`TestDatabase::new`].
     pub async fn new() -> Self {
-        Self { database: TestDatabase::new().await }
+        Self { database: TestDatabase::new().await, codecs: Codecs::default() }
+    }
+
+    /// The codecs that encoded bodies are decoded with. Without this the default ones: gzip.
+    #[must_use]
+    pub fn with_codecs(mut self, codecs: Codecs) -> Self {
+        self.codecs = codecs;
+        self
     }
 
     /// Its database.
@@ -146,7 +155,7 @@ impl TestQueue {
     async fn drain_by(&self, topic: &str, run: impl drain::Run) -> Drained {
         let mut conn = self.connect().await;
         let topic = self.find(&mut conn, topic).await;
-        drain::drain(self.url(), &mut conn, &topic, run).await
+        drain::drain(self.url(), &mut conn, (&topic, &self.codecs), run).await
     }
 
     /// Lets time pass: what waits for its time (delayed messages, retries, schedules, finished

@@ -8,6 +8,7 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use queue_core::codec::{Encoding, Gzip};
 use queue_core::connection::{ServerUrl, SessionKind, connect};
 use queue_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
 use queue_core::store::inspect::Peeked;
@@ -274,4 +275,29 @@ async fn a_raw_handler_is_drained_through_its_bytes() {
 #[should_panic(expected = "there is no topic 'nowhere'")]
 async fn an_assertion_on_an_unknown_topic_says_so() {
     TestQueue::new().await.assert_enqueued("nowhere", 0).await;
+}
+
+#[tokio::test]
+async fn a_drain_decodes_what_is_compressed() {
+    let queue = TestQueue::new().await;
+    let topic = queue.topic("mail").await;
+    let text = "again and again, ".repeat(100);
+    let gzip = Encoding::none().then(Gzip::default());
+    let mut conn = queue.connect().await;
+    let message = NewMessage::json(&text).expect("JSON").encoded(&gzip).expect("encoded");
+    enqueue(&mut conn, &topic.name, &message).await.expect("enqueued");
+    let sealed = NewMessage::new("x").with_header("content-encoding", "vault");
+    enqueue(&mut conn, &topic.name, &sealed).await.expect("enqueued");
+    struct Told(Mutex<Vec<String>>);
+    impl Handler for Told {
+        type Payload = String;
+        async fn handle(&self, _: &Context, body: String) -> Result<(), HandlerError> {
+            self.0.lock().expect("unpoisoned").push(body);
+            Ok(())
+        }
+    }
+    let told = Told(Mutex::default());
+    let drained = queue.drain("mail", &told).await;
+    assert_eq!((drained.acked, drained.dead), (1, 1), "{drained:?}");
+    assert_eq!(*told.0.lock().expect("unpoisoned"), [text]);
 }

@@ -1,9 +1,12 @@
+use queue_core::Headers;
+use queue_core::codec::Codecs;
 use serde::Serialize;
 
 /// How much of a body the table shows, in characters.
 const SHOWN: usize = 120;
 
-/// A body as it is shown. JSON has no bytes: text as it is, anything else in hexadecimal digits.
+/// A body as it is shown: decoded, if it is compressed by a codec of the queue's own. JSON has no
+/// bytes: text as it is, anything else in hexadecimal digits.
 #[derive(Debug, Serialize)]
 pub(crate) enum Body {
     #[serde(rename = "body")]
@@ -13,7 +16,9 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+    pub(crate) fn new(headers: &Headers, stored: Vec<u8>) -> Self {
+        // What cannot be decoded here, by want of a key perhaps, is shown as it is stored.
+        let bytes = Codecs::default().decode(headers, &stored).ok().flatten().unwrap_or(stored);
         String::from_utf8(bytes).map(Self::Text).unwrap_or_else(|error| {
             Self::Hex(error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
         })

@@ -104,7 +104,9 @@ impl Source {
         ended: &Ended,
     ) -> ConsumerBuilder {
         tracing::info!(topic.name = %self.topic, destination = to.name(), "Forwarding.");
-        let options = TopicOptions { concurrency: 1, timeout: None, max_batch: self.batch };
+        // No pause on errors: a forward waits for its receiver by itself.
+        let options =
+            TopicOptions { concurrency: 1, max_batch: self.batch, ..TopicOptions::default() };
         let forward = Forward::new(to, shutdown.clone(), ended.clone());
         builder.raw_batch_handler(self.topic, options, self.batch as usize, forward)
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use queue_core::TopicName;
+use queue_core::codec::Codecs;
 use queue_core::handler::{
     BatchHandler, BatchTxHandler, Handler, RawBatchHandler, RawHandler, RawTxHandler, TxHandler,
 };
@@ -9,6 +10,7 @@ use queue_service::endpoint::Health;
 use super::Consumer;
 use crate::error::Error;
 use crate::listener::SettledListener;
+use crate::middleware::Middleware;
 use crate::options::{ConsumerOptions, TopicOptions};
 use crate::registration::{
     BatchTx, Batched, Raw, RawBatched, RawTx, Registration, Tx, Typed, Work,
@@ -36,6 +38,19 @@ impl ConsumerBuilder {
     /// Who is told what became of each delivery.
     pub fn on_settled(mut self, listener: SettledListener) -> Self {
         self.consumer.listener = Some(listener);
+        self
+    }
+
+    /// The codecs that encoded bodies are decoded with, for every topic. Without this the default
+    /// ones: gzip. What none of them decodes is dead-lettered.
+    pub fn codecs(mut self, codecs: Codecs) -> Self {
+        self.consumer.codecs = codecs;
+        self
+    }
+
+    /// Works around the runs of all handlers, within the middleware that was registered before.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.consumer.layers.push(Arc::new(middleware));
         self
     }
 
@@ -131,6 +146,10 @@ impl ConsumerBuilder {
         for (index, one) in registrations.iter().enumerate() {
             if registrations[..index].iter().any(|other| other.topic == one.topic) {
                 return Err(Error::TwoHandlers { topic: one.topic.clone() });
+            }
+            if one.options.pause_for.is_zero() {
+                let (value, fix) = ("0 ms".to_owned(), "use more than nothing, such as 30s");
+                return Err(Error::Setting { name: "pause_for", value, fix });
             }
             let counts = [
                 ("concurrency", one.options.concurrency == 0),

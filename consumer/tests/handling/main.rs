@@ -9,12 +9,16 @@
 mod broadcast;
 mod cancellation;
 mod checkpoints;
+mod codecs;
 mod effects;
 mod groups;
 mod ledger;
+mod middleware;
+mod pausing;
 mod polling;
 mod running;
 mod runs;
 mod spans;
 mod upgrade;
 mod verdicts;
+mod weights;

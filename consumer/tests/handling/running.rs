@@ -4,11 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
-use queue_core::connection::ServerUrl;
+use queue_core::connection::{ServerUrl, Session, SessionKind};
 use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::store::dead::DeadFilter;
 use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::{NewMessage, Topic, enqueue_to, store};
-use queue_test::{TestDatabase, until};
+use queue_core::{NewMessage, Topic, dead, enqueue_to, store};
+use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,21 @@ pub(crate) async fn drained(database: &TestDatabase, topic: &Topic) {
         depth.unsettled + depth.claimed + depth.scheduled == 0
     })
     .await;
+}
+
+/// The topic's dead letters: their bodies and last errors, in order.
+pub(crate) async fn dead(database: &TestDatabase, topic: &Topic) -> Vec<(String, String)> {
+    let session = Session::open(database.url(), SessionKind::Plain, PATIENCE).await;
+    let mut session = session.expect("a session");
+    let letters = dead::list(&mut session, topic.id, &DeadFilter::default(), 100).await;
+    let mut found = Vec::new();
+    for letter in letters.expect("listed") {
+        let read = async |conn: &mut _| store::dead::body(conn, topic.id, letter.row).await;
+        let body = session.call("read a dead letter", read).await.expect("read").expect("there");
+        found.push((String::from_utf8_lossy(&body).into_owned(), letter.last_error));
+    }
+    found.sort();
+    found
 }
 
 pub(crate) async fn send(database: &TestDatabase, topic: &Topic, messages: &[NewMessage]) {

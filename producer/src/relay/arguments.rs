@@ -7,6 +7,7 @@ use queue_core::TopicName;
 use queue_service::args::{Located, ServerArgs, ServiceArgs, address};
 use queue_service::config::Settings;
 
+use crate::encode::EncodeArgs;
 use crate::spill_args::SpillArgs;
 
 /// How often the process shows that it is alive while nothing comes.
@@ -36,6 +37,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     pub(super) body_limit: usize,
     #[command(flatten)]
+    pub(super) encode: EncodeArgs,
+    #[command(flatten)]
     pub(super) spill: SpillArgs,
     #[command(flatten)]
     pub(super) server: ServerArgs,
@@ -61,7 +64,12 @@ impl Arguments {
 
     pub(super) fn producer_options(&self) -> ProducerOptions {
         let resend = ResendPolicy { give_up_after: self.give_up_after, ..ResendPolicy::default() };
-        ProducerOptions { resend, spill: self.spill.options(), ..ProducerOptions::default() }
+        ProducerOptions {
+            resend,
+            encoding: self.encode.encoding(),
+            spill: self.spill.options(),
+            ..ProducerOptions::default()
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
+use axum::http::header::CONTENT_ENCODING;
 use producer::SendError;
+use queue_core::codec;
 use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -80,11 +82,16 @@ impl Parameters {
     }
 }
 
-/// HTTP has no capitals in its names, so these have none either.
+/// HTTP has no capitals in its names, so these have none either. A body that the request calls
+/// encoded is stored so, and its consumers decode it.
 fn message_headers(headers: &HeaderMap) -> Result<Headers, Refusal> {
-    headers
+    let encoded = headers.get(CONTENT_ENCODING).map(|value| (codec::CONTENT_ENCODING, value));
+    let own = headers
         .iter()
-        .filter_map(|(name, value)| Some((name.as_str().strip_prefix(HEADER_PREFIX)?, value)))
+        .filter_map(|(name, value)| Some((name.as_str().strip_prefix(HEADER_PREFIX)?, value)));
+    encoded
+        .into_iter()
+        .chain(own)
         .map(|(name, value)| match std::str::from_utf8(value.as_bytes()) {
             Ok(value) => Ok((name.to_owned(), value.to_owned())),
             Err(_) => Err(Refusal::malformed(format!("The header '{name}' is not UTF-8"))),

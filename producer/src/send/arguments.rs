@@ -10,6 +10,7 @@ use queue_core::{Moment, Priority, TopicName};
 use queue_service::args::{ServerArgs, ServiceArgs};
 
 use super::pace::Rate;
+use crate::encode::EncodeArgs;
 use crate::spill_args::SpillArgs;
 
 /// Sends messages to a topic: bodies from the arguments, the lines of a file, or NDJSON.
@@ -67,6 +68,8 @@ pub(crate) struct Arguments {
     /// Failures after which a message becomes a dead letter, in place of its topic's limit.
     #[arg(long, value_name = "N")]
     pub(super) max_attempts: Option<NonZeroU32>,
+    #[command(flatten)]
+    pub(super) encode: EncodeArgs,
     /// The most messages in one transaction.
     #[arg(long, value_name = "N", default_value = "500", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) batch: u32,
@@ -109,6 +112,7 @@ impl Arguments {
             lanes: NonZeroU32::MIN,
             auto_create_topics: self.auto_create_topics,
             resend,
+            encoding: self.encode.encoding(),
             spill: self.spill.options(),
             ..ProducerOptions::default()
         }

@@ -32,8 +32,12 @@ pub(crate) fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
 
 impl Relay {
     pub(crate) fn start(url: &ServerUrl, arguments: &[&str]) -> Self {
-        let arguments = [&["--listen", "0"], arguments].concat();
-        let mut child = command(url, &arguments).spawn().expect("it starts");
+        Self::spawned(command(url, &[&["--listen", "0"], arguments].concat()))
+    }
+
+    /// Of a command that listens on port 0.
+    pub(crate) fn spawned(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
         let taken = log.by_ref().map_while(Result::ok).find(|line| line.contains("are taken"));
         let taken = taken.expect("it logs where");

@@ -35,7 +35,8 @@ pub struct Delivery {
     pub unique_key: Option<Vec<u8>>,
     /// Name and value pairs beside the body.
     pub headers: Headers,
-    /// The body as it was enqueued, byte for byte.
+    /// The body as it was enqueued, byte for byte; decoded in a handler's hands, if it was encoded
+    /// by [codecs](crate::codec).
     pub body: Vec<u8>,
     /// Where the row lies: with the topic, its primary key.
     pub priority: Priority,
@@ -62,6 +63,18 @@ impl Delivery {
     pub fn pickup(&self) -> Option<Duration> {
         let first = self.delivery_no == DeliveryNo(1);
         first.then(|| (self.claimed_at - self.enqueued_at).to_std().unwrap_or_default())
+    }
+
+    /// The same delivery with other headers and another body.
+    pub(crate) fn with_content(&self, headers: Headers, body: Vec<u8>) -> Self {
+        Self {
+            key: self.key.clone(),
+            biz_id: self.biz_id.clone(),
+            unique_key: self.unique_key.clone(),
+            headers,
+            body,
+            ..*self
+        }
     }
 
     /// Reads the body as JSON.

@@ -4,6 +4,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::codec::Encoding;
 use crate::error::{Error, Result};
 use crate::message::{Headers, Moment, MsgId, Priority, TRACE_PARENT, TraceParent, Unique};
 use crate::topic::RetryPolicy;
@@ -144,6 +145,16 @@ impl NewMessage {
     pub fn with_unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
+    }
+
+    /// Encodes the body with codecs, and says so in the header `content-encoding`. A
+    /// producer does it with those of its options.
+    ///
+    /// # Errors
+    /// [`Error::Codec`] if a codec cannot encode it.
+    pub fn encoded(mut self, encoding: &Encoding) -> Result<Self> {
+        encoding.apply(&mut self)?;
+        Ok(self)
     }
 
     /// Whether its id is not the one that was made here.

@@ -165,7 +165,10 @@ impl Find {
 fn show(invocation: &Invocation, topic: &Topic, answer: Answer) -> anyhow::Result<()> {
     let output = invocation.output;
     let message = |mut found: Found| {
-        let body = found.trace.as_mut().and_then(|trace| trace.body.take()).map(Body::new);
+        let body = found.trace.as_mut().and_then(|trace| {
+            let stored = trace.body.take()?;
+            Some(Body::new(&trace.headers, stored))
+        });
         let elsewhere = found.topic != topic.name.as_str();
         Message { found, body, elsewhere }
     };

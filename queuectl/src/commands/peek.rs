@@ -90,6 +90,8 @@ impl Peek {
 
     fn message(&self, mut peeked: Peeked) -> Message {
         let body = std::mem::take(&mut peeked.body);
-        Message { peeked, body_bytes: body.len(), body: self.body.then(|| Body::new(body)) }
+        let body_bytes = body.len();
+        let body = self.body.then(|| Body::new(&peeked.headers, body));
+        Message { peeked, body_bytes, body }
     }
 }

@@ -1,4 +1,5 @@
-use queue_core::store;
+use queue_core::codec::{Encoding, Gzip};
+use queue_core::{NewMessage, store};
 use queue_test::TestDatabase;
 
 use crate::run::{Queuectl, cells};
@@ -130,4 +131,27 @@ async fn a_long_body_is_cut_in_the_table_and_whole_for_scripts() {
     let table = queuectl.say(&["peek", "mail", "--body"]);
     assert!(table.contains(&format!("{}…", "é".repeat(120))), "{table}");
     assert_eq!(queuectl.json(&["peek", "mail", "--body"])[0]["body"], long);
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_shown_decoded_and_one_of_an_unknown_codec_as_it_is_stored() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let text = "again and again, ".repeat(100);
+    let gzip = Encoding::none().then(Gzip::default());
+    let compressed = NewMessage::new(text.clone()).encoded(&gzip).expect("encoded");
+    let sealed = NewMessage::new(b"\xff\x00".as_slice()).with_header("content-encoding", "vault");
+    let mut conn = database.connect().await;
+    let messages = [compressed.clone(), sealed];
+    queue_core::enqueue_to(&mut conn, &topic, &messages).await.expect("enqueued");
+    let queuectl = Queuectl::on(&database);
+    let shown = queuectl.say(&["peek", "mail", "--body"]);
+    assert!(shown.contains("again and again, again") && shown.contains("0xff00"), "{shown}");
+    let json = queuectl.json(&["peek", "mail", "--body"]);
+    assert_eq!(json[0]["body"], text);
+    assert_eq!(json[0]["body_bytes"], compressed.body.len());
+    assert_eq!(json[1]["body_hex"], "ff00");
+    let id = compressed.msg_id.to_string();
+    let found = queuectl.say(&["find", "mail", "--id", &id, "--body"]);
+    assert!(found.contains("again and again"), "{found}");
 }

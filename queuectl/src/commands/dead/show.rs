@@ -57,7 +57,7 @@ impl Show {
         let body = session.call("read a dead letter", read).await?.with_context(gone)?;
         let read = async |conn: &mut _| stored::history(conn, topic.id, letter.row).await;
         let history = session.call("read a dead letter's history", read).await?;
-        let shown = Shown { body: Body::new(body), letter, history };
+        let shown = Shown { body: Body::new(&letter.headers, body), letter, history };
         invocation.output.properties(&shown, &shown.properties())?;
         invocation.output.more_rows(&HISTORY, &shown.history)
     }

@@ -1,0 +1,155 @@
+//! Middleware: code of the user's around the runs of all handlers.
+
+mod around;
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use queue_core::handler::{Context, HandlerError, RunOutcome};
+
+pub(crate) use self::around::{Around, AroundTx};
+
+/// Works around the runs of every handler of a consumer, whatever kind it is: logs, measures,
+/// limits, refuses. A run is one call of a handler with the messages it gets at once: one, or of a
+/// batch handler several.
+///
+/// Registered by [`ConsumerBuilder::middleware`](crate::ConsumerBuilder::middleware), the first one
+/// outermost. It runs in the handler's task, so that a `tracing` span or a `tokio::task_local` it
+/// sets around [`Next::run`] holds for the handler too.
+///
+/// ```
+/// use std::time::Instant;
+///
+/// use consumer::{Middleware, Next};
+/// use queue_core::handler::{Context, RunOutcome};
+///
+/// struct Timed;
+///
+/// impl Middleware for Timed {
+///     async fn around(&self, run: &[Context], next: Next<'_>) -> Vec<RunOutcome> {
+///         let begun = Instant::now();
+///         let outcomes = next.run().await;
+///         for (context, outcome) in run.iter().zip(&outcomes) {
+///             let (id, took) = (context.delivery.msg_id, begun.elapsed());
+///             tracing::info!(topic = %context.topic, %id, outcome = outcome.word(), ?took);
+///         }
+///         outcomes
+///     }
+/// }
+/// ```
+///
+/// * **It is part of the run**: the run's time limit counts it, its panic is a failure of each of
+///   the messages as a handler's is, and while it waits the messages stay claimed.
+/// * **Of a transactional handler it is outside the transaction**, around all its tries: what it
+///   writes is not rolled back with it. What the transaction has settled stands: once it is
+///   committed, or the handler has ended it, no outcome and no panic of a middleware changes what
+///   becomes of the message. Do not drop [`Next::run`] half-way; the handler's time has an option
+///   of its own, [`TopicOptions::timeout`](crate::TopicOptions).
+/// * **It sees what a handler would be called for.** Messages that have expired, that no codec
+///   decodes, or that the ledger knows of before a plain handler, do not come to it.
+pub trait Middleware: Send + Sync + 'static {
+    /// Lets the run go on by [`next.run()`](Next::run), and returns its outcomes or others: one for
+    /// each message, in the same order. A missing one is a failure of that message.
+    fn around(
+        &self,
+        run: &[Context],
+        next: Next<'_>,
+    ) -> impl Future<Output = Vec<RunOutcome>> + Send;
+}
+
+/// The rest of a run: the middleware further in, and the handler.
+#[must_use = "the handler does not run unless this does"]
+pub struct Next<'a> {
+    layers: &'a [Arc<dyn Layer>],
+    end: &'a dyn End,
+    run: &'a [Context],
+    /// The places of these messages among those that the consumer began the run with.
+    places: &'a [usize],
+}
+
+impl Next<'_> {
+    /// Goes on with all messages of the run; the outcome of each, in the same order. A panic
+    /// further in is an outcome too.
+    pub async fn run(self) -> Vec<RunOutcome> {
+        let rest = match self.layers.split_first() {
+            Some((layer, layers)) => layer.around(self.run, Next { layers, ..self }),
+            None => self.end.run(self.run, self.places),
+        };
+        let outcomes = match AssertUnwindSafe(rest).catch_unwind().await {
+            Ok(outcomes) => outcomes,
+            Err(panic) => {
+                let text = panic_text(&*panic);
+                let panicked = |_| RunOutcome::Panicked(text.clone());
+                return self.run.iter().map(panicked).collect();
+            }
+        };
+        one_for_each(outcomes, self.run.len())
+    }
+
+    /// Goes on with those messages for which `admit` says `Ok`. The others have its error as their
+    /// verdict, and the handler does not see them.
+    pub async fn run_if(
+        self,
+        mut admit: impl FnMut(&Context) -> Result<(), HandlerError>,
+    ) -> Vec<RunOutcome> {
+        let mut verdicts = Vec::with_capacity(self.run.len());
+        let (mut run, mut places) = (Vec::new(), Vec::new());
+        for (context, place) in self.run.iter().zip(self.places) {
+            let verdict = admit(context);
+            if verdict.is_ok() {
+                run.push(context.clone());
+                places.push(*place);
+            }
+            verdicts.push(verdict);
+        }
+        let outcomes = if run.is_empty() {
+            Vec::new()
+        } else {
+            Next { run: &run, places: &places, ..self }.run().await
+        };
+        let mut outcomes = outcomes.into_iter();
+        verdicts
+            .into_iter()
+            .map(|verdict| match verdict {
+                Ok(()) => outcomes.next().unwrap_or_else(no_outcome),
+                refused => RunOutcome::Returned(refused),
+            })
+            .collect()
+    }
+}
+
+/// A middleware of any kind, as the consumer holds it.
+pub(crate) trait Layer: Send + Sync {
+    fn around<'a>(&'a self, run: &'a [Context], next: Next<'a>) -> BoxFuture<'a, Vec<RunOutcome>>;
+}
+
+impl<M: Middleware> Layer for M {
+    fn around<'a>(&'a self, run: &'a [Context], next: Next<'a>) -> BoxFuture<'a, Vec<RunOutcome>> {
+        Middleware::around(self, run, next).boxed()
+    }
+}
+
+/// What lies within the innermost middleware.
+trait End: Sync {
+    fn run<'a>(&'a self, run: &'a [Context], places: &'a [usize])
+    -> BoxFuture<'a, Vec<RunOutcome>>;
+}
+
+fn one_for_each(mut outcomes: Vec<RunOutcome>, n: usize) -> Vec<RunOutcome> {
+    outcomes.truncate(n);
+    outcomes.resize_with(n, no_outcome);
+    outcomes
+}
+
+fn no_outcome() -> RunOutcome {
+    RunOutcome::Panicked("a middleware gave no outcome of this message".to_owned())
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "with something that is no text".to_owned())
+}

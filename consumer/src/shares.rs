@@ -1,0 +1,183 @@
+//! One concurrency for all topics of a consumer, shared by their weights.
+//!
+//! What is shared is the time of handlers: a topic has used a slot's time, divided by its weight,
+//! and a slot that is free goes to the topic that wants one and has used least. So slow handlers
+//! get no larger share than fast ones, no topic starves, and what one does not want the others use.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// A topic that has had nothing to do for so long is not owed for that time.
+const FORGOTTEN: Duration = Duration::from_secs(1);
+
+/// The slots of a consumer; as many handlers run at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    slots: usize,
+    standings: Mutex<Vec<Standing>>,
+}
+
+/// Where a topic stands.
+#[derive(Debug)]
+struct Standing {
+    weight: f64,
+    running: usize,
+    /// It has work, and was refused a slot.
+    wants: bool,
+    /// The seconds of slots that it has used, divided by its weight.
+    used: f64,
+    /// Up to when that is counted.
+    counted: Instant,
+    /// When it last had something to do.
+    active: Instant,
+    turn: Arc<Notify>,
+}
+
+impl Standing {
+    fn is_active(&self) -> bool {
+        self.wants || self.running > 0
+    }
+
+    fn count(&mut self, now: Instant) {
+        let time = now.saturating_duration_since(self.counted);
+        #[expect(clippy::cast_precision_loss, reason = "nobody runs 2^52 handlers")]
+        let running = self.running as f64;
+        self.used += running * time.as_secs_f64() / self.weight;
+        self.counted = self.counted.max(now);
+        if self.is_active() {
+            self.active = self.counted;
+        }
+    }
+}
+
+/// One topic's access to the slots.
+#[derive(Debug)]
+pub(crate) struct Share {
+    table: Arc<Table>,
+    topic: usize,
+    turn: Arc<Notify>,
+}
+
+/// The right to run a handler, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    table: Arc<Table>,
+    topic: usize,
+}
+
+impl Shares {
+    pub(crate) fn new(slots: usize) -> Self {
+        Self(Arc::new(Table { slots, standings: Mutex::default() }))
+    }
+
+    /// One more topic.
+    pub(crate) fn join(&self, weight: u32) -> Share {
+        let (turn, now) = (Arc::new(Notify::new()), Instant::now());
+        let mut standings = self.0.standings();
+        standings.push(Standing {
+            weight: f64::from(weight.max(1)),
+            running: 0,
+            wants: false,
+            used: 0.0,
+            counted: now,
+            active: now,
+            turn: Arc::clone(&turn),
+        });
+        Share { table: Arc::clone(&self.0), topic: standings.len() - 1, turn }
+    }
+}
+
+impl Table {
+    fn standings(&self) -> MutexGuard<'_, Vec<Standing>> {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_free(&self, standings: &[Standing]) -> bool {
+        standings.iter().map(|one| one.running).sum::<usize>() < self.slots
+    }
+
+    /// Wakes whose turn it is.
+    fn pass_on(&self, standings: &[Standing]) {
+        if let (true, Some(next)) = (self.has_free(standings), next(standings)) {
+            standings[next].turn.notify_one();
+        }
+    }
+}
+
+/// Of the topics that want a slot the one that has used least.
+fn next(standings: &[Standing]) -> Option<usize> {
+    let wanting = standings.iter().enumerate().filter(|(_, one)| one.wants);
+    wanting.min_by(|(_, a), (_, b)| a.used.total_cmp(&b.used)).map(|(topic, _)| topic)
+}
+
+impl Share {
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> usize {
+        self.table.slots
+    }
+
+    /// A slot, if one is free and it is this topic's turn; otherwise the topic is waiting for it
+    /// from now on.
+    pub(crate) fn take(&self, now: Instant) -> Option<Slot> {
+        let mut standings = self.table.standings();
+        standings.iter_mut().for_each(|one| one.count(now));
+        let others = standings.iter().enumerate().filter(|(topic, _)| *topic != self.topic);
+        let active = others.filter(|(_, one)| one.is_active()).map(|(_, one)| one.used);
+        let least = active.min_by(f64::total_cmp);
+        let own = &mut standings[self.topic];
+        let was_away = now.saturating_duration_since(own.active) > FORGOTTEN;
+        if let (true, Some(least)) = (was_away && !own.is_active(), least) {
+            own.used = own.used.max(least);
+        }
+        own.wants = true;
+        own.active = own.counted;
+        if !self.table.has_free(&standings) || next(&standings) != Some(self.topic) {
+            self.table.pass_on(&standings);
+            return None;
+        }
+        let own = &mut standings[self.topic];
+        (own.wants, own.running) = (false, own.running + 1);
+        self.table.pass_on(&standings);
+        Some(Slot { table: Arc::clone(&self.table), topic: self.topic })
+    }
+
+    /// The topic wants no slot now.
+    pub(crate) fn content(&self) {
+        let mut standings = self.table.standings();
+        if std::mem::take(&mut standings[self.topic].wants) {
+            self.table.pass_on(&standings);
+        }
+    }
+
+    /// Returns when it may be the topic's turn.
+    pub(crate) async fn turn(&self) {
+        self.turn.notified().await;
+    }
+
+    fn give_back(table: &Table, topic: usize, now: Instant) {
+        let mut standings = table.standings();
+        standings.iter_mut().for_each(|one| one.count(now));
+        standings[topic].running -= 1;
+        table.pass_on(&standings);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.content();
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        Share::give_back(&self.table, self.topic, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! Messages that somebody cancels while this consumer has them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use queue_core::handler::RunOutcome;
+use queue_core::worker::Life;
+use tokio::sync::watch;
+
+use super::{State, TopicLoop};
+use crate::run::Waiting;
+use crate::runs::hot_row;
+
+impl TopicLoop {
+    /// Discards what somebody has cancelled and no handler has begun; ends the runs of the rest.
+    pub(super) fn give_up_cancelled(&self, state: &mut State, life: &watch::Receiver<Life>) {
+        if life.borrow().pulse.cancelled.is_empty() {
+            return;
+        }
+        let pulse = Arc::clone(&life.borrow().pulse);
+        state.runs.stop(|row| pulse.is_cancelled(row));
+        let is_cancelled =
+            |it: &Waiting| hot_row(&it.delivery).is_some_and(|row| pulse.is_cancelled(row));
+        let (cancelled, rest): (VecDeque<_>, _) =
+            std::mem::take(&mut state.waiting).into_iter().partition(is_cancelled);
+        state.waiting = rest;
+        let topic = Arc::clone(&self.topic.borrow());
+        for waiting in cancelled {
+            self.post.finish(&topic, waiting, RunOutcome::Cancelled);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The pause of a topic on errors, as its loop keeps it.
+
+use std::time::Instant;
+
+use queue_core::telemetry;
+
+use super::{State, TopicLoop};
+use crate::breaker::Change;
+
+impl TopicLoop {
+    /// Ends a pause that is over.
+    pub(super) fn turn_breaker(&self, state: &mut State) {
+        let change = state.breaker.as_mut().and_then(|breaker| breaker.turn(Instant::now()));
+        self.changed(change, state);
+    }
+
+    pub(super) fn changed(&self, change: Option<Change>, state: &mut State) {
+        let Some(change) = change else { return };
+        let topic = self.name();
+        telemetry::paused_on_errors(topic, matches!(change, Change::Paused { .. }));
+        match change {
+            Change::Paused { failed, of } => {
+                let pause_ms = self.post.registration.options.pause_for.as_millis();
+                tracing::warn!(
+                    topic.name = topic,
+                    failed,
+                    of,
+                    pause_ms,
+                    "Too many messages failed: the consumer pauses the topic."
+                );
+                self.give_up_paused(state);
+            }
+            Change::Trying => {
+                tracing::info!(topic.name = topic, "The pause is over: one message is tried.");
+                state.poll.wake();
+            }
+            Change::Resumed => {
+                tracing::info!(topic.name = topic, "The message was handled: the topic goes on.");
+                state.poll.wake();
+            }
+        }
+    }
+
+    /// Gives back, uncharged, what no handler has begun, while the topic is paused on errors.
+    pub(super) fn give_up_paused(&self, state: &mut State) {
+        if state.breaker.as_ref().is_some_and(|breaker| breaker.until().is_some()) {
+            self.give_back(std::mem::take(&mut state.waiting));
+        }
+    }
+}

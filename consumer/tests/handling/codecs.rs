@@ -1,0 +1,229 @@
+//! Bodies that are compressed, or encoded by a codec of the user's own.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+use consumer::{ConsumerOptions, Receiver, TopicOptions};
+use producer::{Producer, ProducerOptions};
+use queue_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip};
+use queue_core::handler::{
+    BatchHandler, BoxError, Context, Handler, HandlerError, RawTxHandler, TxHandler,
+};
+use queue_core::store::inspect;
+use queue_core::topic::TopicSettings;
+use queue_core::{AsyncMysqlConnection, NewMessage, Topic};
+use queue_test::TestDatabase;
+
+use crate::running::{Running, With, dead, drained, one_at_a_time, quick, send};
+
+/// Turns the body around, as a cipher without a key.
+struct Turned;
+
+impl Codec for Turned {
+    fn name(&self) -> &str {
+        "turned"
+    }
+
+    fn encode(&self, body: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
+        Ok(Some(body.iter().rev().copied().collect()))
+    }
+
+    fn decode(&self, body: &[u8], _: usize) -> Result<Vec<u8>, BoxError> {
+        Ok(body.iter().rev().copied().collect())
+    }
+}
+
+fn both() -> Encoding {
+    Encoding::none().then(Gzip::default()).then(Turned)
+}
+
+fn codecs() -> Codecs {
+    Codecs::default().with(Turned)
+}
+
+fn text(what: &str) -> String {
+    format!("{what}, ").repeat(200)
+}
+
+/// A topic that takes only small bodies, with these in it, encoded.
+async fn sent(database: &TestDatabase, bodies: &[String]) -> Topic {
+    let topic = database.topic_with("mail", &TopicSettings { body_limit: 500, ..quick() }).await;
+    let options = ProducerOptions { encoding: both(), ..ProducerOptions::default() };
+    let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
+    let bodies = bodies.iter().map(|body| NewMessage::json(body).expect("JSON"));
+    let mut bodies: Vec<_> = bodies.map(|one| one.with_header("tenant", "acme")).collect();
+    let (last, last_but_one) = (bodies.pop(), bodies.pop());
+    producer.send_all(&topic.name, bodies).await.expect("stored");
+    producer.send(&topic.name, last_but_one.expect("one")).await.expect("stored");
+    let receipt = producer.send_async(&topic.name, last.expect("one")).await.expect("accepted");
+    receipt.await.expect("stored");
+    producer.close().await;
+    topic
+}
+
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    fn see(&self, context: &Context, body: String) {
+        let names: Vec<_> = context.delivery.headers.0.keys().collect();
+        assert_eq!(names, ["tenant"], "what is decoded is not called encoded");
+        self.0.lock().expect("unpoisoned").push(body);
+    }
+
+    fn sorted(&self) -> Vec<String> {
+        let mut seen = std::mem::take(&mut *self.0.lock().expect("unpoisoned"));
+        seen.sort();
+        seen
+    }
+}
+
+impl Handler for Seen {
+    type Payload = String;
+
+    async fn handle(&self, context: &Context, body: String) -> Result<(), HandlerError> {
+        self.see(context, body);
+        Ok(())
+    }
+}
+
+impl BatchHandler for Seen {
+    type Payload = String;
+
+    async fn handle(&self, batch: Vec<(Context, String)>) -> Vec<Result<(), HandlerError>> {
+        let see = |(context, body): (Context, String)| {
+            self.see(&context, body);
+            Ok(())
+        };
+        batch.into_iter().map(see).collect()
+    }
+}
+
+impl TxHandler for Seen {
+    type Payload = String;
+
+    async fn handle(
+        &self,
+        context: &Context,
+        body: String,
+        _: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        self.see(context, body);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_of_any_kind_gets_what_the_sender_had_and_the_database_what_is_encoded() {
+    let bodies = ["a", "b", "c", "d"].map(text);
+    for kind in 0..3 {
+        let database = TestDatabase::new().await;
+        let topic = sent(&database, &bodies).await;
+        let peeked = inspect::peek(&mut database.connect().await, topic.id, 10).await;
+        for stored in peeked.expect("peeked") {
+            assert_eq!(stored.headers.get(CONTENT_ENCODING), Some("gzip, turned"));
+            assert!(stored.body.len() < 200 && stored.body.ends_with(&[0x8b, 0x1f]), "turned gzip");
+        }
+        let (seen, name) = (Seen::default(), topic.name.clone());
+        let running = Running::start(&database, |consumer| {
+            let (consumer, options) = (consumer.codecs(codecs()), TopicOptions::default());
+            match kind {
+                0 => consumer.handler(name, options, seen.clone()),
+                1 => consumer.batch_handler(name, options, 3, seen.clone()),
+                _ => consumer.tx_handler(name, options, seen.clone()),
+            }
+        });
+        drained(&database, &topic).await;
+        running.stop().await;
+        assert_eq!(seen.sorted(), bodies, "kind {kind}");
+        assert!(dead(&database, &topic).await.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_hands_out_decoded_bodies_and_dead_letters_the_others() {
+    let database = TestDatabase::new().await;
+    let topic = sent(&database, &["a", "b"].map(text)).await;
+    let strange = NewMessage::new("x").with_header(CONTENT_ENCODING, "vault");
+    send(&database, &topic, &[strange, NewMessage::new("\"plain\"")]).await;
+    let options = ConsumerOptions::default();
+    let receiver = Receiver::connect(database.url().clone(), topic.name.clone(), 10, options).await;
+    let mut receiver = receiver.expect("connected").with_codecs(codecs());
+    for expected in [text("a"), text("b"), "plain".to_owned()] {
+        let received = receiver.receive().await.expect("received");
+        assert_eq!(received.json::<String>().expect("JSON"), expected);
+        received.ack().await.expect("acked");
+    }
+    drained(&database, &topic).await;
+    receiver.close().await.expect("closed");
+    assert_eq!(dead(&database, &topic).await.len(), 1);
+}
+
+/// None of them is handled, tried again or lost, and none keeps the others of its batch back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_decoded_is_dead_lettered_at_once_with_its_body_and_the_reason() {
+    let encoded = |body: Vec<u8>, encoding: Encoding| {
+        NewMessage::new(body).encoded(&encoding).expect("encoded")
+    };
+    let gzip = || Encoding::none().then(Gzip::default());
+    let messages = [
+        NewMessage::new("plain"),
+        NewMessage::new("no gzip").with_header(CONTENT_ENCODING, "gzip"),
+        encoded(text("unknown").into_bytes(), Encoding::none().then(Turned)),
+        encoded(vec![0; 1_000_001], gzip()),
+        encoded(vec![b'x'; 1_000_000], gzip()),
+    ];
+    for transactional in [false, true] {
+        let database = TestDatabase::new().await;
+        let topic = database.topic_with("mail", &quick()).await;
+        send(&database, &topic, &messages).await;
+        let limit = NonZeroUsize::new(1_000_000).expect("not zero");
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sizes = Arc::clone(&seen);
+        let see = move |context: Context| {
+            sizes.lock().expect("unpoisoned").push(context.delivery.body.len());
+            async { Ok(()) }
+        };
+        let running = Running::start(&database, |consumer| {
+            let consumer = consumer.codecs(Codecs::default().with_limit(limit));
+            let (name, options) = (topic.name.clone(), one_at_a_time());
+            if transactional {
+                consumer.raw_tx_handler(name, options, InTransaction(see))
+            } else {
+                consumer.raw_handler(name, options, With(see))
+            }
+        });
+        drained(&database, &topic).await;
+        running.stop().await;
+        assert_eq!(*seen.lock().expect("unpoisoned"), [5, 1_000_000]);
+        let dead = dead(&database, &topic).await;
+        assert_eq!(dead.len(), 3, "{dead:?}");
+        let bodies = [&messages[1], &messages[2], &messages[3]]
+            .map(|message| String::from_utf8_lossy(&message.body).into_owned());
+        assert!(bodies.iter().all(|body| dead.iter().any(|(kept, _)| kept == body)), "{dead:?}");
+        for part in [
+            "The codec 'gzip' cannot decode the body",
+            "encoded by 'turned', which this program does not know (it knows gzip)",
+            "has more than 1000000 bytes once 'gzip' has decoded it",
+        ] {
+            assert!(dead.iter().any(|(_, error)| error.contains(part)), "{part}: {dead:?}");
+        }
+    }
+}
+
+/// A closure in a transaction that it does not need.
+struct InTransaction<F>(F);
+
+impl<F, R> RawTxHandler for InTransaction<F>
+where
+    F: Fn(Context) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    async fn handle(
+        &self,
+        context: &Context,
+        _: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        (self.0)(context.clone()).await
+    }
+}

@@ -1,0 +1,194 @@
+//! Topics that share their consumer's concurrency by weights.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use consumer::{ConsumerOptions, TopicOptions};
+use queue_core::handler::Context;
+use queue_core::topic::TopicSettings;
+use queue_core::{NewMessage, store};
+use queue_test::{PATIENCE, TestDatabase, until};
+use tokio::sync::{Barrier, Notify};
+
+use crate::running::{Running, With, drained, quick, send};
+
+fn shared(concurrency: usize) -> ConsumerOptions {
+    ConsumerOptions { concurrency: NonZeroUsize::new(concurrency), ..ConsumerOptions::default() }
+}
+
+fn weight(weight: u32) -> TopicOptions {
+    let weight = NonZeroU32::new(weight).expect("not zero");
+    TopicOptions { weight, ..TopicOptions::default() }
+}
+
+fn numbered(n: usize) -> Vec<NewMessage> {
+    (0..n).map(|n| NewMessage::new(n.to_string())).collect()
+}
+
+/// Notes which topic's messages are handled, in order, and how many handlers ran at once.
+#[derive(Clone, Default)]
+struct Log {
+    topics: Arc<Mutex<Vec<String>>>,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Log {
+    async fn handle(&self, context: &Context) {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        self.topics.lock().expect("unpoisoned").push(context.topic.to_string());
+        tokio::time::sleep(Duration::from_millis(4)).await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_is_worked_off_by_the_weights_and_to_its_end() {
+    let database = TestDatabase::new().await;
+    let topics = [
+        database.topic("light").await,
+        database.topic("middle").await,
+        database.topic("heavy").await,
+    ];
+    for topic in &topics {
+        send(&database, topic, &numbered(400)).await;
+    }
+    let log = Log::default();
+    let running = Running::start(&database, |consumer| {
+        let mut consumer = consumer.options(shared(3));
+        for (topic, its) in topics.iter().zip([1, 2, 5]) {
+            let log = log.clone();
+            let handler = With(move |context: Context| {
+                let log = log.clone();
+                async move {
+                    log.handle(&context).await;
+                    Ok(())
+                }
+            });
+            consumer = consumer.raw_handler(topic.name.clone(), weight(its), handler);
+        }
+        consumer
+    });
+    for topic in &topics {
+        drained(&database, topic).await;
+    }
+    running.stop().await;
+    let log_of_topics = log.topics.lock().expect("unpoisoned");
+    assert_eq!(log_of_topics.len(), 1200);
+    assert_eq!(log.most.load(Ordering::SeqCst), 3, "as many as are shared and no more");
+    // While all three had work.
+    let end = log_of_topics.iter().rposition(|topic| topic == "heavy").expect("handled");
+    let count = |name: &str| log_of_topics[..end].iter().filter(|topic| *topic == name).count();
+    let (light, middle) = (count("light"), count("middle"));
+    assert!((40..=130).contains(&light), "{light} beside 400, 80 are meant");
+    assert!((90..=240).contains(&middle), "{middle} beside 400, 160 are meant");
+}
+
+/// The others have no work.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_topic_may_use_all_that_is_shared() {
+    let database = TestDatabase::new().await;
+    let topics = [database.topic("idle").await, database.topic("busy").await];
+    send(&database, &topics[1], &numbered(8)).await;
+    let all = Arc::new(Barrier::new(4));
+    let running = Running::start(&database, |consumer| {
+        let consumer = consumer.options(shared(4));
+        let idle = With(|_| async { Ok(()) });
+        let consumer = consumer.raw_handler(topics[0].name.clone(), weight(100), idle);
+        let meet = Arc::clone(&all);
+        let busy = With(move |_| {
+            let meet = Arc::clone(&meet);
+            async move {
+                meet.wait().await;
+                Ok(())
+            }
+        });
+        consumer.raw_handler(topics[1].name.clone(), weight(1), busy)
+    });
+    drained(&database, &topics[1]).await;
+    running.stop().await;
+}
+
+/// A slot that comes free is not lost to a topic whose handlers are slow.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_has_its_turn_while_the_handlers_of_another_one_are_slow() {
+    let database = TestDatabase::new().await;
+    let (slow, fast) = (database.topic("slow").await, database.topic("fast").await);
+    send(&database, &slow, &numbered(20)).await;
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let running = Running::start(&database, |consumer| {
+        let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go_on));
+        let handler = With(move |_| {
+            let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+            async move {
+                tell.notify_one();
+                wait.notified().await;
+                Ok(())
+            }
+        });
+        let consumer = consumer.options(shared(1));
+        let consumer = consumer.raw_handler(slow.name.clone(), weight(1000), handler);
+        consumer.raw_handler(fast.name.clone(), weight(1), With(|_| async { Ok(()) }))
+    });
+    let next = async || tokio::time::timeout(PATIENCE, begun.notified()).await.expect("begun");
+    next().await;
+    send(&database, &fast, &numbered(1)).await;
+    // However large the other's weight: in some turns it has used more.
+    for _ in 1..20 {
+        go_on.notify_one();
+        next().await;
+    }
+    go_on.notify_one();
+    drained(&database, &slow).await;
+    drained(&database, &fast).await;
+    running.stop().await;
+}
+
+/// The janitor counts the time that a run is allowed from the claim on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
+    let database = TestDatabase::new().await;
+    let limited = TopicSettings { max_run_time: Some(Duration::from_secs(60)), ..quick() };
+    let slow = database.topic("slow").await;
+    let limited = database.topic_with("limited", &limited).await;
+    let lease = Duration::from_secs(2);
+    let options = ConsumerOptions { lease, beat: lease / 4, ..shared(1) };
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let handled = Arc::new(Mutex::new(None));
+    let running = Running::start(&database, |consumer| {
+        let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go_on));
+        let handler = With(move |_| {
+            let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+            async move {
+                tell.notify_one();
+                wait.notified().await;
+                Ok(())
+            }
+        });
+        let consumer = consumer.options(options);
+        let consumer = consumer.raw_handler(slow.name.clone(), weight(1), handler);
+        let note = Arc::clone(&handled);
+        let handler = With(move |context: Context| {
+            *note.lock().expect("unpoisoned") = Some(context.delivery.delivery_no.0);
+            async { Ok(()) }
+        });
+        consumer.raw_handler(limited.name.clone(), weight(1), handler)
+    });
+    send(&database, &slow, &numbered(1)).await;
+    tokio::time::timeout(PATIENCE, begun.notified()).await.expect("begun");
+    send(&database, &limited, &numbered(1)).await;
+    let mut conn = database.connect().await;
+    until("claimed", async || {
+        store::inspect::depth(&mut conn, limited.id).await.expect("a depth").claimed == 1
+    })
+    .await;
+    tokio::time::sleep(lease).await;
+    assert_eq!(*handled.lock().expect("unpoisoned"), None);
+    go_on.notify_one();
+    drained(&database, &limited).await;
+    running.stop().await;
+    assert_eq!(*handled.lock().expect("unpoisoned"), Some(2), "its second delivery");
+}

@@ -1,0 +1,55 @@
+//! What a consumer shows of a topic that it pauses on errors.
+
+#![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use queue_core::{NewMessage, enqueue_to};
+use queue_test::{TestDatabase, until};
+
+/// The command, until the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn scrape(address: &str) -> String {
+    let mut metrics = String::new();
+    let mut endpoint = TcpStream::connect(address).expect("it is served");
+    endpoint.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+    endpoint.read_to_string(&mut metrics).expect("answered");
+    metrics
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_on_errors_is_a_warning_in_the_log_and_a_metric() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_consumer"));
+    command.args(["exec", "mail", "--metrics", "0", "--concurrency", "1"]);
+    command.args(["--pause-on-errors", "100%/2", "--pause-for", "1h", "--", "false"]);
+    command.env("QUEUE_URL", database.url().expose()).env_remove("RUST_LOG");
+    let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut running = Running(child);
+    let log = BufReader::new(running.0.stderr.take().expect("piped"));
+    let mut lines = log.lines().map_while(Result::ok);
+    let served = lines.find(|line| line.contains("Metrics are served")).expect("it logs where");
+    let address = served.rsplit('=').next().expect("an address").to_owned();
+    let shows = |what: &str| scrape(&address).lines().any(|line| line == what);
+    until("begun", async || shows("queue_paused_on_errors{topic=\"mail\"} 0")).await;
+    assert!(shows("queue_error_pauses_total{topic=\"mail\"} 0"));
+    let messages: Vec<_> = (0..5).map(|n| NewMessage::new(n.to_string())).collect();
+    enqueue_to(&mut database.connect().await, &topic, &messages).await.expect("enqueued");
+    let warned = lines.find(|line| line.contains("Too many messages failed"));
+    let warned = warned.expect("it is logged");
+    assert!(warned.contains("failed=2") && warned.contains("topic.name=\"mail\""), "{warned}");
+    assert!(shows("queue_paused_on_errors{topic=\"mail\"} 1"));
+    assert!(shows("queue_error_pauses_total{topic=\"mail\"} 1"));
+}
