@@ -58,6 +58,7 @@ pub struct Received {
     delivery: Arc<Delivery>,
     topic: Arc<Topic>,
     settler: Settler,
+    worker: Worker,
     holding: Option<Holding>,
 }
 
@@ -130,7 +131,11 @@ impl Receiver {
                 (self.crew, self.sweeping) =
                     register(&self.url, &self.options, &self.bell, members).await?;
             }
-            if let Some(received) = self.waiting.pop_front() {
+            if let Some(mut received) = self.waiting.pop_front() {
+                if received.is_cancelled() {
+                    received.hand_over(received.settlement(RunOutcome::Cancelled), None);
+                    continue;
+                }
                 if self.crew.worker.has_lost(received.delivery.claim_no) {
                     // Whoever has its range now handles it.
                     continue;
@@ -239,6 +244,7 @@ impl Receiver {
                         delivery: Arc::new(delivery),
                         topic: self.topic.clone(),
                         settler: self.crew.settler.clone(),
+                        worker: self.crew.worker.clone(),
                         holding: Some(Holding::new(Arc::clone(&shared), counts)),
                     };
                     if received.is_expired() {
@@ -294,6 +300,14 @@ impl Deref for Received {
 }
 
 impl Received {
+    /// Whether somebody wants it [cancelled](queue_core::cancellation): stop then, and
+    /// [discard](HandlerError::Discard) it. Heard of within some 200 ms; what was not handed out yet
+    /// is discarded without you.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.delivery.position.is_none() && self.worker.is_cancelled(self.delivery.row)
+    }
+
     /// Handled: returns once the server has it. Of a group's stream it may return before: such acks
     /// are told in stretches, within about 100 ms, and a crash before that has the message handled
     /// again.

@@ -153,7 +153,7 @@ impl TopicLoop {
                 },
             }
         }
-        self.wind_up(asking, state, &life).await;
+        self.wind_up(asking, state, life).await;
     }
 
     fn name(&self) -> &str {
@@ -322,12 +322,12 @@ impl TopicLoop {
         &self,
         asking: Option<BoxFuture<'static, Result<Asked>>>,
         mut state: State,
-        life: &watch::Receiver<Life>,
+        mut life: watch::Receiver<Life>,
     ) {
         self.give_back(std::mem::take(&mut state.waiting));
         self.want_no_turn();
         state.slot = None;
-        let mut asking = asking.filter(|_| !is_dead(life));
+        let mut asking = asking.filter(|_| !is_dead(&life));
         let mut turn = tokio::time::interval(TURN);
         while asking.is_some() || !state.runs.is_empty() {
             tokio::select! {
@@ -338,6 +338,11 @@ impl TopicLoop {
                     self.give_back(std::mem::take(&mut state.waiting));
                 }
                 Some(_) = state.runs.next() => {}
+                changed = life.changed(), if !is_dead(&life) => {
+                    if changed.is_ok() {
+                        self.give_up_cancelled(&mut state, &life);
+                    }
+                }
                 _ = turn.tick() => (self.turned)(),
             }
         }

@@ -250,9 +250,11 @@ CREATE TABLE queue_archive (
 ) ENGINE = InnoDB;
 
 -- How far the handlers of long messages have come, for whoever goes on. progress: a percentage.
+-- enqueued_at tells a message from an earlier one with its id, of which something was left.
 CREATE TABLE queue_checkpoint (
   topic_id    INT UNSIGNED     NOT NULL,
   msg_id      BINARY(16)       NOT NULL,
+  enqueued_at DATETIME(6)      NOT NULL,
   delivery_no INT UNSIGNED     NOT NULL,
   saved_at    DATETIME(6)      NOT NULL,
   progress    TINYINT UNSIGNED NULL,

@@ -5,13 +5,17 @@
 //! the same. A worker that does not answer in time is fenced: the row is taken away, and whatever
 //! the handler still does, it can neither ack the message nor commit a transaction that would.
 
+use chrono::{DateTime, Utc};
+
 use crate::connection::{Link, Session};
 use crate::error::Result;
-use crate::find::{Filter, Found, Query, State, StateWord, find};
+use crate::find::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, find};
 use crate::handler::CANCELLED;
-use crate::message::{MsgId, Settlement, WorkerId};
-use crate::store::cancel::{self, HotRow, LockedRow};
-use crate::store::find::Bodies;
+use crate::message::{MsgId, RowId, Settlement, WorkerId};
+use crate::store::cancel::{self, LockedRow};
+use crate::store::find::{Bodies, TablePlace};
+use crate::store::inspect::MessageTable;
+use crate::store::topic::server_time;
 use crate::store::trace;
 use crate::topic::Topic;
 use crate::trace::Traced;
@@ -23,10 +27,12 @@ use crate::worker::{Settled, end_for};
 pub struct Cancellation<'t> {
     topic: &'t Topic,
     id: MsgId,
-    /// Where it was seen last.
-    at: Option<HotRow>,
-    /// The row whose worker was asked.
-    asked: Option<HotRow>,
+    /// The row of the hot table in which it was seen last.
+    at: Option<RowId>,
+    /// The row whose worker was asked, and when that was first.
+    asked: Option<(RowId, DateTime<Utc>)>,
+    /// It was looked for, and not found.
+    missed: bool,
 }
 
 /// How far an attempt went.
@@ -34,9 +40,11 @@ pub struct Cancellation<'t> {
 pub enum Attempt {
     /// It is cancelled.
     Cancelled(Was),
-    /// Its worker is asked, and has not answered yet: try again in a moment.
+    /// Its worker is asked, and has not answered yet: try again in a moment, and before
+    /// [`ASKED_FOR`](cancel::ASKED_FOR) is over.
     Asked(WorkerId),
-    /// Somebody has locked it for the moment: try again.
+    /// Somebody has locked it for the moment, or it is on its way from one table to another: try
+    /// again.
     Locked,
     /// It is over, or not to be cancelled: a dead letter, a message of a log.
     Over(StateWord),
@@ -68,7 +76,7 @@ pub enum Claims {
 
 enum Taken {
     Away(Was),
-    Held(WorkerId),
+    Held(WorkerId, DateTime<Utc>),
     Locked,
     Gone,
 }
@@ -77,42 +85,39 @@ impl<'t> Cancellation<'t> {
     /// Of the message `id` of a queue, or one that a group tries again.
     #[must_use]
     pub fn new(topic: &'t Topic, id: MsgId) -> Self {
-        Self { topic, id, at: None, asked: None }
+        Self { topic, id, at: None, asked: None, missed: false }
     }
 
     /// Tries to cancel it. Without a [lookup](crate::find) of the topic a ready message is searched
     /// for row by row.
     ///
     /// # Errors
-    /// A database failure.
+    /// A database failure. A request that was made ends by itself then.
     pub async fn attempt(&mut self, session: &mut Session, claims: Claims) -> Result<Attempt> {
         let (topic, id) = (self.topic, self.id);
         let waiting = async |conn: &mut Link| waiting::cancel(conn, &topic.name, id).await;
         if session.transaction("cancel", waiting).await? {
             return self.over(session, Attempt::Cancelled(Was::Waiting)).await;
         }
-        if self.at.is_none() {
-            let found = self.search(session).await?;
-            match found.as_ref().map(|found| (&found.state, hot_row(topic, found))) {
-                Some((State::Ready { .. } | State::Claimed { .. }, at)) => self.at = at,
-                Some((State::Discarded { .. }, _)) if self.asked.is_some() => {
-                    return self.over(session, Attempt::Cancelled(Was::Stopped)).await;
-                }
-                Some((state, _)) => {
-                    // It has moved between the two looks; the next attempt finds it there.
-                    let moved = matches!(state, State::Scheduled { .. });
-                    let attempt = if moved { Attempt::Locked } else { Attempt::Over(state.word()) };
-                    return if moved { Ok(attempt) } else { self.over(session, attempt).await };
-                }
-                None => return self.over(session, Attempt::Unknown).await,
-            }
+        if self.at.is_none()
+            && let Some(attempt) = self.locate(session).await?
+        {
+            return match attempt {
+                Attempt::Locked => Ok(attempt),
+                over => self.over(session, over).await,
+            };
         }
         let Some(at) = self.at else { return Ok(Attempt::Locked) };
         let take = async |conn: &mut Link| take(conn, topic, at, id, claims).await;
         match session.transaction("cancel", take).await? {
+            // Its worker may go on for all we know, so it is still told; the request ends by itself.
+            Taken::Away(was @ Was::Fenced) => Ok(Attempt::Cancelled(was)),
             Taken::Away(was) => self.over(session, Attempt::Cancelled(was)).await,
-            Taken::Held(worker) => {
-                self.asked = Some(at);
+            Taken::Held(worker, since) => {
+                if self.asked.is_none_or(|(row, _)| row != at) {
+                    self.ask_no_more(session).await?;
+                    self.asked = Some((at, since));
+                }
                 Ok(Attempt::Asked(worker))
             }
             Taken::Locked => Ok(Attempt::Locked),
@@ -131,62 +136,104 @@ impl<'t> Cancellation<'t> {
         self.ask_no_more(session).await
     }
 
+    /// Finds the row of the hot table that the message is in; or else what is to be said of it.
+    async fn locate(&mut self, session: &mut Session) -> Result<Option<Attempt>> {
+        let Some(found) = self.search(session).await? else {
+            // A search may miss what moves from one table to another meanwhile: look twice.
+            let missed = std::mem::replace(&mut self.missed, true);
+            return Ok(Some(if missed { Attempt::Unknown } else { Attempt::Locked }));
+        };
+        self.missed = false;
+        Ok(match found.state {
+            State::Ready { .. } | State::Claimed { .. } => {
+                self.at = found.trace.as_ref().map(|trace| trace.row);
+                None
+            }
+            // Between the two looks; the next attempt finds it there.
+            State::Scheduled { .. } => Some(Attempt::Locked),
+            State::Discarded { settled_at, .. }
+                if self.asked.is_some_and(|(_, since)| settled_at >= since) =>
+            {
+                Some(Attempt::Cancelled(Was::Stopped))
+            }
+            state => Some(Attempt::Over(state.word())),
+        })
+    }
+
     async fn over(&mut self, session: &mut Session, attempt: Attempt) -> Result<Attempt> {
         self.ask_no_more(session).await?;
         Ok(attempt)
     }
 
     async fn ask_no_more(&mut self, session: &mut Session) -> Result<()> {
-        if let Some(asked) = self.asked.take() {
-            let end = async |conn: &mut Link| cancel::ask_no_more(conn, asked.row).await;
+        if let Some((asked, _)) = self.asked.take() {
+            let end = async |conn: &mut Link| cancel::ask_no_more(conn, asked).await;
             session.call("cancel: ask no more", end).await?;
         }
         Ok(())
     }
 
-    /// The message, wherever it is.
+    /// The message as it is in this topic now. One with its id may have been here before and be
+    /// kept, dead or archived: what is still to be handled counts first.
     async fn search(&self, session: &mut Session) -> Result<Option<Found>> {
         let filter = Filter { msg_id: Some(self.id), ..Filter::default() };
-        let mut query = Query { filter, after: None, limit: 1, bodies: Bodies::Leave };
+        let mut query = Query { filter, after: None, limit: 10, bodies: Bodies::Leave };
+        let (mut kept, mut scanned) = (None, self.topic.settings.searchable.is_some());
         loop {
-            let answer = find(session, self.topic, &query).await?;
-            if let Some(found) = answer.found.into_iter().next() {
-                return Ok(Some(found));
+            let Answer { found, searched, next } = find(session, self.topic, &query).await?;
+            for one in found.into_iter().filter(|one| one.topic == self.topic.name.as_str()) {
+                if is_to_be_handled(&one.state) {
+                    return Ok(Some(one));
+                }
+                kept.get_or_insert(one);
             }
-            let Some(next) = answer.next else { return Ok(None) };
-            query.after = Some(next);
+            scanned |= searched.iter().any(is_of_hot_table);
+            query.after = match next {
+                Some(next) => Some(next),
+                None if scanned => return Ok(kept),
+                None => {
+                    let start = TablePlace { table: MessageTable::Ready, at: 0, row: RowId(0) };
+                    Some(Place::Tables(vec![start]))
+                }
+            };
         }
     }
 }
 
-fn hot_row(topic: &Topic, found: &Found) -> Option<HotRow> {
-    let trace = found.trace.as_ref()?;
-    Some(HotRow { topic: topic.id, priority: trace.priority, row: trace.row })
+fn is_of_hot_table(searched: &Searched) -> bool {
+    matches!(searched, Searched::Table { table: MessageTable::Ready, .. })
+}
+
+fn is_to_be_handled(state: &State) -> bool {
+    matches!(state, State::Ready { .. } | State::Claimed { .. } | State::Scheduled { .. })
 }
 
 /// Takes the message away if nobody has it, or if it is to be taken away; else asks its worker.
 async fn take(
     conn: &mut Link,
     topic: &Topic,
-    at: HotRow,
+    row: RowId,
     id: MsgId,
     claims: Claims,
 ) -> Result<Taken> {
-    let Some(locked) = cancel::lock(conn, at, id).await? else {
-        let there = cancel::is_there(conn, at, id).await?;
+    let Some(locked) = cancel::lock(conn, topic.id, row, id).await? else {
+        let there = cancel::is_there(conn, topic.id, row, id).await?;
         return Ok(if there { Taken::Locked } else { Taken::Gone });
     };
-    let LockedRow { fence, delivery_no, is_unique } = locked;
+    let LockedRow { priority, fence, delivery_no, is_unique } = locked;
     let is_claimed = fence.worker != WorkerId(0);
+    if is_claimed {
+        // Also when it is taken away: its handler is to stop all the same.
+        cancel::ask(conn, row).await?;
+    }
     if is_claimed && claims == Claims::Ask {
-        cancel::ask(conn, at.row).await?;
-        return Ok(Taken::Held(fence.worker));
+        return Ok(Taken::Held(fence.worker, server_time(conn).await?.and_utc()));
     }
     let sampling = trace::sampling_of(conn, topic.id).await?;
     let settled = Settled {
-        topic: at.topic,
-        priority: at.priority,
-        row: at.row,
+        topic: topic.id,
+        priority,
+        row,
         claim_no: fence.claim_no,
         settlement: Settlement::Discard { reason: CANCELLED.to_owned() },
         on_done: topic.settings.on_done,
@@ -197,6 +244,8 @@ async fn take(
         position: None,
         traced: sampling.takes(id).then_some(Traced { msg_id: id, delivery_no }),
     };
-    end_for(conn, fence.worker, settled).await?;
+    if !end_for(conn, fence.worker, settled).await? {
+        return Ok(Taken::Locked);
+    }
     Ok(Taken::Away(if is_claimed { Was::Fenced } else { Was::Ready }))
 }

@@ -1,8 +1,9 @@
 //! Checkpoints: how far the handler of a long message has come, for the delivery that goes on.
 //!
 //! A checkpoint is kept beside the message, under its id, and only the claim that has the message
-//! can save one. It goes when the message is acked or discarded; one of a dead letter stays for
-//! the redrive.
+//! can save one. It goes with the ack or the discard of a delivery that has asked for it or saved
+//! it; one of a dead letter stays for the redrive. What is left over is pruned, and never taken for
+//! one of a later message with the same id.
 //!
 //! ```
 //! use queue_core::checkpoint::{Checkpoint, Percent};
@@ -178,8 +179,7 @@ impl Checkpoints {
 
     pub(crate) async fn last(&self, delivery: &Delivery) -> Result<Option<Saved>> {
         let keeper = self.keeper(delivery)?;
-        let (topic, id) = (delivery.topic_id, delivery.msg_id);
-        let read = async |conn: &mut _| checkpoint::read(conn, topic, id).await;
+        let read = async |conn: &mut _| checkpoint::read(conn, delivery).await;
         keeper.pool.call("read the checkpoint", read).await
     }
 

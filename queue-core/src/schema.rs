@@ -204,6 +204,7 @@ table! {
     queue_checkpoint (topic_id, msg_id) {
         topic_id -> Unsigned<Integer>,
         msg_id -> Binary,
+        enqueued_at -> Datetime,
         delivery_no -> Unsigned<Integer>,
         saved_at -> Datetime,
         progress -> Nullable<Unsigned<TinyInt>>,

@@ -21,6 +21,9 @@ impl TopicLoop {
         state.runs.stop(|row| pulse.is_cancelled(row));
         let is_cancelled =
             |it: &Waiting| hot_row(&it.delivery).is_some_and(|row| pulse.is_cancelled(row));
+        if !state.waiting.iter().any(is_cancelled) {
+            return;
+        }
         let (cancelled, rest): (VecDeque<_>, _) =
             std::mem::take(&mut state.waiting).into_iter().partition(is_cancelled);
         state.waiting = rest;

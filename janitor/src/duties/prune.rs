@@ -33,8 +33,8 @@ const LANE_IDLE: Duration = Duration::from_secs(24 * 3600);
 /// where a connection broke or a process was killed.
 const DURABLE_LANE_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Nobody waits a day for a handler to stop.
-const CANCELLATION: Duration = Duration::from_secs(24 * 3600);
+/// What nobody hears of any more, and nobody asks for again.
+const CANCELLATION: Duration = cancel::ASKED_FOR.saturating_mul(2);
 
 /// Ended workers are shown for an hour.
 const WORKER_ENDED: Duration = Duration::from_secs(3600);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Bool, Integer, Unsigned};
+use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
 
 use super::claim::Fence;
 use super::{Statement, execute, load};
@@ -12,20 +12,15 @@ use crate::error::Result;
 use crate::message::{ClaimNo, DeliveryNo, MsgId, Priority, RowId, WorkerId};
 use crate::topic::TopicId;
 
-/// Where a message lies in the hot table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HotRow {
-    /// Its topic.
-    pub topic: TopicId,
-    /// Its priority; a suspect's is another one.
-    pub priority: Priority,
-    /// The row.
-    pub row: RowId,
-}
+/// For how long a worker is asked. Whoever waits asks again before: of one who has gone nothing is
+/// left that would discard the message hours later.
+pub const ASKED_FOR: Duration = Duration::from_secs(30);
 
 /// A row, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedRow {
+    /// Its priority; a suspect's is another one than it was enqueued with.
+    pub priority: Priority,
     /// The claim that holds it; of worker 0 if it is ready.
     pub fence: Fence,
     /// How often it was claimed.
@@ -34,13 +29,20 @@ pub struct LockedRow {
     pub is_unique: bool,
 }
 
-/// PRIMARY, forced: locks the message, if it is still in its row and nobody else has it locked.
+/// KEY (id), forced: locks the message, if it is still in its row and nobody else has it locked.
 ///
 /// # Errors
 /// A database failure.
-pub async fn lock(conn: &mut impl Connection, at: HotRow, id: MsgId) -> Result<Option<LockedRow>> {
+pub async fn lock(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    row: RowId,
+    id: MsgId,
+) -> Result<Option<LockedRow>> {
     #[derive(QueryableByName)]
     struct Row {
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
         #[diesel(sql_type = Unsigned<BigInt>)]
         worker_id: u64,
         #[diesel(sql_type = Unsigned<BigInt>)]
@@ -51,23 +53,32 @@ pub async fn lock(conn: &mut impl Connection, at: HotRow, id: MsgId) -> Result<O
         is_unique: bool,
     }
     let statement = Statement::new(
-        "SELECT worker_id, claim_no, delivery_no, unique_key IS NOT NULL AS is_unique \
-         FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? AND priority = ? AND id = ? AND msg_id = ? \
-         FOR UPDATE SKIP LOCKED",
-    );
-    let rows: Vec<Row> = load(conn, "cancel: lock the message", of(statement, at, id)).await?;
+        "SELECT priority, worker_id, claim_no, delivery_no, unique_key IS NOT NULL AS is_unique \
+         FROM queue_message FORCE INDEX (queue_message_id) \
+         WHERE id = ? AND topic_id = ? AND msg_id = ? FOR UPDATE SKIP LOCKED",
+    )
+    .number(row.0)
+    .number(topic.0)
+    .bytes(id.as_bytes().to_vec());
+    let rows: Vec<Row> = load(conn, "cancel: lock the message", statement).await?;
     Ok(rows.first().map(|row| LockedRow {
+        priority: Priority::from_stored(row.priority),
         fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
         delivery_no: DeliveryNo(row.delivery_no),
         is_unique: row.is_unique,
     }))
 }
 
-/// PRIMARY, forced, plain: whether the message is still in its row, locked or not.
+/// KEY (id), forced, plain: whether the message is still in its row, locked or not.
 ///
 /// # Errors
 /// A database failure.
-pub async fn is_there(conn: &mut impl Connection, at: HotRow, id: MsgId) -> Result<bool> {
+pub async fn is_there(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    row: RowId,
+    id: MsgId,
+) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
         #[expect(dead_code, reason = "that there is a row says it all")]
@@ -75,23 +86,18 @@ pub async fn is_there(conn: &mut impl Connection, at: HotRow, id: MsgId) -> Resu
         id: u64,
     }
     let statement = Statement::new(
-        "SELECT id FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND priority = ? AND id = ? AND msg_id = ?",
-    );
-    let rows: Vec<Row> = load(conn, "cancel: look for the message", of(statement, at, id)).await?;
+        "SELECT id FROM queue_message FORCE INDEX (queue_message_id) \
+         WHERE id = ? AND topic_id = ? AND msg_id = ?",
+    )
+    .number(row.0)
+    .number(topic.0)
+    .bytes(id.as_bytes().to_vec());
+    let rows: Vec<Row> = load(conn, "cancel: look for the message", statement).await?;
     Ok(!rows.is_empty())
 }
 
-fn of(statement: Statement<'static>, at: HotRow, id: MsgId) -> Statement<'static> {
-    statement
-        .number(at.topic.0)
-        .number(at.priority.stored())
-        .number(at.row.0)
-        .bytes(id.as_bytes().to_vec())
-}
-
-/// PRIMARY: asks whoever has the message, or claims it, to stop handling it. Every worker hears of
-/// it with its next [pulse](super::floor::pulse).
+/// PRIMARY: asks whoever has the message, or claims it, to stop handling it, for [`ASKED_FOR`]. Every
+/// worker hears of it with its next [pulse](super::floor::pulse).
 ///
 /// # Errors
 /// A database failure.

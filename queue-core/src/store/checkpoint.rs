@@ -12,8 +12,7 @@ use super::{Statement, execute, load};
 use crate::checkpoint::{Checkpoint, Percent, Saved};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{Delivery, DeliveryNo, MsgId, WorkerId};
-use crate::topic::TopicId;
+use crate::message::{Delivery, DeliveryNo, WorkerId};
 
 /// PRIMARY of the messages, forced: saves the checkpoint of a delivery, if its claim still has the
 /// message; 0 if not. A later delivery's is never replaced by an earlier one's.
@@ -26,17 +25,22 @@ pub async fn save(
     delivery: &Delivery,
     checkpoint: &Checkpoint,
 ) -> Result<usize> {
-    // Set from left to right, on both servers: delivery_no is the last that is asked.
-    let statement = Statement::new(
-        "INSERT INTO queue_checkpoint (topic_id, msg_id, delivery_no, saved_at, progress, state) \
-         SELECT topic_id, msg_id, delivery_no, UTC_TIMESTAMP(6), ?, ? FROM queue_message m \
-         FORCE INDEX (PRIMARY) WHERE m.topic_id = ? AND m.priority = ? AND m.id = ? \
-         AND m.worker_id = ? AND m.claim_no = ? ON DUPLICATE KEY UPDATE \
-         saved_at = IF(VALUES(delivery_no) >= queue_checkpoint.delivery_no, VALUES(saved_at), queue_checkpoint.saved_at), \
-         progress = IF(VALUES(delivery_no) >= queue_checkpoint.delivery_no, VALUES(progress), queue_checkpoint.progress), \
-         state = IF(VALUES(delivery_no) >= queue_checkpoint.delivery_no, VALUES(state), queue_checkpoint.state), \
-         delivery_no = GREATEST(VALUES(delivery_no), queue_checkpoint.delivery_no)",
-    )
+    // Set from left to right, on both servers: what decides is set last.
+    const NEWER: &str = "VALUES(enqueued_at) <> queue_checkpoint.enqueued_at \
+         OR VALUES(delivery_no) >= queue_checkpoint.delivery_no";
+    let columns = ["saved_at", "progress", "state"];
+    let newer =
+        columns.map(|one| format!("{one} = IF({NEWER}, VALUES({one}), queue_checkpoint.{one}), "));
+    let statement = Statement::new(format!(
+        "INSERT INTO queue_checkpoint \
+             (topic_id, msg_id, enqueued_at, delivery_no, saved_at, progress, state) \
+             SELECT topic_id, msg_id, enqueued_at, delivery_no, UTC_TIMESTAMP(6), ?, ? \
+             FROM queue_message m FORCE INDEX (PRIMARY) WHERE m.topic_id = ? AND m.priority = ? \
+             AND m.id = ? AND m.worker_id = ? AND m.claim_no = ? ON DUPLICATE KEY UPDATE {}\
+             delivery_no = IF({NEWER}, VALUES(delivery_no), queue_checkpoint.delivery_no), \
+             enqueued_at = VALUES(enqueued_at)",
+        newer.concat()
+    ))
     .maybe_number(checkpoint.progress.map(|progress| u64::from(progress.get())))
     .bytes(checkpoint.state.clone())
     .number(delivery.topic_id.0)
@@ -47,11 +51,11 @@ pub async fn save(
     execute(conn, "save the checkpoint", statement).await
 }
 
-/// PRIMARY: the message's checkpoint.
+/// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of an earlier message with its id.
 ///
 /// # Errors
 /// A database failure.
-pub async fn read(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Result<Option<Saved>> {
+pub async fn read(conn: &mut impl Connection, delivery: &Delivery) -> Result<Option<Saved>> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Unsigned<Integer>)]
@@ -64,11 +68,14 @@ pub async fn read(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Resu
         state: Vec<u8>,
     }
     let statement = Statement::new(
-        "SELECT delivery_no, saved_at, progress, state FROM queue_checkpoint \
-         WHERE topic_id = ? AND msg_id = ?",
+        "SELECT k.delivery_no, k.saved_at, k.progress, k.state FROM queue_message m \
+         FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k FORCE INDEX (PRIMARY) \
+         ON k.topic_id = m.topic_id AND k.msg_id = m.msg_id AND k.enqueued_at = m.enqueued_at \
+         WHERE m.topic_id = ? AND m.priority = ? AND m.id = ?",
     )
-    .number(topic.0)
-    .bytes(id.as_bytes().to_vec());
+    .number(delivery.topic_id.0)
+    .number(delivery.priority.stored())
+    .number(delivery.row.0);
     let rows: Vec<Row> = load(conn, "read the checkpoint", statement).await?;
     Ok(rows.into_iter().next().map(|row| Saved {
         checkpoint: Checkpoint { state: row.state, progress: row.progress.map(Percent::new) },

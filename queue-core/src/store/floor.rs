@@ -139,7 +139,9 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
          WHERE rate_messages > 0 AND rate_period_ms > 0 \
          UNION ALL SELECT 3, 0, 0, 0, 0, TRUE FROM queue_switch WHERE claim_paused \
          UNION ALL SELECT 6, 0, 0, row_id, 0, TRUE FROM queue_cancellation \
+         WHERE requested_at > UTC_TIMESTAMP(6) - INTERVAL {} SECOND \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
+        super::cancel::ASKED_FOR.as_secs(),
         super::duty::SWEEPER_LOCK
     ));
     let rows: Vec<Row> = load(conn, "probe", statement).await?;

@@ -22,15 +22,17 @@ use crate::topic::{OnDone, TopicId};
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Ends the delivery of a row that the caller's transaction has locked, whoever has claimed it: the
-/// fence of that claim is then gone, and its worker finds so when it settles.
+/// fence of that claim is then gone, and its worker finds so when it settles. False, and nothing is
+/// changed: somebody has locked the unique key that it holds.
 pub(crate) async fn end_for(
     conn: &mut impl Connection,
     worker: WorkerId,
     settled: Settled,
-) -> Result<()> {
+) -> Result<bool> {
     let unsettled =
         Batch::new(worker, vec![settled]).run(conn, worker, &[], Care::LockFirst).await?;
-    equal("cancel", 0, unsettled.missing.len() + unsettled.blocked.len())
+    equal("cancel", 0, unsettled.missing.len())?;
+    Ok(unsettled.blocked.is_empty())
 }
 
 /// The deliveries of a batch that were not settled.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use queue_core::connection::{Session, SessionKind};
+use queue_core::find::StateWord;
 use queue_core::message::Settlement;
 use queue_core::topic::{Limits, Sampling, TopicSettings};
 use queue_core::worker::SettleOutcome;
@@ -54,8 +56,11 @@ async fn what_waits_is_cancelled_and_what_was_never_there_is_unknown() {
     let mut cancellation = Cancellation::new(&scene.topic, later.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     assert_eq!(answer, Attempt::Cancelled(Was::Waiting));
-    let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
-    assert_eq!(answer, Attempt::Unknown);
+    let looks = [
+        cancellation.attempt(&mut session, Claims::Ask).await.unwrap(),
+        cancellation.attempt(&mut session, Claims::Ask).await.unwrap(),
+    ];
+    assert_eq!(looks, [Attempt::Locked, Attempt::Unknown], "one look may miss what moves");
 }
 
 /// The worker holds one of three; its slot is free at once, its ack is fenced, its claim forgotten.
@@ -76,7 +81,7 @@ async fn a_claim_that_is_taken_away_is_fenced_and_frees_its_slot() {
     assert!(!worker.is_cancelled(held[0].row));
     let answer = cancellation.attempt(&mut session, Claims::TakeAway).await.unwrap();
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
-    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_cancellation").await, 0);
+    assert!(worker.is_cancelled(row), "its handler is still told to stop");
     claim_n(&other, scene.topic.id, 1).await;
     let outcomes = worker.settle(all(&held, &Settlement::Ack)).await.unwrap();
     let (settled, fenced) = (SettleOutcome::Settled, SettleOutcome::Fenced);
@@ -114,4 +119,100 @@ async fn a_request_whose_maker_has_gone_is_pruned() {
     let pruned = store::cancel::prune(&mut scene.conn, Duration::from_secs(3600), 10).await;
     assert_eq!(pruned.unwrap(), 1);
     assert_eq!(scene.number("SELECT row_id FROM queue_cancellation").await, 2);
+}
+
+/// A suspect lies at another priority than it was enqueued with.
+#[tokio::test]
+async fn a_suspect_is_cancelled_ready_and_claimed() {
+    let mut scene = Scene::new().await;
+    let messages = scene.enqueue(2).await;
+    scene.sql("UPDATE queue_message SET priority = priority + 100 WHERE topic_id > 0").await;
+    let mut session = session(&scene).await;
+    let worker = scene.worker().await;
+    let held = worker.claim_suspect(scene.topic.id).await.unwrap().deliveries;
+    assert_eq!(held[0].msg_id, messages[0].msg_id);
+    for (message, claims, was) in
+        [(&messages[0], Claims::TakeAway, Was::Fenced), (&messages[1], Claims::Ask, Was::Ready)]
+    {
+        let mut cancellation = Cancellation::new(&scene.topic, message.msg_id);
+        let answer = cancellation.attempt(&mut session, claims).await.unwrap();
+        assert_eq!(answer, Attempt::Cancelled(was));
+    }
+    let outcomes = worker.settle(all(&held, &Settlement::Ack)).await.unwrap();
+    assert_eq!(outcomes, [SettleOutcome::Fenced]);
+    assert_eq!(scene.hot().await, (0, 0, 0));
+    worker.stop().await.unwrap();
+}
+
+/// What is kept of an earlier message with the id, or of one in another topic, is not the message.
+#[tokio::test]
+async fn a_later_message_with_the_id_is_the_one_that_is_cancelled() {
+    for searchable in [None, Some(Duration::from_secs(3600))] {
+        let mut scene =
+            Scene::with(&TopicSettings { searchable, ..TopicSettings::default() }).await;
+        let other = scene.db.topic("u").await;
+        let message = scene.enqueue(1).await.remove(0);
+        let mut session = session(&scene).await;
+        let mut cancellation = Cancellation::new(&scene.topic, message.msg_id);
+        let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
+        assert_eq!(answer, Attempt::Cancelled(Was::Ready));
+        let again = std::slice::from_ref(&message);
+        let there = message.clone().with_delay(Duration::from_secs(600));
+        enqueue_to(&mut scene.conn, &other, &[there]).await.unwrap();
+        enqueue_to(&mut scene.conn, &scene.topic, again).await.unwrap();
+        let worker = scene.worker().await;
+        let held = claim_n(&worker, scene.topic.id, 1).await;
+        let mut cancellation = Cancellation::new(&scene.topic, message.msg_id);
+        let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
+        assert_eq!(answer, Attempt::Asked(worker.id()), "{searchable:?}");
+        settle(&worker, all(&held, &Settlement::Ack)).await;
+        let answer = loop {
+            match cancellation.attempt(&mut session, Claims::Ask).await.unwrap() {
+                Attempt::Locked => {}
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer, Attempt::Over(StateWord::Discarded), "the earlier one was");
+        let waits = "SELECT COUNT(*) FROM queue_scheduled";
+        assert_eq!(scene.number(waits).await, 1, "the other topic's is another message");
+        worker.stop().await.unwrap();
+    }
+}
+
+/// Its sender's transaction has the key: nobody waits for it, and nothing is changed.
+#[tokio::test]
+async fn a_message_whose_key_is_locked_is_tried_again() {
+    let mut scene = Scene::new().await;
+    let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
+    scene.sql("BEGIN").await;
+    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
+    scene.sql("COMMIT").await;
+    let mut sender = scene.db.connect().await;
+    let lock = "BEGIN; SELECT * FROM queue_unique FOR UPDATE";
+    sender.batch_execute(lock).await.unwrap();
+    let mut session = session(&scene).await;
+    let topic = scene.topic.clone();
+    let mut cancellation = Cancellation::new(&topic, held.msg_id);
+    let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
+    assert_eq!((answer, scene.hot().await), (Attempt::Locked, (1, 0, 0)));
+    sender.batch_execute("ROLLBACK").await.unwrap();
+    let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
+    assert_eq!((answer, scene.hot().await), (Attempt::Cancelled(Was::Ready), (0, 0, 0)));
+}
+
+/// Whoever asked has gone: hours later nobody discards the message.
+#[tokio::test]
+async fn a_request_that_is_not_made_again_ends_by_itself() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(1).await;
+    let worker = scene.worker().await;
+    let held = claim_n(&worker, scene.topic.id, 1).await;
+    let mut session = session(&scene).await;
+    let mut cancellation = Cancellation::new(&scene.topic, held[0].msg_id);
+    cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
+    let row = held[0].row;
+    queue_test::until("the worker hears of it", async || worker.is_cancelled(row)).await;
+    scene.sql("UPDATE queue_cancellation SET requested_at = requested_at - INTERVAL 1 HOUR").await;
+    queue_test::until("nobody asks any more", async || !worker.is_cancelled(row)).await;
+    worker.stop().await.unwrap();
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use queue_core::checkpoint::{Checkpoint, Percent};
-use queue_core::message::Settlement;
+use queue_core::enqueue_to;
+use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::checkpoint;
 
 use crate::scene::{Scene, all, claim_n, settle};
@@ -17,7 +18,7 @@ async fn only_the_claim_that_has_the_message_saves_one() {
     let place = Checkpoint::new("a").at(Percent::new(40));
     assert_eq!(checkpoint::save(&mut scene.conn, other.id(), &held[0], &place).await.unwrap(), 0);
     assert!(checkpoint::save(&mut scene.conn, worker.id(), &held[0], &place).await.unwrap() > 0);
-    let read = checkpoint::read(&mut scene.conn, scene.topic.id, held[0].msg_id).await.unwrap();
+    let read = checkpoint::read(&mut scene.conn, &held[0]).await.unwrap();
     let saved = read.expect("a checkpoint");
     assert_eq!((saved.checkpoint, saved.delivery_no), (place, held[0].delivery_no));
     settle(&worker, all(&held, &Settlement::Release)).await;
@@ -42,10 +43,33 @@ async fn an_earlier_delivery_replaces_nothing() {
     checkpoint::save(&mut scene.conn, worker.id(), &held[0], &save).await.unwrap();
     scene.sql("UPDATE queue_checkpoint SET delivery_no = 5, state = 'later', progress = 90").await;
     checkpoint::save(&mut scene.conn, worker.id(), &held[0], &save).await.unwrap();
-    let read = checkpoint::read(&mut scene.conn, scene.topic.id, held[0].msg_id).await.unwrap();
+    let read = checkpoint::read(&mut scene.conn, &held[0]).await.unwrap();
     let saved = read.expect("a checkpoint");
     assert_eq!(saved.checkpoint, Checkpoint::new("later").at(Percent::new(90)));
     assert_eq!(saved.delivery_no.0, 5);
+    worker.stop().await.unwrap();
+}
+
+/// Its sender sends the same id again, after the dead letter of before was purged.
+#[tokio::test]
+async fn a_later_message_with_the_id_begins_anew() {
+    let mut scene = Scene::new().await;
+    let message = scene.enqueue(1).await.remove(0);
+    let worker = scene.worker().await;
+    let held = claim_n(&worker, scene.topic.id, 1).await;
+    let save = Checkpoint::new("page 900");
+    checkpoint::save(&mut scene.conn, worker.id(), &held[0], &save).await.unwrap();
+    let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
+    settle(&worker, all(&held, &dead)).await;
+    scene.sql("DELETE FROM queue_dead; UPDATE queue_checkpoint SET delivery_no = 16").await;
+    enqueue_to(&mut scene.conn, &scene.topic, &[message]).await.unwrap();
+    let again = claim_n(&worker, scene.topic.id, 1).await;
+    assert_eq!(again[0].msg_id, held[0].msg_id);
+    assert_eq!(checkpoint::read(&mut scene.conn, &again[0]).await.unwrap(), None);
+    let first = Checkpoint::new("page 1");
+    assert!(checkpoint::save(&mut scene.conn, worker.id(), &again[0], &first).await.unwrap() > 0);
+    let read = checkpoint::read(&mut scene.conn, &again[0]).await.unwrap().expect("a checkpoint");
+    assert_eq!((read.checkpoint, read.delivery_no.0), (first, 1));
     worker.stop().await.unwrap();
 }
 
@@ -55,8 +79,8 @@ async fn a_checkpoint_whose_message_never_came_to_an_end_is_pruned() {
     scene
         .sql(
             "INSERT INTO queue_checkpoint VALUES \
-             (1, 'a', 1, UTC_TIMESTAMP(6) - INTERVAL 2 HOUR, NULL, ''), \
-             (1, 'b', 1, UTC_TIMESTAMP(6), NULL, '')",
+             (1, 'a', NOW(), 1, UTC_TIMESTAMP(6) - INTERVAL 2 HOUR, NULL, ''), \
+             (1, 'b', NOW(), 1, UTC_TIMESTAMP(6), NULL, '')",
         )
         .await;
     let pruned = checkpoint::prune(&mut scene.conn, Duration::from_secs(3600), 10).await;
