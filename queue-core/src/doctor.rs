@@ -59,8 +59,19 @@ pub const TABLES: [&str; 24] = [
 ];
 
 /// The procedures that the migrations make.
-pub const PROCEDURES: [&str; 4] =
-    ["queue_enqueue", "queue_enqueue_at", "queue_enqueue_unique", "queue_cancel"];
+pub const PROCEDURES: [&str; 10] = [
+    "queue_enqueue",
+    "queue_enqueue_at",
+    "queue_enqueue_unique",
+    "queue_cancel",
+    "queue_claim",
+    "queue_settle",
+    "queue_beat",
+    "queue_leave",
+    // Called by those before.
+    "queue_settle_row",
+    "queue_retry_wait",
+];
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
