@@ -123,15 +123,18 @@ async fn a_delivery_has_all_that_was_enqueued() {
         .with_expiry(Duration::from_secs(3600));
     enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
     let mut consumer = consumer(&scene).await;
-    let row: Row = consumer.conn.query_first("CALL queue_claim('t', NULL, NULL)").await.unwrap().unwrap();
+    let row: Row =
+        consumer.conn.query_first("CALL queue_claim('t', NULL, NULL)").await.unwrap().unwrap();
     assert_eq!(row.get::<String, _>("msg_id").unwrap(), message.msg_id.to_string());
     assert_eq!(row.get::<Vec<u8>, _>("body").unwrap(), message.body);
     assert_eq!(row.get::<Vec<u8>, _>("key").unwrap(), [255, 0]);
     assert_eq!(row.get::<String, _>("biz_id").unwrap(), "biz-å");
     assert_eq!(row.get::<String, _>("headers").unwrap(), r#"{"trace":"å"}"#);
-    let numbers = ["delivery_no", "failures", "priority"].map(|name| row.get::<u32, _>(name).unwrap());
+    let numbers =
+        ["delivery_no", "failures", "priority"].map(|name| row.get::<u32, _>(name).unwrap());
     assert_eq!(numbers, [1, 0, 3]);
-    let age = "SELECT COUNT(*) FROM queue_message WHERE conn_id > 0 AND worker_id > 0 AND claim_no > 0";
+    let age =
+        "SELECT COUNT(*) FROM queue_message WHERE conn_id > 0 AND worker_id > 0 AND claim_no > 0";
     assert_eq!(scene.number(age).await, 1);
     let time = |name| row.get::<String, _>(name).unwrap();
     assert!(time("enqueued_at") < time("expires_at"));
@@ -315,7 +318,9 @@ async fn what_expired_or_was_handled_before_is_settled_and_not_handed_out() {
         }
         enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
     }
-    scene.sql("UPDATE queue_message SET expires_at = UTC_TIMESTAMP(6) WHERE body = 'expired'").await;
+    scene
+        .sql("UPDATE queue_message SET expires_at = UTC_TIMESTAMP(6) WHERE body = 'expired'")
+        .await;
     let first = consumer.claim(1).await;
     consumer.settle(&first[0], "ack").await;
     // However few are asked for at a time.
@@ -331,7 +336,8 @@ async fn a_session_says_its_lease_to_the_server_and_takes_it_back_when_it_leaves
     let mut scene = Scene::new().await;
     scene.enqueue(2).await;
     let mut consumer = consumer(&scene).await;
-    let timeouts = "SELECT CONCAT(@@wait_timeout, ' ', @@net_write_timeout, ' ', @@net_read_timeout)";
+    let timeouts =
+        "SELECT CONCAT(@@wait_timeout, ' ', @@net_write_timeout, ' ', @@net_read_timeout)";
     let before: Option<String> = consumer.conn.query_first(timeouts).await.unwrap();
     for (lease, seconds) in [("NULL", 60), ("30", 30), ("NULL", 30), ("7", 7)] {
         consumer.run(&format!("CALL queue_claim('t', 1, {lease})")).await;

@@ -26,12 +26,32 @@ const HIDE: &str =
 /// Everything that a settle may leave, but for what is no two times the same: connections, and
 /// times, of which the hour is told.
 const LEFT: [(&str, &str, &str); 9] = [
-    ("queue_message", "topic_id, priority, msg_id, worker_id, claim_no, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body", "history"),
+    (
+        "queue_message",
+        "topic_id, priority, msg_id, worker_id, claim_no, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body",
+        "history",
+    ),
     ("queue_claim", "worker_id, claim_no, topic_id, priority, lo, hi, n", "NULL"),
-    ("queue_scheduled", "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body, last_error, TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(6), due_at + INTERVAL 30 SECOND)", "history"),
-    ("queue_dead", "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body, cause, last_error", "history"),
-    ("queue_archive", "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, headers, body, outcome, reason, TIMESTAMPDIFF(SECOND, settled_at, keep_until)", "history"),
-    ("queue_ledger", "topic_id, group_id, biz_id, msg_id, TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(6), keep_until + INTERVAL 30 SECOND)", "NULL"),
+    (
+        "queue_scheduled",
+        "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body, last_error, TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(6), due_at + INTERVAL 30 SECOND)",
+        "history",
+    ),
+    (
+        "queue_dead",
+        "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body, cause, last_error",
+        "history",
+    ),
+    (
+        "queue_archive",
+        "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, headers, body, outcome, reason, TIMESTAMPDIFF(SECOND, settled_at, keep_until)",
+        "history",
+    ),
+    (
+        "queue_ledger",
+        "topic_id, group_id, biz_id, msg_id, TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(6), keep_until + INTERVAL 30 SECOND)",
+        "NULL",
+    ),
     ("queue_unique", "topic_id, unique_key, msg_id", "NULL"),
     ("queue_lookup", "topic_id, msg_id, row_id, biz_id, ordering_key", "NULL"),
     ("queue_trace", "topic_id, msg_id, event, delivery_no, worker_id, outcome, error", "NULL"),
