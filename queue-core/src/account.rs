@@ -109,10 +109,16 @@ impl Account {
         })
     }
 
-    /// Whether its file names this table or procedure, or the whole database.
+    /// Whether its file names this table, or the whole database.
     #[must_use]
-    pub fn knows(self, name: &str) -> bool {
-        ["SELECT", "INSERT", "EXECUTE"].into_iter().any(|privilege| self.may(privilege, name))
+    pub fn knows_table(self, name: &str) -> bool {
+        ["SELECT", "INSERT"].into_iter().any(|privilege| self.may(privilege, name))
+    }
+
+    /// Whether its file names this procedure, or the whole database. One has the name of a table.
+    #[must_use]
+    pub fn knows_procedure(self, name: &str) -> bool {
+        self.may("EXECUTE", name)
     }
 }
 
@@ -180,7 +186,7 @@ mod tests {
     #[test]
     fn callers_read_nothing_and_a_dashboard_no_body() {
         for account in [Account::Caller, Account::Claimer] {
-            assert!(TABLES.iter().all(|table| !account.knows(table)), "{account}");
+            assert!(TABLES.iter().all(|table| !account.knows_table(table)), "{account}");
         }
         for table in ["queue_message", "queue_dead", "queue_log"] {
             let grants = Account::Dashboard.grants();

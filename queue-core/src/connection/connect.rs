@@ -66,7 +66,7 @@ pub(crate) async fn connect_to(
     let (mut refusals, mut reader) = (Vec::new(), None);
     for host in url.hosts().to_try() {
         match connect_host(url, host, kind).await {
-            Ok((conn, Standing { refusal: None, galera })) => {
+            Ok((conn, Standing { refusal: None, galera, .. })) => {
                 url.hosts().serves(host, galera);
                 return Ok((conn, host));
             }
