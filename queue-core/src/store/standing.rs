@@ -10,8 +10,8 @@ pub(crate) struct Standing {
     pub(crate) refusal: Option<String>,
     /// Whether it is a node of Galera, where every node takes writes.
     pub(crate) galera: bool,
-    /// The connection id in the greeting, of which the protocol sends 32 bits: the server's, or that
-    /// of a proxy before it.
+    /// The connection id in the greeting, of which the protocol sends 32 bits: the server's, or
+    /// that of a proxy before it.
     pub(crate) greeted_as: u32,
 }
 

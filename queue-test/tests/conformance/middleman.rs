@@ -16,8 +16,8 @@ pub(crate) enum Middleman {
     /// Gives every statement outside a transaction to the other one of two server connections, as
     /// a proxy that multiplexes may.
     Reassigns,
-    /// Greets with a connection id of its own, as a proxy that speaks the protocol itself, and leaves
-    /// the rest as it is.
+    /// Greets with a connection id of its own, as a proxy that speaks the protocol itself, and
+    /// leaves the rest as it is.
     GreetsItself,
     /// Takes SKIP LOCKED out of every statement, as a server does that reads over it.
     IgnoresSkipLocked,
