@@ -27,7 +27,7 @@ use queue_test::{TestDatabase, until};
 /// What `ops/tools` ends with where the machine cannot have the tool.
 const UNAVAILABLE: i32 = 3;
 
-/// The settings of docs/operations.md, but for the addresses.
+/// The settings of docs/servers.md, but for the addresses.
 const CONFIG: &str = "\
 global
   maxconn 1000

@@ -40,7 +40,7 @@ pub(super) async fn direct(
         "CONNECTION_ID() is the server's own, and that of its greeting".to_owned()
     } else {
         format!(
-            "A proxy greets as connection {}, the server knows it as {of_other}: it must keep one connection of the server for each of ours, as long as ours lives (docs/operations.md, Proxies).",
+            "A proxy greets as connection {}, the server knows it as {of_other}: it must keep one connection of the server for each of ours, as long as ours lives (docs/servers.md, Proxies).",
             standing.greeted_as
         )
     };
