@@ -208,6 +208,12 @@ fn refused(server: String, error: &DriverError) -> Error {
             };
             (fault, format!("{} ({}){fix}", error.message, error.code))
         }
+        DriverError::Io(error) if error.to_string().contains("UnknownIssuer") => (
+            Fault::Gone,
+            format!(
+                "{error}; no authority that is trusted has signed it: name the service's own by ?ca=FILE"
+            ),
+        ),
         DriverError::Io(error) => {
             (Fault::Gone, format!("{error}; check that the server runs and the address is right"))
         }
