@@ -1,4 +1,4 @@
-//! A real HAProxy between the queue and its server: it forwards bytes, so each client has one
+//! A real `HAProxy` between the queue and its server: it forwards bytes, so each client has one
 //! connection of the server, and everything holds.
 
 #![allow(
