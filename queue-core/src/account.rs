@@ -20,8 +20,10 @@ pub enum Account {
     Migrator,
     /// The library that enqueues, `producer send` and the relay.
     Producer,
-    /// A program that only calls the procedures.
+    /// A program that only calls the procedures that enqueue.
     Caller,
+    /// A program that claims and settles by calling procedures.
+    Claimer,
     /// Claims and settles, and stands in for the janitor.
     Consumer,
     /// Performs the duties.
@@ -34,10 +36,11 @@ pub enum Account {
 
 impl Account {
     /// Every one of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Migrator,
         Self::Producer,
         Self::Caller,
+        Self::Claimer,
         Self::Consumer,
         Self::Janitor,
         Self::Operator,
@@ -51,6 +54,7 @@ impl Account {
             Self::Migrator => "migrator",
             Self::Producer => "producer",
             Self::Caller => "caller",
+            Self::Claimer => "claimer",
             Self::Consumer => "consumer",
             Self::Janitor => "janitor",
             Self::Operator => "operator",
@@ -72,6 +76,7 @@ impl Account {
             Self::Migrator => include_str!("../grants/migrator.sql"),
             Self::Producer => include_str!("../grants/producer.sql"),
             Self::Caller => include_str!("../grants/caller.sql"),
+            Self::Claimer => include_str!("../grants/claimer.sql"),
             Self::Consumer => include_str!("../grants/consumer.sql"),
             Self::Janitor => include_str!("../grants/janitor.sql"),
             Self::Operator => include_str!("../grants/operator.sql"),
@@ -104,10 +109,16 @@ impl Account {
         })
     }
 
-    /// Whether its file names this table or procedure, or the whole database.
+    /// Whether its file names this table, or the whole database.
     #[must_use]
-    pub fn knows(self, name: &str) -> bool {
-        ["SELECT", "INSERT", "EXECUTE"].into_iter().any(|privilege| self.may(privilege, name))
+    pub fn knows_table(self, name: &str) -> bool {
+        ["SELECT", "INSERT"].into_iter().any(|privilege| self.may(privilege, name))
+    }
+
+    /// Whether its file names this procedure, or the whole database. One has the name of a table.
+    #[must_use]
+    pub fn knows_procedure(self, name: &str) -> bool {
+        self.may("EXECUTE", name)
     }
 }
 
@@ -173,8 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_reads_nothing_and_a_dashboard_no_body() {
-        assert!(TABLES.iter().all(|table| !Account::Caller.knows(table)));
+    fn callers_read_nothing_and_a_dashboard_no_body() {
+        for account in [Account::Caller, Account::Claimer] {
+            assert!(TABLES.iter().all(|table| !account.knows_table(table)), "{account}");
+        }
         for table in ["queue_message", "queue_dead", "queue_log"] {
             let grants = Account::Dashboard.grants();
             let on = |grant: &Grant| grant.object == Object::Table(table.to_owned());

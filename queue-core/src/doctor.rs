@@ -4,6 +4,7 @@
 mod cluster;
 mod durability;
 mod privileges;
+mod proxy;
 mod state;
 
 pub use self::state::{ServerState, server_state};
@@ -61,8 +62,19 @@ pub const TABLES: [&str; 26] = [
 ];
 
 /// The procedures that the migrations make.
-pub const PROCEDURES: [&str; 4] =
-    ["queue_enqueue", "queue_enqueue_at", "queue_enqueue_unique", "queue_cancel"];
+pub const PROCEDURES: [&str; 10] = [
+    "queue_enqueue",
+    "queue_enqueue_at",
+    "queue_enqueue_unique",
+    "queue_cancel",
+    "queue_claim",
+    "queue_settle",
+    "queue_beat",
+    "queue_leave",
+    // Called by those before.
+    "queue_settle_row",
+    "queue_retry_wait",
+];
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -145,7 +157,7 @@ async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     checks.push(cluster::one_writer(&variables, &standing));
     checks.push(cluster::replica(&mut conn, &standing).await?);
     checks.extend(cluster::hosts(url, host, &standing).await);
-    checks.push(direct(&mut conn).await?);
+    checks.push(proxy::direct(&mut conn, &mut other, &standing).await?);
     let schema = schema(&mut conn, url, account).await?;
     let has_schema = schema.verdict == Verdict::Ok;
     let may = |privilege, table| account.is_none_or(|account| account.may(privilege, table));
@@ -254,33 +266,20 @@ fn packet(variables: &Variables) -> Check {
     check("packet", ok, Verdict::Warning, detail)
 }
 
-async fn direct(conn: &mut impl Connection) -> Result<Check> {
-    let (bare, inner) = ask::connection_ids(conn).await?;
-    let ok = bare == inner;
-    let detail = if ok {
-        "CONNECTION_ID() is the server's own".to_owned()
-    } else {
-        format!(
-            "A proxy answers CONNECTION_ID() itself ({bare}, the server says {inner}): connect to the server directly, or turn multiplexing off."
-        )
-    };
-    Ok(check("no multiplexing proxy", ok, Verdict::Failure, detail))
-}
-
 async fn schema(
     conn: &mut impl Connection,
     url: &ServerUrl,
     account: Option<Account>,
 ) -> Result<Check> {
     let found = ask::objects(conn).await?;
-    let wanted: Vec<_> = TABLES
-        .into_iter()
-        .chain(PROCEDURES)
-        .filter(|name| account.is_none_or(|account| account.knows(name)))
-        .collect();
+    let has = |may: fn(Account, &str) -> bool| {
+        move |name: &&str| account.is_none_or(|account| may(account, name))
+    };
+    let tables = TABLES.into_iter().filter(has(Account::knows_table)).map(str::to_owned);
+    let procedures = PROCEDURES.into_iter().filter(has(Account::knows_procedure));
+    let wanted: Vec<_> = tables.chain(procedures.map(|name| format!("{name}()"))).collect();
     // The list holds only what the account may see: a table without any grant looks missing too.
-    let is_missing = |name: &&str| !found.iter().any(|other| other == name);
-    let missing: Vec<_> = wanted.iter().copied().filter(is_missing).collect();
+    let missing: Vec<_> = wanted.into_iter().filter(|name| !found.contains(name)).collect();
     let detail = if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
     } else if missing.len() == TABLES.len() + PROCEDURES.len() {

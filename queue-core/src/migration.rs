@@ -17,8 +17,13 @@ use crate::store;
 const EMBEDDED: EmbeddedMigrations = embed_migrations!("migrations");
 
 /// The text of each migration, for `--dry-run`; a test keeps it equal to what is embedded.
-const TEXTS: &[(&str, &str)] =
-    &[("2026-11-21-000001_queue", include_str!("../migrations/2026-11-21-000001_queue/up.sql"))];
+const TEXTS: &[(&str, &str)] = &[
+    ("2026-11-21-000001_queue", include_str!("../migrations/2026-11-21-000001_queue/up.sql")),
+    (
+        "2026-11-22-000001_sql_consumer",
+        include_str!("../migrations/2026-11-22-000001_sql_consumer/up.sql"),
+    ),
+];
 
 /// How long another migrator is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(10);

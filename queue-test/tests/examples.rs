@@ -1,5 +1,6 @@
-//! The examples of `examples/` are run: each stores one order with its message, undoes another, and
-//! is refused a third.
+//! The examples of `examples/` are run. Those that enqueue store one order with its message, undo
+//! another, and are refused a third; those that consume handle one message, fail with one, and give
+//! one up.
 
 #![allow(
     clippy::expect_used,
@@ -14,7 +15,9 @@ use std::process::{Command, Output};
 use diesel::QueryableByName;
 use diesel::sql_types::{Integer, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::store::inspect;
+use queue_core::store::dead::{self, DeadFilter};
+use queue_core::store::{inspect, worker};
+use queue_core::{NewMessage, enqueue};
 use queue_test::TestDatabase;
 
 /// What `ops/example` ends with where the machine lacks what the example needs.
@@ -48,21 +51,26 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-async fn run(mut command: Command) {
-    let database = TestDatabase::new().await;
-    let topic = database.topic("mail").await;
-    let mut conn = database.connect().await;
-    let table = "CREATE TABLE orders (id INT PRIMARY KEY, email VARCHAR(255) NOT NULL)";
-    conn.batch_execute(table).await.expect("made");
+/// What the program says; `None` where this machine lacks what it needs.
+async fn said(mut command: Command, database: &TestDatabase) -> Option<String> {
     command.env("QUEUE_URL", database.url().expose());
     let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
     let Output { status, stdout, stderr } = ended.expect("the example is built: ops/test does");
     if status.code() == Some(UNAVAILABLE) {
         eprintln!("NOT RUN HERE: {}", text(&stderr));
-        return;
+        return None;
     }
     assert!(status.success(), "{}{}", text(&stdout), text(&stderr));
-    let said = text(&stdout);
+    Some(text(&stdout))
+}
+
+async fn run(command: Command) {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let mut conn = database.connect().await;
+    let table = "CREATE TABLE orders (id INT PRIMARY KEY, email VARCHAR(255) NOT NULL)";
+    conn.batch_execute(table).await.expect("made");
+    let Some(said) = said(command, &database).await else { return };
     let lines: Vec<_> = said.lines().collect();
     let [stored, undone, refused] = lines[..] else { panic!("three lines: {said}") };
 
@@ -107,4 +115,45 @@ async fn python_enqueues_in_its_transaction() {
 #[tokio::test]
 async fn node_enqueues_in_its_transaction() {
     run(fetched("node")).await;
+}
+
+/// One message that can be handled, one that fails, and one that is none.
+async fn consume(name: &str) {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let mut conn = database.connect().await;
+    let table = "CREATE TABLE orders (id INT PRIMARY KEY, mailed INT NOT NULL) ENGINE = InnoDB; \
+         INSERT INTO orders VALUES (1, 0)";
+    conn.batch_execute(table).await.expect("made");
+    for body in ["{\"order\":1}", "{\"order\":2}", "no order"] {
+        enqueue(&mut conn, &topic.name, &NewMessage::new(body)).await.expect("enqueued");
+    }
+    let mut command = fetched(name);
+    command.args(["consume", "--until-empty"]);
+    let Some(said) = said(command, &database).await else { return };
+    let lines: Vec<_> = said.lines().collect();
+    let [mailed, retried, dead] = lines[..] else { panic!("three lines: {said}") };
+    assert_eq!((mailed, retried), ("order 1 is mailed", "retry: there is no order 2"));
+    assert!(dead.starts_with("dead-letter: the body is no order: "), "{dead}");
+
+    let depth = inspect::depth(&mut conn, topic.id).await.expect("read");
+    assert_eq!((depth.unsettled, depth.scheduled), (0, 1), "{depth:?}");
+    let mailed = diesel::sql_query("SELECT id, CAST(mailed AS CHAR) AS email FROM orders");
+    let orders: Vec<Order> = mailed.load(&mut conn).await.expect("read");
+    assert_eq!(orders, [Order { id: 1, email: "1".to_owned() }], "mailed once");
+    let workers = worker::latest(&mut conn, 10).await.expect("read");
+    let states: Vec<_> = workers.iter().map(|worker| worker.state.as_str()).collect();
+    assert_eq!(states, ["stopped"]);
+    let window = dead::window(&mut conn, topic.id, &DeadFilter::default(), None).await;
+    assert_eq!(window.expect("read").wanted.len(), 1);
+}
+
+#[tokio::test]
+async fn python_consumes_with_its_work_in_one_transaction() {
+    consume("python").await;
+}
+
+#[tokio::test]
+async fn node_consumes_with_its_work_in_one_transaction() {
+    consume("node").await;
 }

@@ -66,7 +66,7 @@ pub(crate) async fn connect_to(
     let (mut refusals, mut reader) = (Vec::new(), None);
     for host in url.hosts().to_try() {
         match connect_host(url, host, kind).await {
-            Ok((conn, Standing { refusal: None, galera })) => {
+            Ok((conn, Standing { refusal: None, galera, .. })) => {
                 url.hosts().serves(host, galera);
                 return Ok((conn, host));
             }
@@ -208,6 +208,12 @@ fn refused(server: String, error: &DriverError) -> Error {
             };
             (fault, format!("{} ({}){fix}", error.message, error.code))
         }
+        DriverError::Io(error) if error.to_string().contains("UnknownIssuer") => (
+            Fault::Gone,
+            format!(
+                "{error}; no authority that is trusted has signed it: name the service's own by ?ca=FILE"
+            ),
+        ),
         DriverError::Io(error) => {
             (Fault::Gone, format!("{error}; check that the server runs and the address is right"))
         }

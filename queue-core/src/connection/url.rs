@@ -1,3 +1,4 @@
+mod authorities;
 mod authority;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 use secrecy::{ExposeSecret, SecretString};
 
+use self::authorities::Authorities;
 use self::authority::Cut;
 use super::hosts::{HostNo, Hosts};
 use crate::error::{Error, Result};
@@ -15,7 +17,8 @@ use crate::error::{Error, Result};
 /// How the connection to the server is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
-    /// Encrypted, with the certificate and the host name checked.
+    /// Encrypted, with the certificate and the host name checked; by the authorities of a file with
+    /// `?ca=`.
     Verified,
     /// Encrypted, but to whoever answers: `?tls=unverified`.
     Unverified,
@@ -24,7 +27,7 @@ pub enum Tls {
 }
 
 /// Where the server is, as which account, and into which database:
-/// `mysql://user:password@host:3306/database?tls=…&socket=…`.
+/// `mysql://user:password@host:3306/database?tls=…&ca=…&socket=…`.
 ///
 /// Of a cluster it names every server, `mysql://user:password@db1:3306,db2:3306,db3/database`, and
 /// each connection goes to the one that takes writes. Clones share what has been learned of the
@@ -34,6 +37,7 @@ pub struct ServerUrl {
     url: SecretString,
     hosts: Arc<Hosts>,
     tls: Tls,
+    authorities: Option<Authorities>,
     database: String,
 }
 
@@ -60,15 +64,20 @@ impl ServerUrl {
         let database = first.opts.db_name().filter(|name| !name.is_empty());
         let database = database.ok_or_else(|| invalid("it names no database"))?.to_owned();
         let tls = match first.tls.as_deref() {
+            None if first.ca.is_some() => Tls::Verified,
             None if near => Tls::Disabled,
             None | Some("verified") => Tls::Verified,
             Some("unverified") => Tls::Unverified,
             Some("disable") => Tls::Disabled,
             Some(_) => return Err(invalid("tls is one of verified, unverified, disable")),
         };
+        if first.ca.is_some() && tls != Tls::Verified {
+            return Err(invalid("ca goes with tls=verified, which checks by it"));
+        }
+        let authorities = first.ca.as_deref().map(Authorities::of_file).transpose()?;
         let hosts = hosts.into_iter().map(|host| host.opts).collect();
         let (url, hosts) = (SecretString::from(url.to_owned()), Arc::new(Hosts::new(hosts)));
-        Ok(Self { url, hosts, tls, database })
+        Ok(Self { url, hosts, tls, authorities, database })
     }
 
     /// The database of the URL.
@@ -138,7 +147,8 @@ impl ServerUrl {
     /// [`Error::InvalidUrl`] if `other` differs in more than that.
     pub fn renew_account(&self, other: &Self) -> Result<()> {
         let same = self.servers() == other.servers()
-            && (self.database(), self.tls) == (other.database(), other.tls);
+            && (self.database(), self.tls) == (other.database(), other.tls)
+            && self.authorities == other.authorities;
         if !same {
             return Err(invalid(
                 "only the account and its password can change while a process runs; start it anew",
@@ -165,7 +175,10 @@ impl ServerUrl {
     pub(super) fn opts(&self, host: HostNo) -> OptsBuilder {
         let ssl = match self.tls {
             Tls::Disabled => None,
-            Tls::Verified => Some(SslOpts::default()),
+            Tls::Verified => {
+                let trusted = self.authorities.as_ref().map(Authorities::trusted);
+                Some(trusted.unwrap_or_default())
+            }
             Tls::Unverified => Some(
                 SslOpts::default()
                     .with_danger_accept_invalid_certs(true)
@@ -195,6 +208,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 struct One {
     opts: Opts,
     tls: Option<String>,
+    ca: Option<String>,
 }
 
 impl One {
@@ -208,8 +222,9 @@ impl One {
             parsed = ::url::Url::parse(&url.replacen("mariadb", "mysql", 1)).map_err(unreadable)?;
         }
         let tls = take_parameter(&mut parsed, "tls");
+        let ca = take_parameter(&mut parsed, "ca");
         let opts = Opts::from_url(parsed.as_str()).map_err(|error| invalid(&error.to_string()))?;
-        Ok(Self { opts, tls })
+        Ok(Self { opts, tls, ca })
     }
 
     fn place(&self) -> (&str, u16) {
@@ -271,6 +286,26 @@ mod tests {
         assert_eq!(tls("mysql://u:p@db.example/q?tls=disable").ok(), Some(Tls::Disabled));
         assert_eq!(tls("mysql://u:p@127.0.0.1/q?tls=unverified").ok(), Some(Tls::Unverified));
         assert!(tls("mysql://u:p@127.0.0.1/q?tls=perhaps").is_err());
+    }
+
+    #[test]
+    fn the_authorities_of_a_file_are_read_at_once_and_only_with_a_check() {
+        let folder = std::env::temp_dir();
+        let file = folder.join(format!("queue-ca-{}.pem", std::process::id()));
+        let path = file.to_str().expect("a path");
+        let with = |more: &str| ServerUrl::new(&format!("mysql://u:p@127.0.0.1/q?ca={path}{more}"));
+        let refused = |more: &str| with(more).map(|_| ()).expect_err(more).to_string();
+        assert!(refused("").contains(path), "{}", refused(""));
+        std::fs::write(&file, "no certificate").expect("written");
+        assert!(refused("").contains("has no certificate in PEM form"));
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").expect("written");
+        let url = with("").expect("a URL");
+        assert_eq!(url.tls(), Tls::Verified, "also to a near host");
+        assert!(refused("&tls=unverified").contains("ca goes with tls=verified"));
+        assert!(refused("&tls=disable").contains("ca goes with tls=verified"));
+        let other = with("&tls=verified").expect("a URL").with_database("r").expect("a name");
+        assert_eq!(other.tls(), Tls::Verified);
+        std::fs::remove_file(&file).expect("removed");
     }
 
     #[test]

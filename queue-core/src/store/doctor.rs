@@ -69,7 +69,8 @@ pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
     Ok(Variables(rows.into_iter().map(|row| (row.name, row.value)).collect()))
 }
 
-/// No index: the tables and procedures of ours that the database has.
+/// No index: the tables and procedures of ours that the database has; behind a procedure's name
+/// stands `()`, because one has the name of a table.
 ///
 /// # Errors
 /// A database failure.
@@ -82,7 +83,7 @@ pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     let statement = Statement::new(
         "SELECT TABLE_NAME AS name FROM information_schema.TABLES \
          WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'queue\\_%' \
-         UNION ALL SELECT ROUTINE_NAME FROM information_schema.ROUTINES \
+         UNION ALL SELECT CONCAT(ROUTINE_NAME, '()') FROM information_schema.ROUTINES \
          WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME LIKE 'queue\\_%'",
     );
     let rows: Vec<Row> = load(conn, "list the queue's tables", statement).await?;

@@ -10,6 +10,9 @@ pub(crate) struct Standing {
     pub(crate) refusal: Option<String>,
     /// Whether it is a node of Galera, where every node takes writes.
     pub(crate) galera: bool,
+    /// The connection id in the greeting, of which the protocol sends 32 bits: the server's, or
+    /// that of a proxy before it.
+    pub(crate) greeted_as: u32,
 }
 
 /// No index: whether the server takes writes, asked in words that every server takes: what is
@@ -40,7 +43,7 @@ pub(crate) async fn set_up(conn: &mut Conn, setup: &str) -> Result<Standing, Err
     if galera && refusal.is_none() {
         refusal = cut_off(&answer(conn, NODE).await?);
     }
-    Ok(Standing { refusal, galera })
+    Ok(Standing { refusal, galera, greeted_as: conn.id() })
 }
 
 /// Newer servers have values beside ON and OFF, all of which refuse writes.

@@ -200,7 +200,10 @@ async fn doctor_finds_nothing_missing_and_nothing_beyond_in_any_account() {
             if account == Account::Dashboard { Account::Caller } else { Account::Dashboard };
         let report = examine_as(&url, Some(other)).await.expect("a report");
         let grants = report.checks.iter().find(|check| check.name == "grants").expect("checked");
-        let lacks = matches!(account, Account::Producer | Account::Caller | Account::Dashboard);
+        let lacks = matches!(
+            account,
+            Account::Producer | Account::Caller | Account::Claimer | Account::Dashboard
+        );
         let wanted = if lacks { Verdict::Failure } else { Verdict::Warning };
         assert_eq!(grants.verdict, wanted, "{account} as {other}: {}", grants.detail);
     }

@@ -49,6 +49,25 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     assert!(!refused.to_string().contains("queue:queue"), "{refused}");
 }
 
+/// MySQL makes itself an authority, too; a client that trusts it is at odds with the name only.
+#[tokio::test]
+async fn an_authority_that_is_named_is_trusted_and_no_other() {
+    let mut scene = Scene::new().await;
+    let refusal = async |url: &ServerUrl| {
+        connect(url, SessionKind::Plain).await.map(|_| ()).unwrap_err().to_string()
+    };
+    let unknown = refusal(&with(&scene, "tls=verified")).await;
+    assert!(unknown.contains("UnknownIssuer") && unknown.contains("?ca=FILE"), "{unknown}");
+    let own = scene.text("SELECT CONCAT(@@datadir, COALESCE(@@ssl_ca, ''))").await;
+    // MariaDB has none by itself, and a server elsewhere keeps its own.
+    if !Path::new(&own).is_file() {
+        return;
+    }
+    let encoded: String = own.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let known = refusal(&with(&scene, &format!("ca={encoded}"))).await;
+    assert!(!known.contains("UnknownIssuer") && known.contains("certificate"), "{known}");
+}
+
 #[tokio::test]
 async fn a_socket_leads_to_the_same_database() {
     let mut scene = Scene::new().await;

@@ -111,6 +111,18 @@ async fn a_proxy_that_reassigns_backends_is_refused() {
     assert!(refused.to_string().contains("turn multiplexing off"), "{refused}");
 }
 
+/// MaxScale and the like: nothing is wrong yet, and everything depends on its settings.
+#[tokio::test]
+async fn a_proxy_that_speaks_for_itself_is_warned_of() {
+    let mut scene = Scene::new().await;
+    let url = through(&mut scene, Middleman::GreetsItself).await;
+    let report = examine(&url).await.unwrap();
+    let check = report.checks.iter().find(|check| check.name == "no multiplexing proxy").unwrap();
+    assert_eq!(check.verdict, Verdict::Warning, "{check:?}");
+    assert!(check.detail.starts_with("A proxy greets as connection "), "{check:?}");
+    require(&url).await.unwrap();
+}
+
 /// F33: it reads over SKIP LOCKED, so that a claim waits for every other one.
 #[tokio::test]
 async fn a_server_that_ignores_skip_locked_is_refused() {

@@ -16,6 +16,9 @@ pub(crate) enum Middleman {
     /// Gives every statement outside a transaction to the other one of two server connections, as
     /// a proxy that multiplexes may.
     Reassigns,
+    /// Greets with a connection id of its own, as a proxy that speaks the protocol itself, and
+    /// leaves the rest as it is.
+    GreetsItself,
     /// Takes SKIP LOCKED out of every statement, as a server does that reads over it.
     IgnoresSkipLocked,
 }
@@ -40,7 +43,13 @@ impl Middleman {
         client.set_nodelay(true).unwrap();
         let (mut from_client, mut to_client) = client.into_split();
         let [(mut from_a, mut to_a), (mut from_b, mut to_b)] = servers.map(TcpStream::into_split);
-        to_client.write_all(&packet(&mut from_a).await?).await.ok()?;
+        let mut greeting = packet(&mut from_a).await?;
+        if self == Self::GreetsItself {
+            // The id stands behind the version of the protocol and that of the server.
+            let version_end = greeting[5..].iter().position(|byte| *byte == 0)?;
+            greeting[5 + version_end + 1] ^= 0x55;
+        }
+        to_client.write_all(&greeting).await.ok()?;
         packet(&mut from_b).await?;
         let login = packet(&mut from_client).await?;
         log_in(&mut from_b, &mut to_b, &login).await?;

@@ -382,7 +382,7 @@ async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
 }
 
 /// Fills the other tables, so that reading all of them would show.
-async fn fill(scene: &mut Scene) {
+pub(crate) async fn fill(scene: &mut Scene) {
     scene.enqueue(ROWS).await;
     let columns = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
          enqueued_at, body";

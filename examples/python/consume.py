@@ -1,0 +1,114 @@
+"""Consume with PyMySQL: the work and its ack are one transaction, so its effects happen exactly once.
+
+    pip install -r requirements.txt
+    QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop python3 consume.py
+
+With --until-empty it ends when nothing is ready.
+"""
+
+import json
+import os
+import signal
+import ssl
+import sys
+import time
+from urllib.parse import unquote, urlparse
+
+import pymysql
+
+# No delivery of this session any more: it was taken back, and another consumer has it.
+FENCED = 31015
+
+stopping = False
+
+
+def stop(*_):
+    global stopping
+    stopping = True
+
+
+def connect():
+    url = urlparse(os.environ["QUEUE_URL"])
+    # A server on another machine has a certificate: ssl.create_default_context() checks it.
+    tls = ssl.create_default_context()
+    if url.hostname in ("127.0.0.1", "localhost"):
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    return pymysql.connect(
+        host=url.hostname,
+        port=url.port or 3306,
+        user=unquote(url.username),
+        password=unquote(url.password or ""),
+        database=url.path.lstrip("/"),
+        ssl=tls,
+        # A claim commits by itself. begin() is called where the work begins.
+        autocommit=True,
+        cursorclass=pymysql.cursors.DictCursor,
+    )
+
+
+class Hopeless(Exception):
+    """No further try would help."""
+
+
+def handle(cursor, delivery):
+    """Does what the message asks for, in the open transaction."""
+    try:
+        order = json.loads(delivery["body"])["order"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Hopeless(f"the body is no order: {error}") from error
+    if cursor.execute("UPDATE orders SET mailed = mailed + 1 WHERE id = %s", (order,)) != 1:
+        raise LookupError(f"there is no order {order}")
+    return f"order {order} is mailed"
+
+
+def settle(cursor, delivery, verdict, reason=None):
+    cursor.execute("CALL queue_settle(%s, %s, %s, NULL)", (delivery["delivery"], verdict, reason))
+
+
+def work(connection, cursor, delivery):
+    connection.begin()
+    try:
+        done = handle(cursor, delivery)
+        settle(cursor, delivery, "ack")
+        connection.commit()
+        print(done, flush=True)
+    except pymysql.err.InterfaceError:
+        raise
+    except Exception as error:
+        # Also after an error of the commit: if the session is gone, this fails, too, and the
+        # message is either done or delivered again.
+        connection.rollback()
+        if isinstance(error, pymysql.MySQLError) and error.args[0] == FENCED:
+            return
+        verdict = "dead-letter" if isinstance(error, Hopeless) else "retry"
+        settle(cursor, delivery, verdict, str(error))
+        print(f"{verdict}: {error}", flush=True)
+
+
+def consume(until_empty):
+    with connect() as connection, connection.cursor() as cursor:
+        while not stopping:
+            cursor.execute("CALL queue_claim(%s, %s, NULL)", ("mail", 10))
+            deliveries = cursor.fetchall()
+            for delivery in deliveries:
+                if not stopping:
+                    work(connection, cursor, delivery)
+            if not deliveries:
+                if until_empty:
+                    break
+                time.sleep(0.5)
+        # What is not settled goes back at once, and is charged with nothing.
+        cursor.execute("CALL queue_leave()")
+
+
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+while not stopping:
+    try:
+        consume("--until-empty" in sys.argv)
+        break
+    except (pymysql.err.OperationalError, pymysql.err.InterfaceError) as error:
+        # A new session is a new consumer: what the old one held is delivered again.
+        print(f"the session is lost: {error}", file=sys.stderr, flush=True)
+        time.sleep(1)

@@ -1,0 +1,11 @@
+-- A consumer in any language: it claims and settles by `CALL queue_claim…` and `queue_settle`, and sees only what it
+-- claims. If it enqueues too, give it what caller.sql grants as well.
+--
+-- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+--   CREATE USER 'queue_claimer'@'%' IDENTIFIED BY '…' REQUIRE SSL;
+--   mysql shop < this file
+-- or, for an account of another name: queuectl grants claimer --user NAME@HOST | mysql shop
+GRANT EXECUTE ON PROCEDURE queue_claim TO 'queue_claimer'@'%';
+GRANT EXECUTE ON PROCEDURE queue_settle TO 'queue_claimer'@'%';
+GRANT EXECUTE ON PROCEDURE queue_beat TO 'queue_claimer'@'%';
+GRANT EXECUTE ON PROCEDURE queue_leave TO 'queue_claimer'@'%';

@@ -1,0 +1,61 @@
+//! H13 for consumers by SQL: what their calls read, counted by the server itself, because nobody
+//! sees the statements within a procedure go over the wire.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use queue_core::topic::TopicSettings;
+
+use crate::plans::fill;
+use crate::scene::Scene;
+use crate::sql_consumer::SqlConsumer;
+
+/// How many rows and entries this session has read so far.
+async fn read_so_far(consumer: &mut SqlConsumer) -> u64 {
+    let status = "SHOW SESSION STATUS LIKE 'Handler_read%'";
+    let rows: Vec<(String, String)> = consumer.conn.query(status).await.unwrap();
+    rows.iter().map(|(_, number)| number.parse::<u64>().unwrap()).sum()
+}
+
+/// Twenty thousand messages in every state, of which each call touches one to ten.
+#[tokio::test]
+async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
+    let ledger_window = Some(Duration::from_secs(3600));
+    let mut scene = Scene::with(&TopicSettings { ledger_window, ..Default::default() }).await;
+    fill(&mut scene).await;
+    scene
+        .sql("UPDATE queue_message SET biz_id = CONCAT('new', id), unique_key = CONCAT('k', id)")
+        .await;
+    let mut consumer = SqlConsumer::new(scene.db.url()).await;
+    let held = consumer.claim(10).await;
+    assert_eq!(held.len(), 10);
+    let mut before = read_so_far(&mut consumer).await;
+    // What the question reads of the server's own numbers is the same each time.
+    let question = read_so_far(&mut consumer).await - before;
+    before += question;
+    let mut none_beyond = async |consumer: &mut SqlConsumer, call: &str, most: u64| {
+        let now = read_so_far(consumer).await;
+        let read = now - before - question;
+        assert!(read <= most, "{call} has read {read} rows");
+        before = now;
+    };
+    for verdict in ["ack", "retry", "snooze", "dead-letter", "discard", "release"] {
+        let one = consumer.claim(1).await.remove(0);
+        none_beyond(&mut consumer, "a claim", 300).await;
+        consumer.settle(&one, verdict).await;
+        none_beyond(&mut consumer, verdict, 300).await;
+    }
+    for claimed in &held {
+        consumer.settle(claimed, "ack").await;
+    }
+    none_beyond(&mut consumer, "ten acks", 1000).await;
+    consumer.run("CALL queue_beat()").await;
+    none_beyond(&mut consumer, "a beat", 100).await;
+    scene
+        .sql("UPDATE queue_message SET priority = 103 ORDER BY topic_id, priority, id LIMIT 1")
+        .await;
+    assert_eq!(consumer.claim(5).await.len(), 1);
+    none_beyond(&mut consumer, "the claim of a suspect", 300).await;
+    consumer.run("CALL queue_leave()").await;
+    none_beyond(&mut consumer, "leaving", 100).await;
+}
