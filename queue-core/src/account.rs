@@ -28,19 +28,22 @@ pub enum Account {
     Janitor,
     /// A person with `queuectl`.
     Operator,
+    /// The web console.
+    Console,
     /// Reads numbers, and no body.
     Dashboard,
 }
 
 impl Account {
     /// Every one of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Migrator,
         Self::Producer,
         Self::Caller,
         Self::Consumer,
         Self::Janitor,
         Self::Operator,
+        Self::Console,
         Self::Dashboard,
     ];
 
@@ -54,6 +57,7 @@ impl Account {
             Self::Consumer => "consumer",
             Self::Janitor => "janitor",
             Self::Operator => "operator",
+            Self::Console => "console",
             Self::Dashboard => "dashboard",
         }
     }
@@ -75,6 +79,7 @@ impl Account {
             Self::Consumer => include_str!("../grants/consumer.sql"),
             Self::Janitor => include_str!("../grants/janitor.sql"),
             Self::Operator => include_str!("../grants/operator.sql"),
+            Self::Console => include_str!("../grants/console.sql"),
             Self::Dashboard => include_str!("../grants/dashboard.sql"),
         }
     }

@@ -31,7 +31,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that the migrations make.
-pub const TABLES: [&str; 24] = [
+pub const TABLES: [&str; 25] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -56,6 +56,7 @@ pub const TABLES: [&str; 24] = [
     "queue_member",
     "queue_trace",
     "queue_duty",
+    "queue_audit",
 ];
 
 /// The procedures that the migrations make.

@@ -4,6 +4,7 @@
 //! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
 
 pub mod account;
+pub mod audit;
 pub mod chance;
 pub mod connection;
 pub mod dead;
@@ -13,6 +14,7 @@ mod enqueue;
 mod error;
 pub mod find;
 pub mod handler;
+pub mod inspect;
 pub mod message;
 pub mod migration;
 mod name;
