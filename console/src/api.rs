@@ -144,8 +144,7 @@ async fn topics(State(console): At, _: SignedIn) -> Json<Vec<TopicNow>> {
 
 async fn topic(State(console): At, _: SignedIn, Path(name): Path<String>) -> Answered<TopicNow> {
     let name = topic_name(&name)?;
-    let unknown = || queue_core::Error::UnknownTopic { topic: name.clone() };
-    Ok(Json(console.live.now().topic(&name).cloned().ok_or_else(unknown)?))
+    Ok(Json(console.live.topic(&name).await?))
 }
 
 #[derive(Debug, Serialize)]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures_util::future::LocalBoxFuture;
-use queue_core::connection::{ServerUrl, Session, SessionKind, Wanted};
+use queue_core::connection::{Link, ServerUrl, Session, SessionKind, Wanted};
+use queue_core::store::topic::server_time;
 use queue_core::{Error, Fault, Result};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -25,6 +26,9 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 /// A session that nobody has used for so long is closed instead of used: the server may have.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// One that nobody has used for so long is tried first.
+const UNTRIED: Duration = Duration::from_secs(1);
 
 type Work = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> LocalBoxFuture<'s, ()> + Send>;
 
@@ -130,10 +134,12 @@ async fn serve(
     loop {
         let next = receiver.lock().await.recv().await;
         let Some(work) = next else { return };
-        let usable =
-            |(session, used): &(Session, Instant)| !session.is_lost() && used.elapsed() < IDLE;
-        let session = match kept.take().filter(usable) {
-            Some((session, _)) => Ok(session),
+        let session = match kept.take() {
+            Some((session, used)) => still_there(session, used.elapsed()).await,
+            None => None,
+        };
+        let session = match session {
+            Some(session) => Ok(session),
             None => Session::open_to(url, kind, wanted, DEADLINE).await,
         };
         match session {
@@ -144,4 +150,17 @@ async fn serve(
             Err(error) => work(Err(error)).await,
         }
     }
+}
+
+/// The session, unless it is of no use any more: the server may have ended it while nobody used it,
+/// and whoever asks next is not to be told of that.
+async fn still_there(mut session: Session, idle: Duration) -> Option<Session> {
+    if session.is_lost() || idle > IDLE {
+        return None;
+    }
+    if idle > UNTRIED {
+        let ask = async |conn: &mut Link| server_time(conn).await;
+        session.call("ask whether the server is there", ask).await.ok()?;
+    }
+    Some(session)
 }

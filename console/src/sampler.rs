@@ -14,7 +14,7 @@ use queue_core::inspect::{
 };
 use queue_core::store::inspect::Depth;
 use queue_core::store::{self, stream::partition};
-use queue_core::{Result, Topic, TopicName};
+use queue_core::{Error, Result, Topic, TopicName};
 use queue_service::endpoint::Health;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -41,6 +41,15 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn now(&self) -> Arc<Snapshot> {
         Arc::clone(&self.seen.borrow())
+    }
+
+    /// The topic, also one that was made since the last look.
+    pub(crate) async fn topic(&self, name: &TopicName) -> Result<TopicNow> {
+        if self.now().topic(name).is_none() {
+            self.look_again().await;
+        }
+        let unknown = || Error::UnknownTopic { topic: name.clone() };
+        self.now().topic(name).cloned().ok_or_else(unknown)
     }
 
     /// Each that comes.
@@ -156,7 +165,11 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
             next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             tell.send_replace(Arc::new(next));
             let rest = INTERVAL.saturating_sub(took).max(took * REST);
-            let woken = tokio::time::timeout(rest, wanted.notified());
+            // Whoever wants another look waits for as long as one takes: half of the time is rest.
+            let woken = async {
+                tokio::time::sleep(took).await;
+                drop(tokio::time::timeout(rest.saturating_sub(took), wanted.notified()).await);
+            };
             ending.run_until_cancelled(woken).await;
         }
     });

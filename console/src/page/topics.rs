@@ -71,9 +71,8 @@ fn oldest(one: &TopicNow) -> Vec<(chrono::DateTime<chrono::Utc>, f64)> {
 
 pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<String>) -> Page {
     let name = topic_name(&name)?;
+    let one = &console.live.topic(&name).await?;
     let live = console.live.now();
-    let unknown = || Refusal::from(queue_core::Error::UnknownTopic { topic: name.clone() });
-    let one = live.topic(&name).ok_or_else(unknown)?;
     let content = html! {
         div id="topic" data-live {
             (depths(one))

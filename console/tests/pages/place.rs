@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use queue_core::account::Account;
-use queue_core::connection::transaction;
+use queue_core::connection::{ServerUrl, transaction};
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::store::topic::existing;
 use queue_core::{NewMessage, TopicName, enqueue_all};
@@ -30,13 +30,22 @@ impl Place {
     }
 
     pub(crate) async fn with(options: &[&str]) -> Self {
+        Self::behind(options, async |url| url).await
+    }
+
+    /// The same, where the console reaches the server by the URL that `way` makes of its own.
+    pub(crate) async fn behind(
+        options: &[&str],
+        way: impl AsyncFnOnce(ServerUrl) -> ServerUrl,
+    ) -> Self {
         let queue = TestQueue::new().await;
+        let url = way(queue.database().account_of(Account::Console).await).await;
         let folder = tempfile::tempdir().expect("a folder");
         let users = folder.path().join("users");
         let lines: String = ["viewer", "operator", "admin"].map(|role| line(role, role)).concat();
         std::fs::write(&users, lines).expect("written");
         let users = users.to_str().expect("text").to_owned();
-        let console = Console::start(&queue, &[&["--users", &users], options].concat()).await;
+        let console = Console::start(&url, &[&["--users", &users], options].concat()).await;
         Self { queue, console, _folder: folder }
     }
 
@@ -44,7 +53,8 @@ impl Place {
     pub(crate) async fn open(options: &[&str]) -> Self {
         let queue = TestQueue::new().await;
         let folder = tempfile::tempdir().expect("a folder");
-        let console = Console::start(&queue, options).await;
+        let url = queue.database().account_of(Account::Console).await;
+        let console = Console::start(&url, options).await;
         Self { queue, console, _folder: folder }
     }
 
@@ -122,8 +132,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    async fn start(queue: &TestQueue, options: &[&str]) -> Self {
-        let url = queue.database().account_of(Account::Console).await;
+    async fn start(url: &ServerUrl, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
         command.args(["--listen", "127.0.0.1:0"]).args(options).env("QUEUE_URL", url.expose());
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stderr(Stdio::piped());

@@ -15,6 +15,7 @@
 )]
 
 mod access;
+mod audit;
 mod backlog;
 mod claim;
 mod connect;
@@ -41,6 +42,7 @@ mod model;
 mod moves;
 mod network;
 mod plans;
+mod reading;
 mod ready;
 mod rescue;
 mod scene;
