@@ -65,8 +65,8 @@ impl<A: Ask> FromRequest<Arc<Console>> for Asked<A> {
     }
 }
 
-/// What only a page of ours knows: in a field of the form, or in a header, which no foreign page can
-/// have a browser send.
+/// What only a page of ours knows: in a field of the form, or in a header, which no foreign page
+/// can have a browser send.
 fn token(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     if let Some(token) = headers.get("x-csrf-token") {
         return token.to_str().ok().map(str::to_owned);

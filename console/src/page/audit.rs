@@ -45,8 +45,12 @@ pub(crate) async fn list(State(console): At, by: SignedIn, Fields(from): Fields<
                 tbody {
                     @for entry in &entries {
                         tr {
-                            td { (show::time(entry.at)) } td { (entry.actor.name) } td { (entry.actor.origin) }
-                            td { (entry.action) } td { (entry.target) } td { (entry.detail.as_deref().unwrap_or_default()) }
+                            td { (show::time(entry.at)) }
+                            td { (entry.actor.name) }
+                            td { (entry.actor.origin) }
+                            td { (entry.action) }
+                            td { (entry.target) }
+                            td { (entry.detail.as_deref().unwrap_or_default()) }
                             td class="n" { @if entry.messages > 0 { (show::number(entry.messages)) } }
                         }
                     }

@@ -183,7 +183,9 @@ fn form(which: &Which) -> Markup {
                 "Cause"
                 select name="cause" {
                     option value="" { "any" }
-                    @for cause in DeadCause::ALL { option selected[which.cause == cause.stored()] { (cause.stored()) } }
+                    @for cause in DeadCause::ALL {
+                        option selected[which.cause == cause.stored()] { (cause.stored()) }
+                    }
                 }
             }
             label { "Died within" input name="within" value=(which.within) placeholder="2h"; }

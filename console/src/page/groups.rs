@@ -47,7 +47,9 @@ pub(super) fn table(groups: &[&GroupNow]) -> Markup {
                 @for group in groups {
                     @let standing = &group.standing;
                     tr {
-                        td { (show::topic(&standing.topic.name)) } td { (show::kind(&standing.topic)) } td { (show::access(&standing.topic)) }
+                        td { (show::topic(&standing.topic.name)) }
+                        td { (show::kind(&standing.topic)) }
+                        td { (show::access(&standing.topic)) }
                         td class="n" { (show::number(standing.lag)) } td class="n" { (show::maybe_age(standing.lag_ms)) }
                         td class="n" { (show::number(standing.claimed)) } td class="n" { (show::rate(group.handled_per_second)) }
                         td class="n" { (show::number(standing.lost)) } td { (spark("Lag of late", &lags(group))) }
@@ -94,7 +96,10 @@ pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<Stri
     let content = html! {
         @if let Some(group) = live.group(&name) { div id="group" data-live { (table(&[group])) } }
         @match &parts {
-            Parts::Claiming { partitions, claims } => { (partition_table(partitions)) (claim_table(claims)) }
+            Parts::Claiming { partitions, claims } => {
+                (partition_table(partitions))
+                (claim_table(claims))
+            }
             Parts::Broadcast { members } => (member_table(members)),
         }
         p { a href={ "/topics/" (name) } { "Its own topic" } ": what it tries again, and its access. " a href={ "/dead/" (name) } { "Its dead letters" } }

@@ -215,7 +215,9 @@ fn form(live: &Snapshot, wanted: &Wanted) -> Markup {
                 "State"
                 select name="state" {
                     option value="" { "any" }
-                    @for state in StateWord::ALL { option selected[wanted.state == state.word()] { (state.word()) } }
+                    @for state in StateWord::ALL {
+                        option selected[wanted.state == state.word()] { (state.word()) }
+                    }
                 }
             }
             (field("within", "Enqueued within", &wanted.within, "2h"))

@@ -43,7 +43,9 @@ fn row(by: &SignedIn, standing: &Standing) -> Markup {
     html! {
         tr {
             td { (one.name) } td { (show::topic(&one.topic)) }
-            td { code { (one.recurrence.cron()) } } td { (one.recurrence.time_zone()) } td { (one.missed) }
+            td { code { (one.recurrence.cron()) } }
+            td { (one.recurrence.time_zone()) }
+            td { (one.missed) }
             td { @if standing.paused { (show::badge("warn", "paused")) } @else { (show::maybe_time(standing.next_at)) } }
             td { (show::maybe_time(standing.last_at)) }
             td class="n" { (show::number(standing.ticks)) }

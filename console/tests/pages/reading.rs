@@ -131,7 +131,7 @@ async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
     assert!(admin.read("/topics/orders").await.contains(group));
 }
 
-/// However many watch, one task asks the server; so they are answered while it does not answer, too.
+/// However many watch, one task asks the server: so pages are answered while it does not, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_that_are_left_open_ask_the_server_nothing() {
     let mut way = None;

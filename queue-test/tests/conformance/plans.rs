@@ -148,8 +148,8 @@ fn sorts(step: &Step) -> bool {
 
 /// A promotion puts the batch it has locked, at most 512 rows, in order of their due time; a rescue
 /// that isolates rows, and giving a message another time, change the key, so the rows' keys are
-/// noted first. The newest dead letters are read in the order of their key, and then grouped. Nothing
-/// else sorts or stores anything aside.
+/// noted first. The newest dead letters are read in the order of their key, and then grouped.
+/// Nothing else sorts or stores anything aside.
 fn may_sort(sql: &str) -> bool {
     let moves_back = sql.starts_with("INSERT INTO queue_message")
         && (sql.contains("queue_scheduled") || sql.contains("queue_dead"));
