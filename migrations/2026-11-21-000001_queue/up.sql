@@ -459,6 +459,20 @@ CREATE TABLE queue_duty (
   PRIMARY KEY (name)
 ) ENGINE = InnoDB;
 
+-- Who changed what by hand, written by the transactions that changed it. messages: how many it was, so
+-- far; a change of many messages is many transactions, and each adds its own.
+CREATE TABLE queue_audit (
+  id       BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  at       DATETIME(6)     NOT NULL,
+  actor    VARBINARY(255)  NOT NULL,
+  origin   VARBINARY(255)  NOT NULL,
+  action   VARBINARY(32)   NOT NULL,
+  target   VARBINARY(129)  NOT NULL,
+  detail   VARBINARY(1024) NULL,
+  messages BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  PRIMARY KEY (id)
+) ENGINE = InnoDB;
+
 -- The SQL contract (docs/sql-contract.md): enqueue from any language inside the caller's transaction.
 -- SQL SECURITY DEFINER: a producer account needs EXECUTE on this procedure and nothing else.
 -- The parameters are wider than the columns: a caller that is not in strict mode would have a value

@@ -30,13 +30,15 @@ pub enum Account {
     Janitor,
     /// A person with `queuectl`.
     Operator,
+    /// The web console.
+    Console,
     /// Reads numbers, and no body.
     Dashboard,
 }
 
 impl Account {
     /// Every one of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Migrator,
         Self::Producer,
         Self::Caller,
@@ -44,6 +46,7 @@ impl Account {
         Self::Consumer,
         Self::Janitor,
         Self::Operator,
+        Self::Console,
         Self::Dashboard,
     ];
 
@@ -58,6 +61,7 @@ impl Account {
             Self::Consumer => "consumer",
             Self::Janitor => "janitor",
             Self::Operator => "operator",
+            Self::Console => "console",
             Self::Dashboard => "dashboard",
         }
     }
@@ -80,6 +84,7 @@ impl Account {
             Self::Consumer => include_str!("../grants/consumer.sql"),
             Self::Janitor => include_str!("../grants/janitor.sql"),
             Self::Operator => include_str!("../grants/operator.sql"),
+            Self::Console => include_str!("../grants/console.sql"),
             Self::Dashboard => include_str!("../grants/dashboard.sql"),
         }
     }

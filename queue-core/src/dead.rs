@@ -3,12 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::audit::AuditNo;
 use crate::connection::{Link, Session};
 use crate::error::{Error, Result};
+use crate::find::StateWord;
+use crate::message::MsgId;
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
+use crate::store::find::{Bodies, by_ids};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
-use crate::store::{floor, lookup, unique};
+use crate::store::{audit, floor, lookup, unique};
 use crate::topic::{Topic, TopicId};
 
 /// The first dead letters of the topic that the filter wants, at most `limit`, in the order of
@@ -60,11 +64,70 @@ pub async fn redrive(
     filter: &DeadFilter,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    if let Some(by) = topic.closed_by() {
-        return Err(Error::TopicPaused { topic: topic.name.clone(), by });
-    }
-    let redrive = async |conn: &mut Link, rows: &RowSet| redrive_some(conn, topic.id, rows).await;
+    redrive_for(session, topic, filter, None, tell).await
+}
+
+/// As [`redrive`]; each transaction adds to `entry` of the audit what it has redriven.
+///
+/// # Errors
+/// As [`redrive`].
+pub async fn redrive_for(
+    session: &mut Session,
+    topic: &Topic,
+    filter: &DeadFilter,
+    entry: Option<AuditNo>,
+    tell: impl FnMut(Progress),
+) -> Result<usize> {
+    refuse_closed(topic)?;
+    let redrive = async |conn: &mut Link, rows: &RowSet| {
+        let redriven = redrive_some(conn, topic.id, rows).await?;
+        add(conn, entry, redriven).await
+    };
     each(session, topic.id, filter, "redrive", redrive, tell).await
+}
+
+/// Makes the dead letters of the topic that have this message id ready again, however many others
+/// there are. It joins the caller's transaction; how many there were.
+///
+/// # Errors
+/// As [`redrive`].
+pub async fn redrive_message(conn: &mut Link, topic: &Topic, id: MsgId) -> Result<usize> {
+    refuse_closed(topic)?;
+    let rows = rows_of(conn, topic.id, id).await?;
+    if rows.is_empty() { Ok(0) } else { redrive_some(conn, topic.id, &rows).await }
+}
+
+/// Deletes the dead letters of the topic that have this message id, for ever. It joins the caller's
+/// transaction; how many there were.
+///
+/// # Errors
+/// A database failure.
+pub async fn purge_message(conn: &mut Link, topic: TopicId, id: MsgId) -> Result<usize> {
+    let rows = rows_of(conn, topic, id).await?;
+    if rows.is_empty() { Ok(0) } else { dead::purge(conn, &rows).await }
+}
+
+async fn rows_of(conn: &mut Link, topic: TopicId, id: MsgId) -> Result<RowSet> {
+    let found = by_ids(conn, topic, &[id], Bodies::Leave).await?;
+    let here = found
+        .into_iter()
+        .filter(|(at, found)| *at == topic && found.state.word() == StateWord::Dead);
+    Ok(here.filter_map(|(_, found)| found.trace).map(|trace| trace.row).collect())
+}
+
+fn refuse_closed(topic: &Topic) -> Result<()> {
+    match topic.closed_by() {
+        Some(by) => Err(Error::TopicPaused { topic: topic.name.clone(), by }),
+        None => Ok(()),
+    }
+}
+
+/// Adds what a transaction has changed to its entry in the audit, if it has one.
+async fn add(conn: &mut Link, entry: Option<AuditNo>, messages: usize) -> Result<usize> {
+    if let Some(entry) = entry {
+        audit::add(conn, entry, messages).await?;
+    }
+    Ok(messages)
 }
 
 /// Deletes the dead letters that the filter wants, for ever. `tell` hears of the progress.
@@ -77,7 +140,24 @@ pub async fn purge(
     filter: &DeadFilter,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    let purge = async |conn: &mut Link, rows: &RowSet| dead::purge(conn, rows).await;
+    purge_for(session, topic, filter, None, tell).await
+}
+
+/// As [`purge`]; each transaction adds to `entry` of the audit what it has deleted.
+///
+/// # Errors
+/// As [`purge`].
+pub async fn purge_for(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    entry: Option<AuditNo>,
+    tell: impl FnMut(Progress),
+) -> Result<usize> {
+    let purge = async |conn: &mut Link, rows: &RowSet| {
+        let purged = dead::purge(conn, rows).await?;
+        add(conn, entry, purged).await
+    };
     each(session, topic, filter, "purge dead letters", purge, tell).await
 }
 

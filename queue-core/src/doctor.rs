@@ -32,7 +32,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that the migrations make.
-pub const TABLES: [&str; 26] = [
+pub const TABLES: [&str; 27] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -59,6 +59,7 @@ pub const TABLES: [&str; 26] = [
     "queue_member",
     "queue_trace",
     "queue_duty",
+    "queue_audit",
 ];
 
 /// The procedures that the migrations make.

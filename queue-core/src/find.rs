@@ -5,8 +5,10 @@
 //! number of rows. The [`Answer`] says what was searched, and whether that was all there is.
 
 mod answer;
+mod between;
 mod log;
 mod search;
 
 pub use self::answer::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, Trace};
+pub use self::between::between;
 pub use self::search::find;

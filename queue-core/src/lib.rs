@@ -4,6 +4,7 @@
 //! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
 
 pub mod account;
+pub mod audit;
 pub mod cancellation;
 pub mod chance;
 pub mod checkpoint;
@@ -16,6 +17,7 @@ mod enqueue;
 mod error;
 pub mod find;
 pub mod handler;
+pub mod inspect;
 pub mod message;
 pub mod migration;
 mod name;

@@ -329,6 +329,19 @@ table! {
     }
 }
 
+table! {
+    queue_audit (id) {
+        id -> Unsigned<BigInt>,
+        at -> Datetime,
+        actor -> Varbinary,
+        origin -> Varbinary,
+        action -> Varbinary,
+        target -> Varbinary,
+        detail -> Nullable<Varbinary>,
+        messages -> Unsigned<BigInt>,
+    }
+}
+
 allow_tables_to_appear_in_same_query!(
     queue_topic,
     queue_switch,
@@ -356,4 +369,5 @@ allow_tables_to_appear_in_same_query!(
     queue_member,
     queue_trace,
     queue_duty,
+    queue_audit,
 );

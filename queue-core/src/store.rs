@@ -4,6 +4,7 @@
 //! producer and the janitor put them together, so that each also joins a caller's transaction.
 //! Each function's first line names the index it uses; the conformance suite checks the plans.
 
+pub mod audit;
 pub mod backlog;
 pub(crate) mod binlog;
 pub mod cancel;

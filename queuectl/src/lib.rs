@@ -1,7 +1,6 @@
 //! The admin command line of the queue: one file a command under `commands/`, each thin; what they
 //! do is in `queue-core`.
 
-mod age;
 mod body;
 mod commands;
 mod confirmation;

@@ -24,6 +24,8 @@ pub enum SessionKind {
     Leased(Duration),
     /// Holds nothing between statements.
     Plain,
+    /// Only reads: the server refuses it every write, and ends each statement after this time.
+    Reading(Duration),
 }
 
 /// Which servers will do.
@@ -176,17 +178,27 @@ pub(super) async fn set_up_stand_in<C: super::Connection>(
 
 /// One round trip for all session variables; both servers know every one of them.
 fn session_setup(kind: SessionKind) -> String {
-    let mut set = String::from(
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+    let access = if matches!(kind, SessionKind::Reading(_)) { ", READ ONLY" } else { "" };
+    let mut set = format!(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED{access}; \
          SET SESSION autocommit = 1, lc_messages = 'en_US', \
          sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
          innodb_lock_wait_timeout = 1, lock_wait_timeout = 5",
     );
-    if let SessionKind::Leased(lease) = kind {
-        let seconds = lease.as_secs().max(1);
-        for variable in ["wait_timeout", "net_read_timeout", "net_write_timeout"] {
-            set.push_str(&format!(", {variable} = {seconds}"));
+    match kind {
+        SessionKind::Leased(lease) => {
+            let seconds = lease.as_secs().max(1);
+            for variable in ["wait_timeout", "net_read_timeout", "net_write_timeout"] {
+                set.push_str(&format!(", {variable} = {seconds}"));
+            }
         }
+        // The two servers count by another name, and in another unit.
+        SessionKind::Reading(limit) => set.push_str(&format!(
+            "/*!80000 , max_execution_time = {} */ /*M!100600 , max_statement_time = {} */",
+            limit.as_millis().max(1),
+            limit.as_secs_f64()
+        )),
+        SessionKind::Plain => {}
     }
     set
 }

@@ -246,6 +246,69 @@ pub async fn history(
     Ok(FailedRun::from_stored(&history))
 }
 
+/// How many dead letters [`errors`] looks at, the newest.
+pub const ERRORS_OF: u32 = 5000;
+
+/// How much of an error tells it from others, in bytes.
+const TOLD_APART_BY: u32 = 200;
+
+/// Dead letters that died of the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadError {
+    /// What they died of: `attempts`, `crashes`, `handler` or `decode`.
+    pub cause: String,
+    /// The beginning of what their handlers said last.
+    pub error: String,
+    /// How many they are.
+    pub letters: u64,
+    /// When the last of them died, server time.
+    pub last_at: DateTime<Utc>,
+}
+
+/// KEY (`topic_id`, `died_at`), forced: of what the topic's newest dead letters died, what most of
+/// them did first; at most `limit` errors, of [`ERRORS_OF`] letters.
+///
+/// # Errors
+/// A database failure.
+pub async fn errors(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    limit: u32,
+) -> Result<Vec<DeadError>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        cause: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        error: Vec<u8>,
+        #[diesel(sql_type = BigInt)]
+        letters: i64,
+        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
+        last_at: NaiveDateTime,
+    }
+    let statement = Statement::new(format!(
+        "SELECT cause, error, COUNT(*) AS letters, MAX(died_at) AS last_at FROM (\
+         SELECT cause, LEFT(COALESCE(last_error, ''), {TOLD_APART_BY}) AS error, died_at \
+         FROM queue_dead FORCE INDEX (queue_dead_topic) WHERE topic_id = ? \
+         ORDER BY topic_id DESC, died_at DESC LIMIT {ERRORS_OF}) d \
+         GROUP BY cause, error ORDER BY letters DESC, last_at DESC LIMIT ?"
+    ))
+    .number(topic.0)
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "group the dead letters by error", statement).await?;
+    let text =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\u{fffd}').to_owned();
+    Ok(rows
+        .into_iter()
+        .map(|row| DeadError {
+            cause: text(&row.cause),
+            error: text(&row.error),
+            letters: row.letters.unsigned_abs(),
+            last_at: row.last_at.and_utc(),
+        })
+        .collect())
+}
+
 /// A dead letter, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedDead {

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::names::meant;
 
 /// The processes that have a table.
-const TABLES: [&str; 3] = ["consumer", "janitor", "producer"];
+const TABLES: [&str; 4] = ["console", "consumer", "janitor", "producer"];
 
 /// What else may stand at the top.
 const LOCATION: [&str; 2] = ["url", "url_file"];

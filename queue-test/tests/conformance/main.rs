@@ -15,6 +15,7 @@
 )]
 
 mod access;
+mod audit;
 mod backlog;
 mod cancellation;
 mod checkpoints;
@@ -43,6 +44,7 @@ mod model;
 mod moves;
 mod network;
 mod plans;
+mod reading;
 mod ready;
 mod rescue;
 mod scene;

@@ -148,14 +148,17 @@ fn sorts(step: &Step) -> bool {
 
 /// A promotion puts the batch it has locked, at most 512 rows, in order of their due time; a rescue
 /// that isolates rows, and giving a message another time, change the key, so the rows' keys are
-/// noted first. Nothing else sorts or stores anything aside.
+/// noted first. The newest dead letters are read in the order of their key, and then grouped.
+/// Nothing else sorts or stores anything aside.
 fn may_sort(sql: &str) -> bool {
     let moves_back = sql.starts_with("INSERT INTO queue_message")
         && (sql.contains("queue_scheduled") || sql.contains("queue_dead"));
     // From the hot table into itself: the rows are set aside on their way.
     let moves_on =
         sql.starts_with("INSERT INTO queue_message") && sql.contains("CASE WHEN headers");
+    let groups = sql.starts_with("SELECT cause, error, COUNT(*)");
     moves_back
+        || groups
         || sql.starts_with("UPDATE queue_scheduled")
         || moves_on
         || (sql.starts_with("UPDATE queue_message") && sql.contains("priority = ?, suspicions"))
@@ -361,6 +364,7 @@ async fn once(conn: &mut AsyncMysqlConnection, topic: &Topic) {
 /// Looks at dead letters, and puts some back: one, a range, and a list.
 async fn redrive(conn: &mut AsyncMysqlConnection, topic: TopicId) {
     let filter = DeadFilter { error: Some("no".to_owned()), ..DeadFilter::default() };
+    dead::errors(conn, topic, 10).await.unwrap();
     let mut from = None;
     for take in [1, 10, 50] {
         let window = dead::window(conn, topic, &filter, from).await.unwrap();

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
 use queue_core::connection::Session;
 use queue_core::find::{
-    self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord,
+    self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord, between,
 };
 use queue_core::store::find::Bodies;
 use queue_core::stream::{Offset, PartitionNo, Position};
@@ -14,7 +14,6 @@ use queue_core::{MsgId, Topic, TopicName};
 use serde::Serialize;
 
 use super::topic::find;
-use crate::age::between;
 use crate::body::Body;
 use crate::invocation::Invocation;
 use crate::output::Row;

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use queue_core::TopicName;
 use queue_core::connection::Session;
+use queue_core::inspect::{self, GroupStanding, WorkerStanding, Workers};
 use queue_core::store::inspect::DEPTH_CAP;
 use serde::Serialize;
 
-use super::group::list::{self, Listed};
+use super::group::list;
 use super::stats::{self, Stat};
-use super::workers::{self, Worker};
+use super::workers;
 use crate::invocation::Invocation;
 use crate::output::{self, Output, Row};
 use crate::units;
@@ -33,8 +34,8 @@ pub(crate) struct Top {
 #[derive(Debug, Serialize)]
 struct Look {
     topics: Vec<Rated<Stat>>,
-    groups: Vec<Rated<Listed>>,
-    workers: Vec<Worker>,
+    groups: Vec<Rated<GroupStanding>>,
+    workers: Vec<WorkerStanding>,
     #[serde(skip)]
     seen_at: Option<Instant>,
 }
@@ -76,7 +77,7 @@ impl Counted for Stat {
     }
 }
 
-impl Counted for Listed {
+impl Counted for GroupStanding {
     fn name(&self) -> &TopicName {
         &self.topic.name
     }
@@ -108,8 +109,8 @@ impl Look {
         let passed = before.seen_at.map(|before| seen_at - before);
         Ok(Self {
             topics: rated(stats::read(session, &[]).await?, &before.topics, passed),
-            groups: rated(list::read(session, None).await?, &before.groups, passed),
-            workers: workers::read(session, false).await?,
+            groups: rated(inspect::groups(session, None).await?, &before.groups, passed),
+            workers: inspect::workers(session, Workers::Alive).await?,
             seen_at: Some(seen_at),
         })
     }

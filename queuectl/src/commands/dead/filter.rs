@@ -4,10 +4,10 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use queue_core::MsgId;
 use queue_core::connection::Session;
+use queue_core::find::between;
 use queue_core::message::DeadCause;
 use queue_core::store::dead::DeadFilter;
 
-use crate::age::between;
 use crate::units::parse_time;
 
 /// Which dead letters: those that meet everything that is given.

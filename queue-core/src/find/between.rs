@@ -1,20 +1,24 @@
 use std::time::Duration;
 
+use crate::connection::{Link, Session};
+use crate::error::Result;
+use crate::store::topic::server_time;
 use chrono::{DateTime, TimeDelta, Utc};
-use queue_core::connection::Session;
-use queue_core::store::topic::server_time;
 
 /// The server times between which that lies which happened `within` a time and longer ago than
 /// `older_than`, the first included; the server is asked only if one of them is given.
-pub(crate) async fn between(
+///
+/// # Errors
+/// A database failure.
+pub async fn between(
     session: &mut Session,
     within: Option<Duration>,
     older_than: Option<Duration>,
-) -> anyhow::Result<(Option<DateTime<Utc>>, Option<DateTime<Utc>>)> {
+) -> Result<(Option<DateTime<Utc>>, Option<DateTime<Utc>>)> {
     if within.is_none() && older_than.is_none() {
         return Ok((None, None));
     }
-    let read = async |conn: &mut _| server_time(conn).await;
+    let read = async |conn: &mut Link| server_time(conn).await;
     let now = session.call("read the server's clock", read).await?.and_utc();
     Ok((within.map(|time| ago(now, time)), older_than.map(|time| ago(now, time))))
 }

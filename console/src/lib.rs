@@ -1,0 +1,31 @@
+//! The web console of the queue: pages that show what is in it, search it and put it right, and the
+//! same as JSON under `/api/v1`. It asks and changes by the functions of `queue-core` that
+//! `queuectl` uses, and never writes SQL.
+//!
+//! * [`settings`] and [`command`]: what it is told;
+//! * [`visitor`], [`login`], [`users`], [`link`], [`throttle`], [`asked`]: who comes, and what they
+//!   may ask for; every change is written into the audit by the transaction that makes it;
+//! * [`database`], [`sampler`], [`runs`]: what it asks of the server, and how often;
+//! * [`page`]: the pages; [`api`]: the JSON; [`show`]: how numbers and times look.
+
+mod api;
+mod asked;
+mod assets;
+mod command;
+mod database;
+mod link;
+mod login;
+mod page;
+mod refusal;
+mod role;
+mod runs;
+mod sampler;
+mod secret;
+mod server;
+mod settings;
+mod show;
+mod throttle;
+mod users;
+mod visitor;
+
+pub use self::command::main;

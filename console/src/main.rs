@@ -1,0 +1,7 @@
+//! The web console as a process.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    queue_console::main()
+}

@@ -1,0 +1,177 @@
+//! The pages. Each is readable without scripts; what a page changes, a form asks for.
+
+pub(crate) mod audit;
+pub(crate) mod dead;
+mod groups;
+mod janitor;
+pub(crate) mod message;
+pub(crate) mod messages;
+mod overview;
+mod recurring;
+mod run;
+mod scheduled;
+mod sign_in;
+pub(crate) mod topics;
+mod workers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use maud::{DOCTYPE, Markup, html};
+use queue_core::connection::{Link, Session};
+use queue_core::{Topic, TopicName, store};
+
+use crate::assets;
+use crate::refusal::Refusal;
+use crate::server::Console;
+use crate::show;
+use crate::visitor::SignedIn;
+
+pub(crate) type Page = Result<Markup, Refusal>;
+pub(crate) type At = State<Arc<Console>>;
+
+/// The pages that are always one step away: where, what they are called, and the key that leads
+/// there after `g`.
+const PLACES: [(&str, &str, &str); 10] = [
+    ("/", "Overview", "o"),
+    ("/topics", "Topics", "t"),
+    ("/messages", "Messages", "m"),
+    ("/dead", "Dead letters", "d"),
+    ("/scheduled", "Scheduled", "s"),
+    ("/recurring", "Recurring", "r"),
+    ("/groups", "Groups", "p"),
+    ("/workers", "Workers", "w"),
+    ("/janitor", "Janitor", "j"),
+    ("/audit", "Audit", "a"),
+];
+
+pub(crate) fn routes() -> Router<Arc<Console>> {
+    Router::new()
+        .route("/", get(overview::show))
+        .route("/topics", get(topics::list))
+        .route("/topics/{topic}", get(topics::show))
+        .route("/topics/{topic}/access", post(topics::set_access))
+        .route("/messages", get(messages::search))
+        .route("/messages/{topic}/{id}", get(message::show))
+        .route("/messages/{topic}/{id}/body", get(message::body))
+        .route("/messages/{topic}/{id}/redrive", post(message::redrive))
+        .route("/messages/{topic}/{id}/purge", post(message::purge))
+        .route("/messages/{topic}/{id}/cancel", post(message::cancel))
+        .route("/messages/{topic}/{id}/deliver", post(message::deliver))
+        .route("/dead", get(dead::list))
+        .route("/dead/{topic}", get(dead::show))
+        .route("/dead/{topic}/redrive", post(dead::redrive))
+        .route("/dead/{topic}/purge", post(dead::purge))
+        .route("/runs/{id}", get(run::show))
+        .route("/scheduled", get(scheduled::list))
+        .route("/scheduled/{topic}", get(scheduled::show))
+        .route("/recurring", get(recurring::list))
+        .route("/recurring/{name}/pause", post(recurring::pause))
+        .route("/recurring/{name}/resume", post(recurring::resume))
+        .route("/groups", get(groups::list))
+        .route("/groups/{group}", get(groups::show))
+        .route("/groups/{group}/reset", post(groups::reset))
+        .route("/groups/{group}/replay", post(groups::replay))
+        .route("/workers", get(workers::list))
+        .route("/janitor", get(janitor::list))
+        .route("/audit", get(audit::list))
+        .route("/sign-in", get(sign_in::show).post(sign_in::sign_in))
+        .route("/sign-out", post(sign_in::sign_out))
+}
+
+pub(crate) async fn not_found() -> Refusal {
+    Refusal::NotFound("There is no such page: begin at the overview.".to_owned())
+}
+
+/// The topic of a page's address.
+pub(crate) async fn topic_of(session: &mut Session, name: TopicName) -> queue_core::Result<Topic> {
+    let read = async |conn: &mut Link| store::topic::existing(conn, &name).await;
+    session.call("read the topic", read).await
+}
+
+pub(crate) fn topic_name(text: &str) -> Result<TopicName, Refusal> {
+    Ok(TopicName::new(text)?)
+}
+
+fn head(title: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) " – queue" }
+        link rel="stylesheet" href=(assets::href("console.css"));
+        link rel="icon" href=(assets::href("icon.svg")) type="image/svg+xml";
+    }
+}
+
+/// A page of somebody who is signed in. `place` is the one of [`PLACES`] that it belongs to.
+fn layout(console: &Console, by: &SignedIn, place: &str, title: &str, content: &Markup) -> Markup {
+    let live = console.live.now();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                (head(title))
+                script src=(assets::href("console.js")) defer {}
+            }
+            body data-csrf=(by.login.csrf) {
+                a class="skip" href="#content" { "To the content" }
+                header {
+                    nav aria-label="Pages" {
+                        @for (href, name, key) in PLACES {
+                            a href=(href) data-key=(key) aria-current=[(href == place).then_some("page")] {
+                                (name)
+                            }
+                        }
+                    }
+                    div class="who" {
+                        span title="The database" { (console.place) }
+                        span { (by.login.name) " (" (by.login.role) ")" }
+                        @if !by.login.by_proxy { (show::button(&by.login, "/sign-out", "Sign out", "quiet", &[])) }
+                    }
+                }
+                div id="failure" data-live {
+                    @if let Some(failure) = &live.failure {
+                        p class="failure" role="alert" {
+                            "The server does not answer; what is shown is of " (show::maybe_time(live.at)) ". " (failure)
+                        }
+                    }
+                }
+                main id="content" {
+                    h1 { (title) }
+                    (content)
+                }
+                footer {
+                    span id="seen" data-live { "Seen " (show::maybe_time(live.at)) " in " (live.took_ms) " ms" }
+                    span { kbd { "/" } " search  " kbd { "g" } " and a letter: a page  " kbd { "?" } " keys" }
+                }
+            }
+        }
+    }
+}
+
+/// A page for anybody.
+fn bare(title: &str, content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head { (head(title)) }
+            body class="bare" { main { h1 { (title) } (content) } }
+        }
+    }
+}
+
+/// The page of a refusal.
+pub(crate) fn error(status: StatusCode, sentence: &str) -> Markup {
+    let title = status.canonical_reason().unwrap_or("It cannot be shown");
+    bare(
+        title,
+        &html! {
+            p { (sentence) }
+            p { a href="/" { "To the overview" } }
+        },
+    )
+}

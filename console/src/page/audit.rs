@@ -1,0 +1,63 @@
+use axum::extract::{Query as Fields, State};
+use maud::html;
+use queue_core::audit::{AuditNo, Entry};
+use queue_core::connection::Link;
+use queue_core::store::audit;
+use serde::Deserialize;
+
+use super::{At, Page, layout};
+use crate::refusal::Refusal;
+use crate::server::Console;
+use crate::show;
+use crate::visitor::SignedIn;
+
+/// How many entries a page shows, the newest first.
+const SHOWN: u32 = 100;
+
+/// Where the page begins.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct From {
+    /// Behind this entry.
+    before: Option<u64>,
+}
+
+pub(crate) async fn entries(console: &Console, from: &From) -> Result<Vec<Entry>, Refusal> {
+    let before = from.before.map(AuditNo);
+    let read = console.database.read(move |session| {
+        Box::pin(async move {
+            let read = async |conn: &mut Link| audit::latest(conn, before, SHOWN).await;
+            session.call("read the audit", read).await
+        })
+    });
+    Ok(read.await?)
+}
+
+pub(crate) async fn list(State(console): At, by: SignedIn, Fields(from): Fields<From>) -> Page {
+    let entries = entries(&console, &from).await?;
+    let last = entries.last().filter(|_| entries.len() >= SHOWN as usize);
+    let content = html! {
+        @if entries.is_empty() {
+            (show::nothing("Nothing has been changed by hand."))
+        } @else {
+            table {
+                thead { tr { th { "When" } th { "Who" } th { "From" } th { "What" } th { "Of" } th { "" } th class="n" { "Messages" } } }
+                tbody {
+                    @for entry in &entries {
+                        tr {
+                            td { (show::time(entry.at)) }
+                            td { (entry.actor.name) }
+                            td { (entry.actor.origin) }
+                            td { (entry.action) }
+                            td { (entry.target) }
+                            td { (entry.detail.as_deref().unwrap_or_default()) }
+                            td class="n" { @if entry.messages > 0 { (show::number(entry.messages)) } }
+                        }
+                    }
+                }
+            }
+        }
+        @if let Some(last) = last { p { a class="next" rel="next" href={ "?before=" (last.no.0) } { "Earlier" } } }
+    };
+    Ok(layout(&console, &by, "/audit", "Audit", &content))
+}

@@ -1,0 +1,153 @@
+use axum::Form;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use maud::html;
+use queue_core::audit::{Action, Actor, Change};
+use queue_core::connection::Link;
+use queue_core::store::audit;
+use serde::Deserialize;
+
+use super::{At, bare};
+use crate::asked::{Ask, Asked};
+use crate::refusal::Refusal;
+use crate::role::Role;
+use crate::server::Console;
+use crate::visitor::{Address, cookie, set_cookie};
+
+/// What somebody signs in with by a link.
+const BY_LINK: &str = "console";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Wish {
+    to: String,
+    token: String,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+pub(crate) struct Credentials {
+    name: String,
+    password: String,
+    token: String,
+    to: String,
+}
+
+pub(crate) async fn show(State(console): At, Query(wish): Query<Wish>) -> Response {
+    form(&console, &wish, None).into_response()
+}
+
+fn form(console: &Console, wish: &Wish, wrong: Option<&str>) -> maud::Markup {
+    bare(
+        "Sign in",
+        &html! {
+            @if let Some(wrong) = wrong { p class="failure" role="alert" { (wrong) } }
+            form method="post" action="/sign-in" class="sign-in" {
+                input type="hidden" name="to" value=(wish.to);
+                @if console.link.is_some() {
+                    label { "Token, from the console's log" input name="token" value=(wish.token) required autocomplete="off" autofocus; }
+                    button type="submit" { "Sign in" }
+                } @else if console.rules.users.is_some() {
+                    label { "Name" input name="name" required autocomplete="username" autofocus; }
+                    label { "Password" input name="password" type="password" required autocomplete="current-password"; }
+                    button type="submit" { "Sign in" }
+                } @else {
+                    p { "The proxy before this console signs people in: come by its address." }
+                }
+            }
+        },
+    )
+}
+
+/// Signs somebody in, unless too many have been wrong of late.
+pub(crate) async fn sign_in(
+    State(console): At,
+    Address(address): Address,
+    Form(credentials): Form<Credentials>,
+) -> Result<Response, Refusal> {
+    let Credentials { name, password, token, to } = credentials;
+    let name = if console.link.is_some() { BY_LINK.to_owned() } else { name };
+    // Tries of a link need no name of their own: its owner must not be locked out by strangers.
+    let known = if console.link.is_some() { address.to_string() } else { name.clone() };
+    let taken = console.throttle.take(address, &known);
+    taken.map_err(|wait| Refusal::TooOften { seconds: wait.as_secs() + 1 })?;
+    let role = match (&console.link, &console.rules.users) {
+        (Some(link), _) => link.take(&token).then_some(Role::Admin),
+        (None, Some(users)) => users.verify(&name, password).await,
+        (None, None) => None,
+    };
+    let Some(role) = role else {
+        tracing::warn!(%address, "Somebody has failed to sign in.");
+        let wish = Wish { to, token: String::new() };
+        let wrong = match console.link {
+            Some(_) => {
+                "That link was used, or is none of ours: the newest one stands in the console's log."
+            }
+            None => "The name or the password is wrong.",
+        };
+        let page = form(&console, &wish, Some(wrong));
+        return Ok((StatusCode::UNAUTHORIZED, page).into_response());
+    };
+    console.throttle.forget(address, &known);
+    record(&console, Actor { name: name.clone(), origin: address.to_string() }).await;
+    let secret = console.logins.begin(name, role);
+    let set = [(header::SET_COOKIE, set_cookie(&console.rules, Some(&secret)))];
+    Ok((set, Redirect::to(local(&to))).into_response())
+}
+
+/// That somebody signed in must not depend on the database: its state is what they come to see.
+async fn record(console: &Console, actor: Actor) {
+    let change = Change { actor, action: Action::SignIn, target: String::new(), detail: None };
+    let recorded = console.database.write(move |session| {
+        Box::pin(async move {
+            let record = async |conn: &mut Link| audit::record(conn, &change).await;
+            session.transaction("write the audit", record).await
+        })
+    });
+    if let Err(error) = recorded.await {
+        tracing::warn!(%error, "A sign-in is missing in the audit.");
+    }
+}
+
+/// A page of ours, and nowhere else.
+fn local(to: &str) -> &str {
+    let is_ours =
+        to.starts_with('/') && !to.starts_with("//") && !to.contains(['\\', '\r', '\n', '\t']);
+    if is_ours { to } else { "/" }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SignOut {}
+
+impl Ask for SignOut {
+    const NEEDS: Role = Role::Viewer;
+}
+
+pub(crate) async fn sign_out(
+    State(console): At,
+    headers: HeaderMap,
+    _: Asked<SignOut>,
+) -> Response {
+    if let Some(secret) = cookie(&headers, &console.rules) {
+        console.logins.end(secret);
+    }
+    let set = [(header::SET_COOKIE, set_cookie(&console.rules, None))];
+    (set, Redirect::to("/sign-in")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_signing_in_nobody_is_led_elsewhere() {
+        assert_eq!(local("/dead/mail?error=a"), "/dead/mail?error=a");
+        for elsewhere in
+            ["", "//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil"]
+        {
+            assert_eq!(local(elsewhere), "/", "{elsewhere}");
+        }
+    }
+}

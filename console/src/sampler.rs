@@ -1,0 +1,245 @@
+//! What the pages that are left open show: looked at by one task for everybody, however many
+//! watch.
+
+mod history;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use queue_core::connection::{Link, Session};
+use queue_core::inspect::{
+    DutyStanding, GroupStanding, WorkerStanding, Workers, duties, groups, workers,
+};
+use queue_core::store::inspect::Depth;
+use queue_core::store::{self, stream::partition};
+use queue_core::{Error, Result, Topic, TopicName};
+use queue_service::endpoint::Health;
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::history::Histories;
+pub(crate) use self::history::{Point, Rates};
+use crate::database::Database;
+
+/// How often the server is looked at.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// The pause after a look is so many times what the look took, so that it costs the server at most
+/// a tenth of one connection.
+const REST: u32 = 9;
+
+/// What was seen last. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    seen: watch::Receiver<Arc<Snapshot>>,
+    wanted: Arc<Notify>,
+}
+
+impl Live {
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.seen.borrow())
+    }
+
+    /// The topic, also one that was made since the last look.
+    pub(crate) async fn topic(&self, name: &TopicName) -> Result<TopicNow> {
+        if self.now().topic(name).is_none() {
+            self.look_again().await;
+        }
+        let unknown = || Error::UnknownTopic { topic: name.clone() };
+        self.now().topic(name).cloned().ok_or_else(unknown)
+    }
+
+    /// Each that comes.
+    pub(crate) fn follow(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.seen.clone()
+    }
+
+    /// Has the server looked at again soon, and waits for that, so that who has changed something
+    /// sees it changed. Not for long: a server that does not answer is told of by the page itself.
+    pub(crate) async fn look_again(&self) {
+        // One look may be under way that began before the change.
+        let mut seen = self.seen.clone();
+        seen.mark_unchanged();
+        self.wanted.notify_one();
+        drop(tokio::time::timeout(INTERVAL, seen.changed()).await);
+    }
+}
+
+/// What was seen at one look.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Snapshot {
+    /// How many looks there were before it.
+    pub(crate) no: u64,
+    /// When, by the server's clock; nothing before the first look.
+    pub(crate) at: Option<DateTime<Utc>>,
+    /// How long the look took, in milliseconds.
+    pub(crate) took_ms: u64,
+    /// Why the last look failed; what is here is then older.
+    pub(crate) failure: Option<String>,
+    pub(crate) topics: Vec<TopicNow>,
+    pub(crate) groups: Vec<GroupNow>,
+    pub(crate) workers: Vec<WorkerStanding>,
+    pub(crate) duties: Vec<DutyStanding>,
+}
+
+/// A topic, how much it holds, and how that changes.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TopicNow {
+    #[serde(flatten)]
+    pub(crate) topic: Topic,
+    #[serde(flatten)]
+    pub(crate) depth: Depth,
+    /// Messages in its log, if it is a stream.
+    pub(crate) logged: Option<u64>,
+    pub(crate) rates: Rates,
+    #[serde(skip)]
+    pub(crate) history: Arc<[Point]>,
+}
+
+/// A group, how far it has come, and how fast.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct GroupNow {
+    #[serde(flatten)]
+    pub(crate) standing: GroupStanding,
+    /// Messages a second that it gets through.
+    pub(crate) handled_per_second: Option<f64>,
+    #[serde(skip)]
+    pub(crate) history: Arc<[Point]>,
+}
+
+impl Snapshot {
+    pub(crate) fn topic(&self, name: &TopicName) -> Option<&TopicNow> {
+        self.topics.iter().find(|one| one.topic.name == *name)
+    }
+
+    pub(crate) fn group(&self, name: &TopicName) -> Option<&GroupNow> {
+        self.groups.iter().find(|one| one.standing.topic.name == *name)
+    }
+}
+
+/// What one look reads.
+struct Look {
+    at: DateTime<Utc>,
+    topics: Vec<(Topic, Depth, Option<Log>)>,
+    groups: Vec<GroupStanding>,
+    workers: Vec<WorkerStanding>,
+    duties: Vec<DutyStanding>,
+}
+
+/// The log of a stream, all partitions together.
+#[derive(Debug, Clone, Copy)]
+struct Log {
+    /// Messages that it has ever had.
+    appended: u64,
+    /// Those that it keeps.
+    kept: u64,
+}
+
+/// Begins to look, until the process ends.
+pub(crate) fn start(database: Database, health: Health, ending: CancellationToken) -> Live {
+    let (tell, seen) = watch::channel(Arc::new(Snapshot::default()));
+    let wanted = Arc::new(Notify::new());
+    let live = Live { seen, wanted: Arc::clone(&wanted) };
+    tokio::spawn(async move {
+        let mut histories = Histories::default();
+        let mut no = 0;
+        while !ending.is_cancelled() {
+            let began = Instant::now();
+            let looked = database.read(|session| Box::pin(look(session))).await;
+            let took = began.elapsed();
+            health.alive();
+            health.ready(looked.as_ref().map(drop).map_err(ToString::to_string));
+            no += 1;
+            let before = Arc::clone(&tell.borrow());
+            let mut next = match looked {
+                Ok(look) => histories.with(look),
+                Err(error) => Snapshot {
+                    failure: Some(queue_service::process::sentence(&error.into())),
+                    ..Snapshot::clone(&before)
+                },
+            };
+            next.no = no;
+            next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            tell.send_replace(Arc::new(next));
+            let rest = INTERVAL.saturating_sub(took).max(took * REST);
+            // Whoever wants another look waits for as long as one takes: half of the time is rest.
+            let woken = async {
+                tokio::time::sleep(took).await;
+                drop(tokio::time::timeout(rest.saturating_sub(took), wanted.notified()).await);
+            };
+            ending.run_until_cancelled(woken).await;
+        }
+    });
+    live
+}
+
+async fn look(session: &mut Session) -> Result<Look> {
+    let all = async |conn: &mut Link| store::topic::all(conn).await;
+    let mut topics = Vec::new();
+    for topic in session.call("list the topics", all).await? {
+        let read = async |conn: &mut Link| {
+            let depth = store::inspect::depth(conn, topic.id).await?;
+            let log = if topic.is_stream() { Some(log_of(conn, &topic).await?) } else { None };
+            Ok((depth, log))
+        };
+        let (depth, log) = session.call("read the topic's depth", read).await?;
+        topics.push((topic, depth, log));
+    }
+    let now = async |conn: &mut Link| store::topic::server_time(conn).await;
+    Ok(Look {
+        topics,
+        groups: groups(session, None).await?,
+        workers: workers(session, Workers::Alive).await?,
+        duties: duties(session).await?,
+        at: session.call("read the server's clock", now).await?.and_utc(),
+    })
+}
+
+async fn log_of(conn: &mut Link, topic: &Topic) -> Result<Log> {
+    let partitions = partition::all(conn, topic.id).await?;
+    let sum = |of: fn(&partition::Partition) -> u64| partitions.iter().map(of).sum();
+    Ok(Log { appended: sum(|one| one.next.0), kept: sum(|one| one.next.0 - one.first.0) })
+}
+
+impl Histories {
+    fn with(&mut self, look: Look) -> Snapshot {
+        let mut appended = HashMap::new();
+        let mut topics = Vec::new();
+        for (topic, depth, log) in look.topics {
+            let point = Point {
+                at: look.at,
+                waiting: depth.unsettled,
+                oldest_ms: depth.oldest_age_ms,
+                passed: log.map(|log| log.appended),
+            };
+            let (rates, history) = self.take(&topic.name, point);
+            if let Some(log) = log {
+                appended.insert(topic.id, log.appended);
+            }
+            let logged = log.map(|log| log.kept);
+            topics.push(TopicNow { topic, depth, logged, rates, history });
+        }
+        let mut groups = Vec::new();
+        for standing in look.groups {
+            let stream = standing.topic.of_stream();
+            let through = stream
+                .and_then(|stream| appended.get(&stream))
+                .map(|appended| appended.saturating_sub(standing.lag));
+            let point = Point {
+                at: look.at,
+                waiting: standing.lag,
+                oldest_ms: standing.lag_ms,
+                passed: through,
+            };
+            let (rates, history) = self.take_group(&standing.topic.name, point);
+            let handled_per_second = rates.passed_per_second;
+            groups.push(GroupNow { standing, handled_per_second, history });
+        }
+        self.forget_before(look.at);
+        let (workers, duties) = (look.workers, look.duties);
+        Snapshot { at: Some(look.at), topics, groups, workers, duties, ..Snapshot::default() }
+    }
+}

@@ -1,0 +1,131 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use queue_core::TopicName;
+use queue_core::store::inspect::DEPTH_CAP;
+use serde::Serialize;
+
+/// How far back it is remembered.
+const KEPT: TimeDelta = TimeDelta::minutes(15);
+
+/// Over how long rates are taken: one look alone would jump.
+const RATE_OVER: TimeDelta = TimeDelta::seconds(10);
+
+/// What was seen of a topic or a group at one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Point {
+    /// When, by the server's clock.
+    pub(crate) at: DateTime<Utc>,
+    /// Messages that are not done.
+    pub(crate) waiting: u64,
+    /// How old the oldest of them was.
+    pub(crate) oldest_ms: Option<u64>,
+    /// Messages that have ever passed, where that is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) passed: Option<u64>,
+}
+
+/// How fast something changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct Rates {
+    /// By how many messages a second the backlog grows, or shrinks; nothing where it is not
+    /// counted to its end.
+    pub(crate) change_per_second: Option<f64>,
+    /// Messages a second that have passed, where that is counted.
+    pub(crate) passed_per_second: Option<f64>,
+}
+
+/// What was seen of late.
+#[derive(Debug, Default)]
+pub(super) struct Histories {
+    topics: HashMap<TopicName, VecDeque<Point>>,
+    groups: HashMap<TopicName, VecDeque<Point>>,
+}
+
+impl Histories {
+    pub(super) fn take(&mut self, name: &TopicName, point: Point) -> (Rates, Arc<[Point]>) {
+        append(&mut self.topics, name, point)
+    }
+
+    pub(super) fn take_group(&mut self, name: &TopicName, point: Point) -> (Rates, Arc<[Point]>) {
+        append(&mut self.groups, name, point)
+    }
+
+    /// Topics that were deleted go with their last point.
+    pub(super) fn forget_before(&mut self, now: DateTime<Utc>) {
+        let is_recent =
+            |points: &VecDeque<Point>| points.back().is_some_and(|last| now - last.at < KEPT);
+        self.topics.retain(|_, points| is_recent(points));
+        self.groups.retain(|_, points| is_recent(points));
+    }
+}
+
+fn append(
+    all: &mut HashMap<TopicName, VecDeque<Point>>,
+    name: &TopicName,
+    point: Point,
+) -> (Rates, Arc<[Point]>) {
+    let points = all.entry(name.clone()).or_default();
+    // A clock that was put back would make a plot run backwards.
+    points.retain(|old| old.at < point.at && point.at - old.at < KEPT);
+    points.push_back(point);
+    let since = points.iter().rev().take_while(|old| point.at - old.at <= RATE_OVER).last();
+    let rates = since.map_or_else(Rates::default, |since| rates(*since, point));
+    (rates, points.iter().copied().collect())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "only shown, to one digit")]
+fn rates(from: Point, to: Point) -> Rates {
+    let seconds = (to.at - from.at).as_seconds_f64();
+    if seconds <= 0.0 {
+        return Rates::default();
+    }
+    let per_second = |from: u64, to: u64| (to as f64 - from as f64) / seconds;
+    let counted =
+        |point: Point| Some(point.waiting).filter(|n| point.passed.is_some() || *n < DEPTH_CAP);
+    let change = counted(from).zip(counted(to)).map(|(from, to)| per_second(from, to));
+    let passed = from.passed.zip(to.passed).map(|(from, to)| per_second(from, to));
+    Rates { change_per_second: change, passed_per_second: passed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(second: i64, waiting: u64, passed: Option<u64>) -> Point {
+        let at = DateTime::from_timestamp(second, 0).expect("a time");
+        Point { at, waiting, oldest_ms: None, passed }
+    }
+
+    #[test]
+    fn a_rate_is_of_the_last_ten_seconds() {
+        let mut histories = Histories::default();
+        let name = TopicName::new("mail").expect("a name");
+        assert_eq!(histories.take(&name, point(0, 9000, Some(0))).0, Rates::default());
+        histories.take(&name, point(90, 100, Some(1000)));
+        let (rates, points) = histories.take(&name, point(95, 50, Some(1100)));
+        let wanted = Rates { change_per_second: Some(-10.0), passed_per_second: Some(20.0) };
+        assert_eq!(rates, wanted);
+        assert_eq!(points.len(), 3);
+        let (_, points) = histories.take(&name, point(994, 0, None));
+        assert_eq!(points.len(), 2, "what is older than a quarter of an hour is forgotten");
+    }
+
+    #[test]
+    fn a_backlog_that_is_not_counted_to_its_end_has_no_rate() {
+        let mut histories = Histories::default();
+        let name = TopicName::new("mail").expect("a name");
+        histories.take(&name, point(0, DEPTH_CAP, None));
+        let (rates, _) = histories.take(&name, point(2, 9000, None));
+        assert_eq!(rates, Rates::default());
+    }
+
+    #[test]
+    fn a_clock_that_was_put_back_begins_anew() {
+        let mut histories = Histories::default();
+        let name = TopicName::new("mail").expect("a name");
+        histories.take(&name, point(100, 1, None));
+        assert_eq!(histories.take(&name, point(50, 2, None)).1.len(), 1);
+    }
+}

@@ -1,0 +1,97 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use queue_core::connection::ServerUrl;
+use queue_service::endpoint::Health;
+use queue_service::signals::Shutdown;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::database::Database;
+use crate::link::Link;
+use crate::login::Logins;
+use crate::runs::Runs;
+use crate::sampler::{self, Live};
+use crate::settings::Rules;
+use crate::throttle::Throttle;
+use crate::visitor::admit;
+use crate::{api, assets, page};
+
+/// The largest form: fields of a search, and nothing else.
+const FORM: usize = 64 * 1024;
+
+/// How long pages that are open, and runs that are under way, have to end.
+const DRAIN: Duration = Duration::from_secs(25);
+
+/// What every page is given.
+#[derive(Debug)]
+pub(crate) struct Console {
+    pub(crate) rules: Rules,
+    pub(crate) logins: Logins,
+    pub(crate) throttle: Throttle,
+    /// The way in while no users are named.
+    pub(crate) link: Option<Link>,
+    pub(crate) database: Database,
+    /// The database and the server, for people.
+    pub(crate) place: String,
+    pub(crate) live: Live,
+    pub(crate) runs: Runs,
+    /// What is open for long ends by it.
+    pub(crate) ending: CancellationToken,
+}
+
+/// Serves the pages until the process is to end.
+pub(crate) async fn serve(
+    url: ServerUrl,
+    rules: Rules,
+    health: Health,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let cannot = format!("Cannot serve pages on {}; choose another --listen address", rules.listen);
+    let listener = TcpListener::bind(rules.listen).await.context(cannot)?;
+    let address = listener.local_addr().context("Cannot read the console's own address")?;
+    let database = Database::start(&url)?;
+    let console = Arc::new(Console {
+        logins: Logins::new(rules.login_time),
+        throttle: Throttle::default(),
+        link: rules.by_link().then(|| Link::new(address)),
+        live: sampler::start(database.clone(), health, shutdown.drain.clone()),
+        place: format!("{} on {}", url.database(), url.server()),
+        runs: Runs::default(),
+        ending: shutdown.drain.clone(),
+        database,
+        rules,
+    });
+    tracing::info!(%address, "The console is served.");
+    let app = router(Arc::clone(&console));
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    let asked = shutdown.drain.clone().cancelled_owned();
+    let serving = async { axum::serve(listener, app).with_graceful_shutdown(asked).await };
+    let quit = async {
+        shutdown.drain.cancelled().await;
+        drop(tokio::time::timeout(DRAIN, shutdown.quit.cancelled()).await);
+    };
+    tokio::select! {
+        served = serving => served.context("Cannot serve pages any more")?,
+        () = quit => {}
+    }
+    // No transaction is cut off: a run ends with the one that it is at.
+    shutdown.quit.run_until_cancelled(tokio::time::timeout(DRAIN, console.runs.ended())).await;
+    Ok(())
+}
+
+fn router(console: Arc<Console>) -> Router {
+    Router::new()
+        .merge(page::routes())
+        .nest("/api/v1", api::routes())
+        .merge(assets::routes())
+        .fallback(page::not_found)
+        .layer(DefaultBodyLimit::max(FORM))
+        .layer(from_fn_with_state(Arc::clone(&console), admit))
+        .with_state(console)
+}

@@ -1,0 +1,159 @@
+//! How the console works, as its command line, environment and configuration say.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use humantime::parse_duration;
+use ipnet::IpNet;
+use queue_service::config::Settings;
+use url::Url;
+
+use crate::role::Role;
+use crate::users::Users;
+
+/// How it works.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct SettingsArgs {
+    /// Where pages are served: ADDRESS:PORT, or PORT of 127.0.0.1. Without users only loopback.
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9480")]
+    #[arg(value_parser = queue_service::args::address)]
+    listen: SocketAddr,
+    /// File of those who may sign in: a line each, as `console user` prints it. Without it, and
+    /// without a proxy that signs people in, whoever reads the console's log signs in by a link
+    /// that works once.
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Where people reach the console, if a proxy stands before it: <https://queue.example.com>.
+    #[arg(long, value_name = "URL", value_parser = origin)]
+    origin: Option<Url>,
+    /// How long somebody stays signed in.
+    #[arg(long, value_name = "TIME", default_value = "12h", value_parser = parse_duration)]
+    login_time: Duration,
+    /// Show the bodies of messages to viewers too.
+    #[arg(long, value_name = "WHETHER", action = clap::ArgAction::Set, default_value_t = false)]
+    viewers_see_bodies: bool,
+    /// A proxy whose headers are believed: its address, or its network, as in 10.0.0.0/8. Several
+    /// may be named.
+    #[arg(long, value_name = "NETWORK", value_parser = network)]
+    trusted_proxy: Vec<IpNet>,
+    /// The header in which trusted proxies name who they have signed in.
+    #[arg(long, value_name = "NAME")]
+    proxy_user_header: Option<HeaderName>,
+    /// The header in which they say that person's role. Without it everybody of theirs is a viewer.
+    #[arg(long, value_name = "NAME")]
+    proxy_role_header: Option<HeaderName>,
+}
+
+/// Settings that cannot work together.
+#[derive(Debug, thiserror::Error)]
+#[error("'{name}' {reason}")]
+struct Unworkable {
+    name: &'static str,
+    reason: &'static str,
+}
+
+/// The settings, checked.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) listen: SocketAddr,
+    pub(crate) users: Option<Users>,
+    pub(crate) proxies: Proxies,
+    /// Where people reach the console, if not where it listens.
+    pub(crate) origin: Option<Url>,
+    pub(crate) login_time: Duration,
+    viewers_see_bodies: bool,
+}
+
+/// The proxies that are believed, and what.
+#[derive(Debug, Clone)]
+pub(crate) struct Proxies {
+    pub(crate) networks: Vec<IpNet>,
+    pub(crate) user_header: Option<HeaderName>,
+    pub(crate) role_header: Option<HeaderName>,
+}
+
+impl Proxies {
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl Rules {
+    pub(crate) fn sees_bodies(&self, role: Role) -> bool {
+        role > Role::Viewer || self.viewers_see_bodies
+    }
+
+    /// Nobody has been named who may come in: who sees the log may.
+    pub(crate) fn by_link(&self) -> bool {
+        self.users.is_none() && self.proxies.user_header.is_none()
+    }
+
+    /// Browsers send the cookie over https alone.
+    pub(crate) fn is_https(&self) -> bool {
+        self.origin.as_ref().is_some_and(|origin| origin.scheme() == "https")
+    }
+}
+
+impl SettingsArgs {
+    pub(crate) fn check(self, settings: &Settings) -> anyhow::Result<Rules> {
+        self.together().map_err(|error| settings.refused(error.name, error))?;
+        let users = self.users.as_deref().map(Users::read).transpose()?;
+        Ok(Rules {
+            listen: self.listen,
+            users,
+            proxies: Proxies {
+                networks: self.trusted_proxy,
+                user_header: self.proxy_user_header,
+                role_header: self.proxy_role_header,
+            },
+            origin: self.origin,
+            login_time: self.login_time,
+            viewers_see_bodies: self.viewers_see_bodies,
+        })
+    }
+
+    fn together(&self) -> Result<(), Unworkable> {
+        let wrong = |name, reason| Err(Unworkable { name, reason });
+        if self.login_time.is_zero() {
+            return wrong("login_time", "is nothing: use a time such as 12h");
+        }
+        if self.proxy_user_header.is_some() && self.trusted_proxy.is_empty() {
+            return wrong(
+                "proxy_user_header",
+                "is believed of nobody: name the proxy's address by 'trusted_proxy'",
+            );
+        }
+        if self.proxy_role_header.is_some() && self.proxy_user_header.is_none() {
+            return wrong("proxy_role_header", "says nothing without 'proxy_user_header'");
+        }
+        let nobody = self.users.is_none() && self.proxy_user_header.is_none();
+        if nobody && !self.listen.ip().is_loopback() {
+            return wrong(
+                "listen",
+                "is more than loopback, where nobody has been named who may come in: name a file \
+                 of 'users' (`console user NAME --role ROLE` prints its lines), or use 127.0.0.1",
+            );
+        }
+        if nobody && self.origin.is_some() {
+            return wrong("origin", "leads here from elsewhere: name a file of 'users' first");
+        }
+        Ok(())
+    }
+}
+
+fn origin(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).ok().filter(|url| {
+        let is_bare = url.path() == "/" && url.query().is_none() && url.username().is_empty();
+        is_bare && matches!(url.scheme(), "http" | "https") && url.has_host()
+    });
+    url.ok_or_else(|| "it looks like https://queue.example.com, without a path".to_owned())
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = text.parse().map(|address: IpAddr| IpNet::from(address));
+    let network = address.or_else(|_| text.parse::<IpNet>());
+    network.map_err(|_| "it looks like 10.0.0.7 or 10.0.0.0/8".to_owned())
+}

@@ -1,0 +1,143 @@
+//! The users' file: a line a user, `NAME:ROLE:HASH`, the hash by argon2id.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use argon2::Argon2;
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use tokio::sync::Semaphore;
+
+use crate::role::Role;
+
+/// Hashes worked on at once: each takes 19 MiB and some 20 ms of a core.
+const AT_ONCE: usize = 2;
+
+/// The shortest password that is taken.
+const SHORTEST: usize = 8;
+
+#[derive(Debug, Clone)]
+struct User {
+    role: Role,
+    hash: String,
+}
+
+/// Who may sign in by password.
+#[derive(Debug)]
+pub(crate) struct Users {
+    users: HashMap<String, User>,
+    /// What the password of somebody unknown is compared with, so that it takes as long.
+    nobody: String,
+    places: Semaphore,
+}
+
+impl Users {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("Cannot read the users' file {}", path.display()))?;
+        let mut users = HashMap::new();
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let place = || format!("{}:{number}", path.display());
+            let (name, user) = user_of(line).with_context(place)?;
+            if users.insert(name.clone(), user).is_some() {
+                bail!("{}: '{name}' stands in the file twice: remove one of the lines", place());
+            }
+        }
+        if users.is_empty() {
+            bail!(
+                "{} names no user: `console user NAME --role ROLE` prints a line for it",
+                path.display()
+            );
+        }
+        Ok(Self { users, nobody: hash("nobody's password")?, places: Semaphore::new(AT_ONCE) })
+    }
+
+    /// The role of this user, if this is the password.
+    pub(crate) async fn verify(&self, name: &str, password: String) -> Option<Role> {
+        let known = self.users.get(name);
+        let hash = known.map_or(&self.nobody, |user| &user.hash).clone();
+        // Never closed.
+        let _place = self.places.acquire().await.ok()?;
+        let is_right = tokio::task::spawn_blocking(move || matches(&password, &hash)).await;
+        known.filter(|_| is_right.unwrap_or(false)).map(|user| user.role)
+    }
+}
+
+fn matches(password: &str, hash: &str) -> bool {
+    PasswordHash::new(hash)
+        .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+}
+
+fn user_of(line: &str) -> anyhow::Result<(String, User)> {
+    let parts = line.split_once(':').and_then(|(name, rest)| {
+        let (role, hash) = rest.split_once(':')?;
+        Some((name, role, hash))
+    });
+    let Some((name, role, hash)) = parts.filter(|(name, ..)| !name.is_empty()) else {
+        bail!("a line is NAME:ROLE:HASH, as `console user NAME --role ROLE` prints it");
+    };
+    let role = role.parse().map_err(|wrong| anyhow!("'{role}' is no role; {wrong}"))?;
+    let known = PasswordHash::new(hash).ok().filter(|hash| hash.algorithm.as_str() == "argon2id");
+    if known.is_none() {
+        bail!("the hash is none of argon2id: `console user {name} --role {role}` makes one");
+    }
+    Ok((name.to_owned(), User { role, hash: hash.to_owned() }))
+}
+
+fn hash(password: &str) -> anyhow::Result<String> {
+    let hashed = Argon2::default().hash_password(password.as_bytes());
+    hashed.map(|hash| hash.to_string()).map_err(|error| anyhow!("Cannot hash a password: {error}"))
+}
+
+/// The line of the users' file for a user with this password.
+pub(crate) fn line(name: &str, role: Role, password: &str) -> anyhow::Result<String> {
+    if name.is_empty() || name.contains(|c: char| c == ':' || c == '#' || c.is_control()) {
+        bail!("'{name}' is no name for a user: leave out : and #");
+    }
+    if password.chars().count() < SHORTEST {
+        bail!("The password is too short: it has {SHORTEST} characters or more");
+    }
+    Ok(format!("{name}:{role}:{}", hash(password)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> anyhow::Result<Users> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("users");
+        std::fs::write(&path, text).expect("written");
+        Users::read(&path)
+    }
+
+    #[tokio::test]
+    async fn a_line_lets_its_user_in_by_the_password_and_nobody_else() {
+        let line = line("ada", Role::Operator, "analytical engine").expect("a line");
+        let users = read(&format!("# people\n\n{line}\n")).expect("read");
+        let verify =
+            async |name: &str, password: &str| users.verify(name, password.to_owned()).await;
+        assert_eq!(verify("ada", "analytical engine").await, Some(Role::Operator));
+        assert_eq!(verify("ada", "difference engine").await, None);
+        assert_eq!(verify("bob", "nobody's password").await, None);
+    }
+
+    #[test]
+    fn a_line_that_lets_nobody_in_is_refused_with_its_place() {
+        for (text, reason) in [
+            ("ada\n", "users:1: a line is NAME:ROLE:HASH"),
+            ("\nada:root:x", "users:2: 'root' is no role; a role is viewer"),
+            ("ada:admin:secret", "users:1: the hash is none of argon2id"),
+            ("# none\n", "names no user"),
+        ] {
+            let error = format!("{:#}", read(text).expect_err("refused"));
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(line("a:b", Role::Admin, "long enough").is_err());
+        assert!(line("a", Role::Admin, "short").is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! Who comes: every request passes here, and no page is shown to whom it is not for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use queue_core::audit::Actor;
+
+use crate::login::Login;
+use crate::refusal::Refusal;
+use crate::role::Role;
+use crate::server::Console;
+use crate::settings::Rules;
+
+/// The name of the cookie. Over https no other host can set it.
+const COOKIE: &str = "queue-console";
+const SECURE_COOKIE: &str = "__Host-queue-console";
+
+/// What a browser is told of every answer. Nothing is loaded but from here, nothing runs that
+/// stands in a page, and no page is shown in a frame.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+         connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    // Not no-referrer, with which a form of ours would not say where it comes from.
+    (header::REFERRER_POLICY, "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), microphone=(), geolocation=()"),
+];
+
+/// Who sent a request.
+#[derive(Debug, Clone)]
+struct Visitor {
+    login: Option<Arc<Login>>,
+    address: IpAddr,
+}
+
+/// Somebody who is signed in.
+#[derive(Debug, Clone)]
+pub(crate) struct SignedIn {
+    pub(crate) login: Arc<Login>,
+    address: IpAddr,
+}
+
+impl SignedIn {
+    /// As the audit names them.
+    pub(crate) fn actor(&self) -> Actor {
+        self.login.actor(self.address.to_string())
+    }
+
+    pub(crate) fn may(&self, role: Role) -> bool {
+        self.login.role >= role
+    }
+}
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Address(pub(crate) IpAddr);
+
+/// Lets a request pass, with who sent it, and tells the browser what it may do with the answer.
+pub(crate) async fn admit(
+    State(console): State<Arc<Console>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match visitor(&console, peer.ip(), &request) {
+        Ok(visitor) => {
+            request.extensions_mut().insert(visitor);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    // Pages are of one person at one moment; assets say otherwise themselves.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn visitor(console: &Console, peer: IpAddr, request: &Request) -> Result<Visitor, Refusal> {
+    let (rules, headers) = (&console.rules, request.headers());
+    refuse_foreign(rules, request.method(), headers)?;
+    let peer = peer.to_canonical();
+    if !rules.proxies.trusts(peer) {
+        let login = cookie(headers, rules).and_then(|cookie| console.logins.of_cookie(cookie));
+        return Ok(Visitor { login, address: peer });
+    }
+    let text = |name: &HeaderName| headers.get(name)?.to_str().ok().filter(|it| !it.is_empty());
+    let by_proxy = rules.proxies.user_header.as_ref().and_then(text).map(|name| {
+        let role = rules.proxies.role_header.as_ref().and_then(text);
+        let role = role.and_then(|role| role.parse().ok()).unwrap_or(Role::Viewer);
+        console.logins.of_proxy(name, role)
+    });
+    let by_cookie = || cookie(headers, rules).and_then(|cookie| console.logins.of_cookie(cookie));
+    let address = forwarded(headers, rules).unwrap_or(peer);
+    Ok(Visitor { login: by_proxy.or_else(by_cookie), address })
+}
+
+/// Who a trusted proxy says has sent the request: the last address that is not a proxy's, because
+/// whoever sends it can write those before.
+fn forwarded(headers: &HeaderMap, rules: &Rules) -> Option<IpAddr> {
+    let all = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    let addresses: Vec<IpAddr> =
+        all.flat_map(|list| list.split(',')).filter_map(|one| one.trim().parse().ok()).collect();
+    addresses.into_iter().rev().find(|address| !rules.proxies.trusts(*address))
+}
+
+/// Refuses what another page has its reader's browser send: by a name that leads here without being
+/// ours (a name server of theirs can make it), or a change that no page of ours asks for.
+fn refuse_foreign(rules: &Rules, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = text(header::HOST).unwrap_or_default();
+    let wanted = rules.origin.as_ref().and_then(|origin| {
+        let name = origin.host_str()?;
+        Some(origin.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}")))
+    });
+    if wanted.as_deref().is_some_and(|wanted| !wanted.eq_ignore_ascii_case(host))
+        || (rules.by_link() && !is_loopback(host))
+    {
+        return Err(Refusal::Foreign);
+    }
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let site = text(HeaderName::from_static("sec-fetch-site"));
+    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Err(Refusal::Foreign);
+    }
+    let origin = text(header::ORIGIN);
+    let is_ours = |origin: &str| {
+        origin.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host))
+    };
+    if origin.is_some_and(|origin| !is_ours(origin)) { Err(Refusal::Foreign) } else { Ok(()) }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn cookie_name(rules: &Rules) -> &'static str {
+    if rules.is_https() { SECURE_COOKIE } else { COOKIE }
+}
+
+/// The secret of somebody's login, as their browser sends it.
+pub(crate) fn cookie<'h>(headers: &'h HeaderMap, rules: &Rules) -> Option<&'h str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = all.flat_map(|list| list.split(';')).filter_map(|it| it.trim().split_once('='));
+    pairs.find(|(name, _)| *name == cookie_name(rules)).map(|(_, value)| value)
+}
+
+/// What sets that cookie, or without a secret removes it.
+pub(crate) fn set_cookie(rules: &Rules, secret: Option<&str>) -> String {
+    let name = cookie_name(rules);
+    let secure = if rules.is_https() { "; Secure" } else { "" };
+    let age = if secret.is_some() { rules.login_time.as_secs() } else { 0 };
+    let secret = secret.unwrap_or_default();
+    format!("{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
+}
+
+impl FromRequestParts<Arc<Console>> for SignedIn {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Console>) -> Result<Self, Refusal> {
+        let to = || parts.uri.path_and_query().map_or("/", |uri| uri.as_str()).to_owned();
+        let visitor = parts.extensions.get::<Visitor>();
+        match visitor.and_then(|visitor| Some((visitor.login.clone()?, visitor.address))) {
+            Some((login, address)) => Ok(Self { login, address }),
+            None => Err(Refusal::SignIn { to: to() }),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Address {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Console>) -> Result<Self, Refusal> {
+        let visitor = parts.extensions.get::<Visitor>();
+        visitor.map(|visitor| Self(visitor.address)).ok_or(Refusal::Foreign)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_lead_to_a_console_without_users() {
+        for host in ["localhost", "LOCALHOST:9480", "127.0.0.1:9480", "[::1]:9480", "127.1.2.3"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in
+            ["", "evil.example:9480", "localhost.evil.example", "10.0.0.1", "127.0.0.1.nip.io"]
+        {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The console as its users meet it: the real program, on a real server, by HTTP.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: what cannot be set up has failed"
+)]
+
+mod api;
+mod changing;
+mod place;
+mod reading;
+mod security;

@@ -1,0 +1,272 @@
+//! A queue, the console before it, and somebody with a browser.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use queue_core::account::Account;
+use queue_core::connection::{ServerUrl, transaction};
+use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::store::topic::existing;
+use queue_core::{NewMessage, TopicName, enqueue_all};
+use queue_test::{TestQueue, until};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, Response};
+
+/// A queue, and the console before it, by an account that may do what its file says.
+pub(crate) struct Place {
+    pub(crate) queue: TestQueue,
+    pub(crate) console: Console,
+    _folder: tempfile::TempDir,
+}
+
+/// The passwords of the users, each of whom is called as their role.
+pub(crate) const PASSWORD: &str = "correct horse";
+
+impl Place {
+    /// With a user of each role.
+    pub(crate) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    pub(crate) async fn with(options: &[&str]) -> Self {
+        Self::behind(options, async |url| url).await
+    }
+
+    /// The same, where the console reaches the server by the URL that `way` makes of its own.
+    pub(crate) async fn behind(
+        options: &[&str],
+        way: impl AsyncFnOnce(ServerUrl) -> ServerUrl,
+    ) -> Self {
+        let queue = TestQueue::new().await;
+        let url = way(queue.database().account_of(Account::Console).await).await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let users = folder.path().join("users");
+        let lines: String = ["viewer", "operator", "admin"].map(|role| line(role, role)).concat();
+        std::fs::write(&users, lines).expect("written");
+        let users = users.to_str().expect("text").to_owned();
+        let console = Console::start(&url, &[&["--users", &users], options].concat()).await;
+        Self { queue, console, _folder: folder }
+    }
+
+    /// As [`Self::with`], without users.
+    pub(crate) async fn open(options: &[&str]) -> Self {
+        let queue = TestQueue::new().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = queue.database().account_of(Account::Console).await;
+        let console = Console::start(&url, options).await;
+        Self { queue, console, _folder: folder }
+    }
+
+    /// A browser of somebody who has signed in.
+    pub(crate) async fn signed_in(&self, role: &str) -> Browser {
+        let mut browser = self.console.browser();
+        let fields = [("name", role), ("password", PASSWORD), ("to", "/")];
+        let answer = browser.send(Method::POST, "/sign-in", &fields).await;
+        assert_eq!(answer.status, 303, "{}", answer.text);
+        browser.read("/").await;
+        browser
+    }
+
+    /// Enqueues messages with these bodies.
+    pub(crate) async fn enqueue(&self, topic: &str, messages: Vec<NewMessage>) {
+        let topic = TopicName::new(topic).expect("a name");
+        let mut conn = self.queue.connect().await;
+        for some in messages.chunks(500) {
+            let send = async |conn: &mut _| enqueue_all(conn, &topic, some).await;
+            transaction(&mut conn, "send", send).await.expect("sent");
+        }
+    }
+
+    /// What may be done with the topic, as it is stored.
+    pub(crate) async fn access(&self, topic: &str) -> &'static str {
+        let mut conn = self.queue.connect().await;
+        let name = TopicName::new(topic).expect("a name");
+        existing(&mut conn, &name).await.expect("read").access.word()
+    }
+
+    /// Has all that is ready in the topic die of `error`.
+    pub(crate) async fn dead_letter(&self, topic: &str, error: &str) {
+        let drained = self.queue.drain_raw(topic, &Dies(error.to_owned())).await;
+        assert!(drained.dead > 0, "{drained:?}");
+    }
+
+    /// The console has looked at the server after all that was done before.
+    pub(crate) async fn seen(&self, browser: &mut Browser, topic: &str, dead: u64) {
+        let path = format!("/api/v1/topics/{topic}");
+        let wanted = format!("\"dead\":{dead},");
+        until("the console has seen it", async || browser.get(&path).await.text.contains(&wanted))
+            .await;
+    }
+}
+
+struct Dies(String);
+
+impl RawHandler for Dies {
+    async fn handle(&self, _: &Context) -> Result<(), HandlerError> {
+        Err(HandlerError::dead(self.0.clone()))
+    }
+}
+
+/// A line of the users' file, as the program prints it.
+fn line(name: &str, role: &str) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_console"))
+        .args(["user", name, "--role", role])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut input = child.stdin.take().expect("piped");
+    writeln!(input, "{PASSWORD}").expect("written");
+    drop(input);
+    let ended = child.wait_with_output().expect("ended");
+    assert!(ended.status.success());
+    String::from_utf8(ended.stdout).expect("text")
+}
+
+/// The program under way, killed when the test ends.
+pub(crate) struct Console {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Console {
+    async fn start(url: &ServerUrl, options: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
+        command.args(["--listen", "127.0.0.1:0"]).args(options).env("QUEUE_URL", url.expose());
+        command.env_remove("RUST_LOG").stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                written.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+        let mut console = Self { child, address: String::new(), log };
+        until("it is served", async || console.logged("The console is served.").is_some()).await;
+        let line = console.logged("The console is served.").expect("just seen");
+        console.address = line.rsplit_once("address=").expect("its address").1.trim().to_owned();
+        console
+    }
+
+    /// The newest line of its log that has this text in it.
+    pub(crate) fn logged(&self, text: &str) -> Option<String> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.iter().rev().find(|line| line.contains(text)).cloned()
+    }
+
+    /// What of its log tells that it was refused something.
+    fn denied(&self) -> Vec<String> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.iter().filter(|line| line.contains("denied")).cloned().collect()
+    }
+
+    /// A browser of somebody who has not signed in.
+    pub(crate) fn browser(&self) -> Browser {
+        // Whichever test comes first chooses.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = Client::builder().redirect(Policy::none()).no_proxy().build();
+        Browser {
+            client: client.expect("a client"),
+            address: self.address.clone(),
+            headers: Vec::new(),
+            cookie: None,
+            csrf: String::new(),
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+        if std::thread::panicking() {
+            println!("{log}");
+        } else {
+            assert_eq!(self.denied(), Vec::<String>::new());
+        }
+    }
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) text: String,
+    headers: reqwest::header::HeaderMap,
+}
+
+impl Answer {
+    async fn of(response: Response) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Self { status, headers, text: response.text().await.expect("text") }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+}
+
+/// Somebody's browser: it keeps the cookie, and fills in what pages put into their forms.
+pub(crate) struct Browser {
+    client: Client,
+    address: String,
+    /// What it sends with each request besides.
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) cookie: Option<String>,
+    pub(crate) csrf: String,
+}
+
+impl Browser {
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> Answer {
+        let mut request = self.client.request(method, format!("http://{}{path}", self.address));
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        if let Some(cookie) = &self.cookie {
+            request = request.header("cookie", cookie);
+        }
+        if !fields.is_empty() {
+            let body =
+                url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+            request =
+                request.header("content-type", "application/x-www-form-urlencoded").body(body);
+        }
+        let answer = Answer::of(request.send().await.expect("an answer")).await;
+        if let Some((pair, _)) = answer.header("set-cookie").split_once(';') {
+            self.cookie = Some(pair.to_owned());
+        }
+        answer
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[]).await
+    }
+
+    /// A page that must be there.
+    pub(crate) async fn read(&mut self, path: &str) -> String {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        if let Some((_, rest)) = answer.text.split_once("data-csrf=\"") {
+            self.csrf = rest.split('"').next().unwrap_or_default().to_owned();
+        }
+        answer.text
+    }
+
+    /// Sends a form of a page.
+    pub(crate) async fn ask(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let csrf = self.csrf.clone();
+        let fields = [&[("csrf", csrf.as_str())], fields].concat();
+        self.send(Method::POST, path, &fields).await
+    }
+}

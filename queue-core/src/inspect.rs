@@ -1,0 +1,16 @@
+//! What people look at: who works, how far groups have come, what the duties did last. Each look
+//! reads a bounded number of rows, and locks none.
+
+mod duty;
+mod group;
+mod worker;
+
+pub use self::duty::{DutyStanding, duties};
+pub use self::group::{GroupStanding, groups};
+pub use self::worker::{Sign, WorkerStanding, Workers, workers};
+
+use std::time::Duration;
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

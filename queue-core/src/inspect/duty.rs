@@ -1,0 +1,34 @@
+use serde::Serialize;
+
+use super::millis;
+use crate::connection::{Link, Session};
+use crate::error::Result;
+use crate::store;
+use crate::store::duty::DutyStatus;
+
+/// What a duty did last, and how long ago.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DutyStanding {
+    /// What it did.
+    #[serde(flatten)]
+    pub status: DutyStatus,
+    /// How long ago that is, in milliseconds.
+    pub age_ms: u64,
+}
+
+/// What each duty did last.
+///
+/// # Errors
+/// A database failure.
+pub async fn duties(session: &mut Session) -> Result<Vec<DutyStanding>> {
+    let read = async |conn: &mut Link| {
+        let duties = store::duty::all(conn).await?;
+        let now = store::topic::server_time(conn).await?.and_utc();
+        let with_age = |status: DutyStatus| {
+            let age_ms = millis((now - status.ran_at).to_std().unwrap_or_default());
+            DutyStanding { status, age_ms }
+        };
+        Ok(duties.into_iter().map(with_age).collect())
+    };
+    session.call("read the duties", read).await
+}

@@ -1,0 +1,81 @@
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::connection::{Link, Session};
+use crate::error::Result;
+use crate::store;
+use crate::store::stream::member::{self, MemberStanding};
+use crate::store::stream::standing::{self, Standing};
+use crate::topic::{Topic, TopicId};
+
+/// How far a group has come, all partitions together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupStanding {
+    /// Its own topic.
+    #[serde(flatten)]
+    pub topic: Topic,
+    /// Messages that it is not through with; of a broadcast group, of its slowest named member.
+    pub lag: u64,
+    /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
+    pub lag_ms: Option<u64>,
+    /// Of those, the ones that members have claimed.
+    pub claimed: u64,
+    /// How long the oldest claim has been held, in milliseconds; `None` when there is none.
+    pub held_ms: Option<u64>,
+    /// Messages that retention removed before they were read.
+    pub lost: u64,
+}
+
+impl GroupStanding {
+    fn group(topic: Topic, standings: &[Standing]) -> Self {
+        Self {
+            topic,
+            lag: standings.iter().map(|one| one.lag).sum(),
+            lag_ms: standings.iter().filter_map(|one| one.lag_ms).max(),
+            claimed: standings.iter().map(|one| one.claimed).sum(),
+            held_ms: standings.iter().filter_map(|one| one.held_ms).max(),
+            lost: standings.iter().map(|one| one.lost).sum(),
+        }
+    }
+
+    /// Of the named members the slowest.
+    fn broadcast(topic: Topic, members: &[MemberStanding]) -> Self {
+        let mut lags: BTreeMap<_, u64> = BTreeMap::new();
+        for one in members {
+            *lags.entry(&one.member).or_default() += one.lag;
+        }
+        Self {
+            topic,
+            lag: lags.into_values().max().unwrap_or_default(),
+            lag_ms: members.iter().filter_map(|one| one.lag_ms).max(),
+            claimed: 0,
+            held_ms: None,
+            lost: members.iter().map(|one| one.lost).sum(),
+        }
+    }
+}
+
+/// How far the groups of a stream have come, or all groups.
+///
+/// # Errors
+/// A database failure.
+pub async fn groups(session: &mut Session, of: Option<TopicId>) -> Result<Vec<GroupStanding>> {
+    let read = async |conn: &mut Link| match of {
+        Some(stream) => store::topic::groups_of(conn, stream).await,
+        None => store::topic::all(conn).await,
+    };
+    let mut groups = Vec::new();
+    for topic in session.call("list the groups", read).await? {
+        if let Some(group) = topic.group() {
+            let read = async |conn: &mut Link| standing::of_group(conn, group).await;
+            let standings = session.call("read how far the group has come", read).await?;
+            groups.push(GroupStanding::group(topic, &standings));
+        } else if let Some(group) = topic.broadcast() {
+            let read = async |conn: &mut Link| member::standings(conn, group).await;
+            let members = session.call("read how far the members have come", read).await?;
+            groups.push(GroupStanding::broadcast(topic, &members));
+        }
+    }
+    Ok(groups)
+}

@@ -1,0 +1,96 @@
+//! The entries of the audit.
+
+use chrono::NaiveDateTime;
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
+
+use super::{Statement, execute, first_inserted, load};
+use crate::audit::{Actor, AuditNo, Change, Entry};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::cut;
+
+/// How much of a text each column takes, in bytes; what is longer is cut.
+const ACTOR: usize = 255;
+const TARGET: usize = 129;
+const DETAIL: usize = 1024;
+
+/// PRIMARY: writes an entry, by the transaction that makes the change.
+///
+/// # Errors
+/// A database failure.
+pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<AuditNo> {
+    let statement = Statement::new(
+        "INSERT INTO queue_audit (at, actor, origin, action, target, detail) \
+         VALUES (UTC_TIMESTAMP(6), ?, ?, ?, ?, ?)",
+    )
+    .bytes(cut(&change.actor.name, ACTOR).as_bytes())
+    .bytes(cut(&change.actor.origin, ACTOR).as_bytes())
+    .bytes(change.action.word().as_bytes())
+    .bytes(cut(&change.target, TARGET).as_bytes())
+    .maybe_bytes(change.detail.as_deref().map(|detail| cut(detail, DETAIL).as_bytes()));
+    execute(conn, "write the audit", statement).await?;
+    first_inserted(conn, "write the audit").await.map(AuditNo)
+}
+
+/// PRIMARY: adds to an entry what a transaction has changed.
+///
+/// # Errors
+/// A database failure.
+pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) -> Result<()> {
+    let statement = Statement::new("UPDATE queue_audit SET messages = messages + ? WHERE id = ?")
+        .number(messages as u64)
+        .number(entry.0);
+    execute(conn, "write the audit", statement).await.map(|_| ())
+}
+
+/// PRIMARY: the newest entries, at most `limit`; with `before` those older than that one.
+///
+/// # Errors
+/// A database failure.
+pub async fn latest(
+    conn: &mut impl Connection,
+    before: Option<AuditNo>,
+    limit: u32,
+) -> Result<Vec<Entry>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Datetime)]
+        at: NaiveDateTime,
+        #[diesel(sql_type = Binary)]
+        actor: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        origin: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        action: Vec<u8>,
+        #[diesel(sql_type = Binary)]
+        target: Vec<u8>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        detail: Option<Vec<u8>>,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        messages: u64,
+    }
+    let statement = Statement::new(
+        "SELECT id, at, actor, origin, action, target, detail, messages FROM queue_audit \
+         WHERE id < ? ORDER BY id DESC LIMIT ?",
+    )
+    .number(before.map_or(u64::MAX, |entry| entry.0))
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "read the audit", statement).await?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(rows
+        .into_iter()
+        .map(|row| Entry {
+            no: AuditNo(row.id),
+            at: row.at.and_utc(),
+            actor: Actor { name: text(row.actor), origin: text(row.origin) },
+            action: text(row.action),
+            target: text(row.target),
+            detail: row.detail.map(text),
+            messages: row.messages,
+        })
+        .collect())
+}
