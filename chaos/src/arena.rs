@@ -47,8 +47,8 @@ pub(crate) const BURST: &str = "burst";
 /// Every topic of a run.
 pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
 
-/// How many of its messages run at once in the whole fleet: less than one consumer could, and so that
-/// they keep up with their senders.
+/// How many of its messages run at once in the whole fleet: less than one consumer could, and so
+/// that they keep up with their senders.
 pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2);
 
 /// Topics with a limit that they reach now and then also without a fault: 400 ms of what comes in.

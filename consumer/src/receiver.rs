@@ -301,8 +301,8 @@ impl Deref for Received {
 
 impl Received {
     /// Whether somebody wants it [cancelled](queue_core::cancellation): stop then, and
-    /// [discard](HandlerError::Discard) it. Heard of within some 200 ms; what was not handed out yet
-    /// is discarded without you.
+    /// [discard](HandlerError::Discard) it. Heard of within some 200 ms; what was not handed out
+    /// yet is discarded without you.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.delivery.position.is_none() && self.worker.is_cancelled(self.delivery.row)

@@ -110,7 +110,7 @@ impl<'t> Cancellation<'t> {
         let Some(at) = self.at else { return Ok(Attempt::Locked) };
         let take = async |conn: &mut Link| take(conn, topic, at, id, claims).await;
         match session.transaction("cancel", take).await? {
-            // Its worker may go on for all we know, so it is still told; the request ends by itself.
+            // Its handler may still run, so its worker is still told; the request ends by itself.
             Taken::Away(was @ Was::Fenced) => Ok(Attempt::Cancelled(was)),
             Taken::Away(was) => self.over(session, Attempt::Cancelled(was)).await,
             Taken::Held(worker, since) => {

@@ -109,9 +109,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// The message is not this delivery's any more.
-    #[error(
-        "The claim of message {msg_id} was taken back: stop handling it, somebody else does or it was cancelled."
-    )]
+    #[error("Message {msg_id} is not this delivery's any more: stop handling it.")]
     ClaimLost {
         /// The message.
         msg_id: MsgId,

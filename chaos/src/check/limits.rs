@@ -8,9 +8,9 @@ use crate::tag::Share;
 
 /// Messages of the limited topic that began while as many ran as may.
 ///
-/// A run counts from its start to the end of its handler if its consumer was told that it is settled:
-/// then its claim was its own all the time, and held a place. One of a process that was killed or
-/// frozen may have lost its claim, and its place with it, at any moment.
+/// A run counts from its start to the end of its handler if its consumer was told that it is
+/// settled: then its claim was its own all the time, and held a place. One of a process that was
+/// killed or frozen may have lost its claim, and its place with it, at any moment.
 pub(super) fn breaches(history: &History) -> Vec<(Breach, Share)> {
     let mut runs: Vec<(Moment, Moment, Share)> = Vec::new();
     for (share, message) in &history.messages {

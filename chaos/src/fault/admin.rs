@@ -108,8 +108,8 @@ async fn send_doomed(
     Ok(())
 }
 
-/// Messages that are waiting or handled in transactions, one after the other; some have hardly time to
-/// stop.
+/// Messages that are waiting or handled in transactions, one after the other; some have hardly
+/// time to stop.
 pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     for _ in 0..CANCELLED {
         sleep(Duration::from_millis(rng.random_range(0..500))).await;

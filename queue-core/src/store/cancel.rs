@@ -96,8 +96,8 @@ pub async fn is_there(
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY: asks whoever has the message, or claims it, to stop handling it, for [`ASKED_FOR`]. Every
-/// worker hears of it with its next [pulse](super::floor::pulse).
+/// PRIMARY: asks whoever has the message, or claims it, to stop handling it, for [`ASKED_FOR`].
+/// Every worker hears of it with its next [pulse](super::floor::pulse).
 ///
 /// # Errors
 /// A database failure.

@@ -51,7 +51,8 @@ pub async fn save(
     execute(conn, "save the checkpoint", statement).await
 }
 
-/// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of an earlier message with its id.
+/// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of
+/// an earlier message with its id.
 ///
 /// # Errors
 /// A database failure.
