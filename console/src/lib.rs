@@ -2,11 +2,11 @@
 //! same as JSON under `/api/v1`. It asks and changes by the functions of `queue-core` that
 //! `queuectl` uses, and never writes SQL.
 //!
-//! * [`settings`] and [`command`]: what it is told;
-//! * [`visitor`], [`login`], [`users`], [`link`], [`throttle`], [`asked`]: who comes, and what they
+//! * `settings` and `command`: what it is told;
+//! * `visitor`, `login`, `users`, `link`, `throttle`, `asked`: who comes, and what they
 //!   may ask for; every change is written into the audit by the transaction that makes it;
-//! * [`database`], [`sampler`], [`runs`]: what it asks of the server, and how often;
-//! * [`page`]: the pages; [`api`]: the JSON; [`show`]: how numbers and times look.
+//! * `database`, `sampler`, `runs`: what it asks of the server, and how often;
+//! * `page`: the pages; `api`: the JSON; `show`: how numbers and times look.
 
 mod api;
 mod asked;
