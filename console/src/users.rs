@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use argon2::Argon2;
@@ -29,7 +30,7 @@ pub(crate) struct Users {
     users: HashMap<String, User>,
     /// What the password of somebody unknown is compared with, so that it takes as long.
     nobody: String,
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl Users {
@@ -53,7 +54,11 @@ impl Users {
                 path.display()
             );
         }
-        Ok(Self { users, nobody: hash("nobody's password")?, places: Semaphore::new(AT_ONCE) })
+        Ok(Self {
+            users,
+            nobody: hash("nobody's password")?,
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+        })
     }
 
     /// The role of this user, if this is the password.
@@ -61,8 +66,13 @@ impl Users {
         let known = self.users.get(name);
         let hash = known.map_or(&self.nobody, |user| &user.hash).clone();
         // Never closed.
-        let _place = self.places.acquire().await.ok()?;
-        let is_right = tokio::task::spawn_blocking(move || matches(&password, &hash)).await;
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        // The place goes with the work: whoever hangs up ends this future, and not that.
+        let is_right = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            matches(&password, &hash)
+        })
+        .await;
         known.filter(|_| is_right.unwrap_or(false)).map(|user| user.role)
     }
 }

@@ -96,6 +96,11 @@ fn visitor(console: &Console, peer: IpAddr, request: &Request) -> Result<Visitor
         let login = cookie(headers, rules).and_then(|cookie| console.logins.of_cookie(cookie));
         return Ok(Visitor { login, address: peer });
     }
+    let said = [&rules.proxies.user_header, &rules.proxies.role_header].into_iter().flatten();
+    // One of them is not the proxy's then, and nothing tells which.
+    if said.clone().any(|name| headers.get_all(name).iter().nth(1).is_some()) {
+        return Err(Refusal::Foreign);
+    }
     let text = |name: &HeaderName| headers.get(name)?.to_str().ok().filter(|it| !it.is_empty());
     let by_proxy = rules.proxies.user_header.as_ref().and_then(text).map(|name| {
         let role = rules.proxies.role_header.as_ref().and_then(text);
@@ -108,12 +113,19 @@ fn visitor(console: &Console, peer: IpAddr, request: &Request) -> Result<Visitor
 }
 
 /// Who a trusted proxy says has sent the request: the last address that is not a proxy's, because
-/// whoever sends it can write those before.
+/// whoever sends it can write those before. What cannot be read ends the list, for the same reason.
 fn forwarded(headers: &HeaderMap, rules: &Rules) -> Option<IpAddr> {
-    let all = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    let addresses: Vec<IpAddr> =
-        all.flat_map(|list| list.split(',')).filter_map(|one| one.trim().parse().ok()).collect();
-    addresses.into_iter().rev().find(|address| !rules.proxies.trusts(*address))
+    let all = headers.get_all("x-forwarded-for").iter().map(|value| value.to_str().unwrap_or("?"));
+    let entries: Vec<&str> = all.flat_map(|list| list.split(',')).map(str::trim).collect();
+    let addresses = entries.into_iter().rev().map_while(address_of);
+    addresses.into_iter().find(|address| !rules.proxies.trusts(*address))
+}
+
+/// An address, with or without a port.
+fn address_of(entry: &str) -> Option<IpAddr> {
+    let with_port = || entry.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let address = entry.parse::<IpAddr>().ok().or_else(with_port)?;
+    Some(address.to_canonical())
 }
 
 /// Refuses what another page has its reader's browser send: by a name that leads here without being

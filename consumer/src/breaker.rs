@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use queue_core::message::Settlement;
+use queue_core::message::{DeadCause, Settlement};
 use serde::{Deserialize, Serialize};
 
 /// When a topic is paused: at this share of failures among the last messages that were handled.
@@ -78,6 +78,8 @@ impl Tally {
     /// back, or was never handled, says nothing of the handler.
     pub(crate) fn count(&mut self, settlement: &Settlement) {
         let failed = match settlement {
+            // No handler has seen it: a bad sender must not pause what others send.
+            Settlement::DeadLetter { cause: DeadCause::Decode, .. } => return,
             Settlement::Retry { .. }
             | Settlement::RetryAt { .. }
             | Settlement::DeadLetter { .. } => true,

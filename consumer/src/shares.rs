@@ -127,12 +127,16 @@ impl Share {
         let mut standings = self.table.standings();
         standings.iter_mut().for_each(|one| one.count(now));
         let others = standings.iter().enumerate().filter(|(topic, _)| *topic != self.topic);
-        let active = others.filter(|(_, one)| one.is_active()).map(|(_, one)| one.used);
-        let least = active.min_by(f64::total_cmp);
+        let others: Vec<_> = others.map(|(_, one)| (one.is_active(), one.used)).collect();
+        let active = others.iter().filter(|(is_active, _)| *is_active).map(|(_, used)| *used);
+        // While nobody else has work: where the one stands that has used most, or it would have all
+        // the time that this one was away for itself when it comes back.
+        let most = others.iter().map(|(_, used)| *used).max_by(f64::total_cmp);
+        let floor = active.min_by(f64::total_cmp).or(most);
         let own = &mut standings[self.topic];
         let was_away = now.saturating_duration_since(own.active) > FORGOTTEN;
-        if let (true, Some(least)) = (was_away && !own.is_active(), least) {
-            own.used = own.used.max(least);
+        if let (true, Some(floor)) = (was_away && !own.is_active(), floor) {
+            own.used = own.used.max(floor);
         }
         own.wants = true;
         own.active = own.counted;

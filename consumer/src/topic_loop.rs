@@ -78,6 +78,10 @@ struct State {
     breaker: Option<Breaker>,
     /// It is the topic's turn, and its next message is being claimed.
     slot: Option<Slot>,
+    /// It has given back what it held, and claims nothing before it is its turn.
+    parked: bool,
+    /// When it was its turn last.
+    turn_at: Instant,
     poll: Poll,
     held: HeldCount,
     /// Mean time of a run, for the prefetch.
@@ -97,6 +101,8 @@ impl TopicLoop {
             order: self.is_ordered().then(Order::default),
             breaker: self.post.registration.options.breaker(),
             slot: None,
+            parked: false,
+            turn_at: Instant::now(),
             poll: Poll::new(self.safety_poll),
             held: HeldCount::default(),
             run_time: None,
@@ -119,7 +125,7 @@ impl TopicLoop {
                 asking = Some(self.ask(room, &mut state));
                 asked_at = Instant::now();
             }
-            let next = state.next(room);
+            let next = self.next(&state, room);
             // No future that holds a connection is among these: claims run in the worker's actor.
             tokio::select! {
                 asked = poll_option(&mut asking), if asking.is_some() => {
@@ -243,6 +249,9 @@ impl TopicLoop {
     /// Starts as many runs as there are free handlers, in the order of the claims.
     fn start_runs(&self, state: &mut State) {
         self.give_up_lost(state);
+        if !self.is_unparked(state) {
+            return;
+        }
         while state.runs.len() < self.post.registration.options.concurrency {
             let size = match state.breaker.as_ref().and_then(Breaker::limit) {
                 Some(0) => break,

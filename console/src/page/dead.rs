@@ -8,7 +8,7 @@ use queue_core::find::between;
 use queue_core::message::DeadCause;
 use queue_core::store::dead::{self as stored, DeadError, DeadFilter, DeadLetter, ERRORS_OF};
 use queue_core::{Topic, TopicName};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::messages::time;
 use super::{At, Page, layout, topic_name, topic_of};
@@ -27,12 +27,26 @@ const LETTERS: usize = 50;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Which {
+    /// As a form sends it, with other ends of lines than the error has.
+    #[serde(deserialize_with = "lines")]
     error: String,
+    #[serde(deserialize_with = "trimmed")]
     cause: String,
+    #[serde(deserialize_with = "trimmed")]
     within: String,
+    #[serde(deserialize_with = "trimmed")]
     older_than: String,
     /// All are meant: leaving every field empty does not mean it.
     all: bool,
+}
+
+fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(deserializer)?.replace("\r\n", "\n"))
+}
+
+/// A blank means nothing, and must not come to mean everything.
+fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(deserializer)?.trim().to_owned())
 }
 
 impl Which {

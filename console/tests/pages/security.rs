@@ -190,6 +190,10 @@ async fn a_header_signs_in_only_by_a_trusted_proxy() {
     let mut ada = trusting.console.browser();
     ada.headers = vec![("x-user", "ada".to_owned()), ("x-role", "operator".to_owned())];
     assert!(ada.read("/").await.contains("ada (operator)"));
+    // Behind a proxy that adds its headers to those of a client.
+    ada.headers.push(("x-role", "admin".to_owned()));
+    assert_eq!(ada.get("/").await.status, 403);
+    ada.headers.pop();
     ada.headers[1].1 = "root".to_owned();
     assert!(ada.read("/").await.contains("ada (viewer)"));
     ada.headers.clear();

@@ -150,3 +150,20 @@ async fn whose_turn_it_is_is_woken_when_a_slot_comes_free() {
     first.turn().await;
     assert!(first.take(Instant::now()).is_some());
 }
+
+/// Neither is owed for the time that it was away, also if nobody had work when it came back.
+#[test]
+fn who_worked_alone_for_long_does_not_wait_for_as_long() {
+    let mut scene = Scene::new(1, &[(1, 10), (1, 10)]);
+    scene.topics[0].backlog = 0;
+    scene.play(LONG);
+    scene.topics[1].backlog = 0;
+    scene.play(Duration::from_secs(1));
+    scene.now += Duration::from_secs(10);
+    scene.topics[0].backlog = usize::MAX;
+    scene.play(Duration::from_secs(1));
+    scene.shares();
+    scene.topics[1].backlog = usize::MAX;
+    scene.play(LONG);
+    about(&scene.shares(), &[50, 50]);
+}

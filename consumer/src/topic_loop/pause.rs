@@ -5,7 +5,7 @@ use std::time::Instant;
 use queue_core::telemetry;
 
 use super::{State, TopicLoop};
-use crate::breaker::Change;
+use crate::breaker::{Breaker, Change};
 
 impl TopicLoop {
     /// Ends a pause that is over.
@@ -41,10 +41,13 @@ impl TopicLoop {
         }
     }
 
-    /// Gives back, uncharged, what no handler has begun, while the topic is paused on errors.
+    /// Gives back, uncharged, what no handler has begun and none may begin, while the topic is
+    /// paused on errors or one message is tried.
     pub(super) fn give_up_paused(&self, state: &mut State) {
-        if state.breaker.as_ref().is_some_and(|breaker| breaker.until().is_some()) {
-            self.give_back(std::mem::take(&mut state.waiting));
+        let limit = state.breaker.as_ref().and_then(Breaker::limit);
+        if let Some(beyond) = limit.filter(|limit| *limit < state.waiting.len()) {
+            let beyond = state.waiting.split_off(beyond);
+            self.give_back(beyond);
         }
     }
 }

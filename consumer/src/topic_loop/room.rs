@@ -13,6 +13,9 @@ const PREFETCH: Duration = Duration::from_millis(50);
 impl TopicLoop {
     /// How many messages to claim now; 0 while there is enough.
     pub(super) fn room(&self, state: &State) -> usize {
+        if state.parked {
+            return 0;
+        }
         if let Some(limit) = state.breaker.as_ref().and_then(Breaker::limit) {
             return limit.saturating_sub(state.waiting.len());
         }
@@ -42,6 +45,16 @@ impl TopicLoop {
         if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
     }
 
+    /// When there is something to do that nobody tells of: the next poll if there is `room`, the
+    /// end of a pause, or of the time for which a message waits for its turn.
+    pub(super) fn next(&self, state: &State, room: usize) -> Option<Instant> {
+        let pause = state.breaker.as_ref().and_then(Breaker::until);
+        let next = pause.or_else(|| (room > 0).then(|| state.poll.due()));
+        let is_free = state.runs.len() < self.post.registration.options.concurrency;
+        let turn = self.turn_due(state).filter(|_| is_free);
+        [next, turn].into_iter().flatten().min()
+    }
+
     /// Handlers of this topic that may run at once.
     fn concurrency(&self) -> usize {
         let slots = self.share.as_ref().map_or(usize::MAX, Share::slots);
@@ -52,14 +65,5 @@ impl TopicLoop {
     pub(super) fn is_limited(&self) -> bool {
         let topic = self.topic.borrow();
         topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off()
-    }
-}
-
-impl State {
-    /// When there is something to do that nobody tells of: the next poll if there is `room`, or the
-    /// end of a pause.
-    pub(super) fn next(&self, room: usize) -> Option<Instant> {
-        let pause = self.breaker.as_ref().and_then(Breaker::until);
-        pause.or_else(|| (room > 0).then(|| self.poll.due()))
     }
 }

@@ -1,32 +1,55 @@
 //! A topic's turns, where the consumer's concurrency is shared.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{State, TopicLoop};
 use crate::shares::Slot;
 
+/// How long claimed messages wait for a turn of their topic.
+const WAITED: Duration = Duration::from_secs(1);
+
 impl TopicLoop {
     /// The slot that a run needs; `Some(None)` where there are none to share. `None`: it is not the
-    /// topic's turn, or its messages have waited for it too long.
+    /// topic's turn. What has waited too long for it is given back, and nothing is claimed until
+    /// the turn comes.
     pub(super) fn take_turn(&self, state: &mut State) -> Option<Option<Slot>> {
         let Some(share) = &self.share else { return Some(None) };
-        let slot = state.slot.take().or_else(|| share.take(Instant::now()))?;
-        if !self.has_waited_too_long(state) {
-            return Some(Some(slot));
+        let slot = state.slot.take().or_else(|| share.take(Instant::now()));
+        let too_long = self.turn_due(state).is_some_and(|due| due <= Instant::now());
+        if too_long && (slot.is_none() || self.is_limited()) {
+            self.give_back(std::mem::take(&mut state.waiting));
+            state.slot = slot;
+            state.parked = state.slot.is_none();
+            state.poll.wake();
+            return None;
         }
-        // The turn is kept for what is claimed now in their place.
-        self.give_back(std::mem::take(&mut state.waiting));
-        state.slot = Some(slot);
-        state.poll.wake();
-        None
+        if slot.is_some() {
+            state.turn_at = Instant::now();
+        }
+        slot.map(Some)
     }
 
-    /// Whether the time that a topic allows a run has begun to run out while its message waited for
-    /// its turn: the janitor counts it from the claim on, and takes the message back a lease after
-    /// its end.
-    fn has_waited_too_long(&self, state: &State) -> bool {
-        let most = self.post.crew.worker.lease() / 2;
-        self.is_limited() && state.waiting.iter().any(|waiting| waiting.since.elapsed() > most)
+    /// Claims again once it is the turn of a topic that holds nothing; false until then.
+    pub(super) fn is_unparked(&self, state: &mut State) -> bool {
+        if let (true, Some(share)) = (state.parked, &self.share) {
+            state.slot = share.take(Instant::now());
+            state.parked = state.slot.is_none();
+            state.poll.wake();
+        }
+        !state.parked
+    }
+
+    /// When what waits for the topic's turn has waited for too long. Others could handle it, it may
+    /// expire, and of a topic that bounds its runs or claims it uses up their time or room: the
+    /// janitor counts a run from the claim on, and takes the message back a lease after its end.
+    pub(super) fn turn_due(&self, state: &State) -> Option<Instant> {
+        let half = self.post.crew.worker.lease() / 2;
+        let first = state.waiting.front().filter(|_| self.share.is_some())?;
+        if self.is_limited() {
+            return Some(first.since + half);
+        }
+        // While turns come, what was claimed ahead may lie here for longer.
+        Some(first.since.max(state.turn_at) + WAITED.min(half))
     }
 
     /// The topic has nothing to run.

@@ -192,3 +192,53 @@ async fn a_message_that_waited_for_its_turn_too_long_is_claimed_anew() {
     running.stop().await;
     assert_eq!(*handled.lock().expect("unpoisoned"), Some(2), "its second delivery");
 }
+
+/// It claims nothing either, until its turn comes, and then it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_without_a_turn_is_left_to_another_consumer() {
+    let database = TestDatabase::new().await;
+    let topics = [database.topic("slow").await, database.topic("fast").await];
+    let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let told = (began.clone(), go_on.clone());
+    let fast = Arc::new(AtomicUsize::new(0));
+    let counted = fast.clone();
+    let running = Running::start(&database, |consumer| {
+        let slow = With(move |_| {
+            let (began, go_on) = told.clone();
+            async move {
+                began.notify_one();
+                go_on.notified().await;
+                Ok(())
+            }
+        });
+        let quick = With(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Ok(()) }
+        });
+        consumer
+            .options(shared(1))
+            .raw_handler(topics[0].name.clone(), weight(1), slow)
+            .raw_handler(topics[1].name.clone(), weight(1), quick)
+    });
+    send(&database, &topics[0], &numbered(1)).await;
+    tokio::time::timeout(PATIENCE, began.notified()).await.expect("begun");
+    send(&database, &topics[1], &numbered(20)).await;
+    let mut conn = database.connect().await;
+    until("claimed", async || {
+        let depth = store::inspect::depth(&mut conn, topics[1].id).await.expect("a depth");
+        depth.claimed > 0
+    })
+    .await;
+    let other = Running::start(&database, |consumer| {
+        let quick = With(|_| async { Ok(()) });
+        consumer.raw_handler(topics[1].name.clone(), TopicOptions::default(), quick)
+    });
+    drained(&database, &topics[1]).await;
+    other.stop().await;
+    assert_eq!(fast.load(Ordering::SeqCst), 0, "it was never its turn");
+    send(&database, &topics[1], &numbered(20)).await;
+    go_on.notify_one();
+    drained(&database, &topics[1]).await;
+    running.stop().await;
+    assert_eq!(fast.load(Ordering::SeqCst), 20);
+}
