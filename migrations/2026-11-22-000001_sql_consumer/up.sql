@@ -121,6 +121,7 @@ BEGIN
   DECLARE the_line     BLOB;
   DECLARE the_told     BLOB;
   DECLARE the_entry    DATETIME(6) DEFAULT NULL;
+  DECLARE the_left     BIGINT UNSIGNED DEFAULT NULL;
 
   SET out_verdict = CONVERT(in_verdict USING latin1);
   BEGIN
@@ -257,8 +258,13 @@ BEGIN
     END IF;
     DELETE FROM queue_message WHERE topic_id = the_topic AND priority = the_priority AND id = in_row;
   END IF;
-  IF NOT EXISTS (SELECT 1 FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
-      AND id BETWEEN the_low AND the_high AND worker_id = in_worker AND claim_no = in_claim) THEN
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    -- A plain SELECT locks nothing. Within an IF or a SET it would, and wait for whoever has a neighbour (MySQL bug 85431).
+    SELECT id INTO the_left FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
+      AND id BETWEEN the_low AND the_high AND worker_id = in_worker AND claim_no = in_claim LIMIT 1;
+  END;
+  IF the_left IS NULL THEN
     DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
   END IF;
   IF CRC32(the_id) MOD 1000000 < the_trace THEN
