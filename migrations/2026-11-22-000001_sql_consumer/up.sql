@@ -671,6 +671,7 @@ BEGIN
       IF the_own THEN
         ROLLBACK AND NO CHAIN NO RELEASE;
       ELSE
+        SET @queue_undone = NULL;
         BEGIN
           -- After a deadlock there is nothing to go back to any more.
           DECLARE CONTINUE HANDLER FOR 1305 SET @queue_undone = in_delivery;
@@ -684,6 +685,9 @@ BEGIN
       START TRANSACTION;
       SAVEPOINT queue_own;
     ELSE
+      -- Taken back below. It stands if this is killed, or the transaction undone whole: then the work
+      -- is undone, too, and a client that says its last statement again must not be believed.
+      SET @queue_undone = in_delivery;
       SAVEPOINT queue_settle;
     END IF;
     CALL queue_settle_row(SUBSTRING_INDEX(the_token, '.', 1), SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1),
@@ -692,7 +696,7 @@ BEGIN
       COMMIT AND NO CHAIN NO RELEASE;
     END IF;
   END;
-  SET @queue_settled = the_verdict;
+  SET @queue_settled = the_verdict, @queue_undone = NULL;
 END;
 
 -- Says that this session is alive, while it works on what it has claimed.

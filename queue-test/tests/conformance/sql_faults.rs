@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use queue_core::connection::ServerUrl;
-use queue_core::{NewMessage, enqueue};
+use queue_core::{NewMessage, Priority, Unique, enqueue};
 use queue_test::until;
 
 use crate::scene::Scene;
@@ -102,6 +102,77 @@ async fn what_a_killed_claim_did_not_hand_out_is_given_back() {
 }
 
 #[tokio::test]
+async fn an_ack_is_not_said_alone_after_its_transaction_was_undone() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(1).await;
+    scene.sql("CREATE TABLE booked (id INT PRIMARY KEY, n INT NOT NULL) ENGINE = InnoDB").await;
+    scene.sql("INSERT INTO booked VALUES (1, 0)").await;
+    let mut consumer = SqlConsumer::new(scene.db.url()).await;
+    let held = consumer.claim(1).await.remove(0);
+    let ack = settle(&held.delivery, "ack");
+
+    // The other transaction has changed more rows, so this one is the deadlock's victim.
+    let many: Vec<_> = (2..300).map(|id| format!("({id}, 0)")).collect();
+    scene.sql("START TRANSACTION; UPDATE queue_message SET history = ''").await;
+    scene.sql(&format!("INSERT INTO booked VALUES {}", many.join(", "))).await;
+    consumer.run("START TRANSACTION").await;
+    consumer.run("UPDATE booked SET n = n + 1 WHERE id = 1").await;
+    let cross = async {
+        until("the ack waits", async || scene.lock_waits().await > 0).await;
+        scene.sql("UPDATE booked SET n = 0 WHERE id = 1").await;
+    };
+    let (tried, ()) = tokio::join!(consumer.tried(&ack), cross);
+    assert_eq!(tried.unwrap_err(), 1213);
+    scene.sql("ROLLBACK").await;
+    assert_eq!(consumer.refused(&ack).await, 31025);
+
+    // After a KILL one server may have undone the transaction and the other not: both, or neither.
+    let work = "UPDATE booked SET n = n + 1 WHERE id = 1";
+    consumer.run("START TRANSACTION").await;
+    consumer.run(work).await;
+    scene.sql("START TRANSACTION; UPDATE queue_message SET history = ''").await;
+    consumer.killed_waiting(&mut scene, &ack).await;
+    if let Err(number) = consumer.tried(&ack).await {
+        assert_eq!(number, 31025);
+        consumer.run("START TRANSACTION").await;
+        consumer.run(work).await;
+        consumer.settle(&held, "ack").await;
+    }
+    consumer.run("COMMIT").await;
+    assert_eq!(scene.hot().await, (0, 0, 0));
+    assert_eq!(scene.number("SELECT SUM(n) FROM booked").await, 1);
+}
+
+#[tokio::test]
+async fn what_is_locked_hides_nothing_behind_it() {
+    let mut scene = Scene::new().await;
+    let mut expired = NewMessage::new("expired").with_unique(Unique::until_done("u"));
+    expired = expired.with_priority(Priority::FIRST);
+    scene.sql("START TRANSACTION").await;
+    enqueue(&mut scene.conn, &scene.topic.name, &expired).await.unwrap();
+    scene.sql("COMMIT").await;
+    for (body, priority) in [("a", 0), ("b", 0), ("c", 9)] {
+        let message = NewMessage::new(body).with_priority(Priority::new(priority).unwrap());
+        enqueue(&mut scene.conn, &scene.topic.name, &message).await.unwrap();
+    }
+    scene
+        .sql("UPDATE queue_message SET expires_at = UTC_TIMESTAMP(6) WHERE body = 'expired'")
+        .await;
+    let mut consumer = SqlConsumer::new(scene.db.url()).await;
+    // Its key is in another transaction's hands.
+    scene.sql("START TRANSACTION; SELECT topic_id FROM queue_unique FOR UPDATE").await;
+    assert_eq!(bodies(&consumer.claim(1).await), ["a"]);
+    // All that is left of the priority is.
+    let (topic, id) =
+        (scene.topic.id.0, scene.number("SELECT id FROM queue_message WHERE body = 'b'").await);
+    scene.sql(&format!("SELECT id FROM queue_message WHERE topic_id = {topic} AND priority = 0 AND id = {id} FOR UPDATE")).await;
+    assert_eq!(bodies(&consumer.claim(1).await), ["c"]);
+    scene.sql("ROLLBACK").await;
+    assert_eq!(bodies(&consumer.claim_n(1).await), ["b"]);
+    assert_eq!(scene.hot().await, (3, 3, 3));
+}
+
+#[tokio::test]
 async fn a_retry_policy_of_any_length_fails_no_retry() {
     let mut scene = Scene::new().await;
     scene.enqueue(2).await;
@@ -179,7 +250,8 @@ async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: 
                     if number == 31015 {
                         break;
                     }
-                    assert!(number == KILLED || number == 31025, "{number}");
+                    // 1305: it was killed while it asked for a savepoint that is not there.
+                    assert!([KILLED, 1305, 31025].contains(&number), "{number}");
                     killed += 1;
                 }
             }
