@@ -250,6 +250,12 @@ async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: 
                 while let Err(number) = work(consumer, &delivery, &body).await {
                     mend_until_done(consumer, mend).await;
                     if number == 31015 {
+                        // An ack whose answer was lost, or given back; never one that it holds.
+                        let held = format!(
+                            "SELECT COUNT(*) FROM queue_message \
+                             WHERE CONCAT(worker_id, '.', claim_no, '.', id) = '{delivery}'"
+                        );
+                        assert_eq!(scene.number(&held).await, 0, "refused, and still held");
                         break;
                     }
                     // 1305: it was killed while it asked for a savepoint that is not there.
