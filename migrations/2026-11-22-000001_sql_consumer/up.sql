@@ -2,6 +2,32 @@
 -- A session that claims is a worker: its row has the session's CONNECTION_ID(), its name lock says
 -- that it lives, and the rescue treats it like any other.
 
+-- Not for callers. Whether a transaction is open, after what a killed call has left open is undone:
+-- no handler runs after KILL QUERY or the end of a statement's time, so nothing rolls back. Such a
+-- transaction is known by its savepoint, which no transaction of the caller has.
+CREATE PROCEDURE queue_undo_killed(
+  OUT out_open   BOOLEAN,
+  OUT out_killed BOOLEAN
+)
+  CONTAINS SQL
+  SQL SECURITY DEFINER
+  COMMENT 'Used by the calls of consumers.'
+BEGIN
+  SET out_open = TRUE, out_killed = TRUE;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR 1305 SET out_killed = FALSE;
+    ROLLBACK TO SAVEPOINT queue_own;
+  END;
+  IF out_killed THEN
+    ROLLBACK AND NO CHAIN NO RELEASE;
+  END IF;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR 1305 SET out_open = FALSE;
+    SAVEPOINT queue_open;
+    ROLLBACK TO SAVEPOINT queue_open;
+  END;
+END;
+
 -- Not for callers. The wait after so many failures by a retry policy, in microseconds; NULL if the
 -- policy cannot be read. As queue-core/src/topic/retry.rs reads it.
 CREATE PROCEDURE queue_retry_wait(
@@ -121,8 +147,14 @@ BEGIN
   DECLARE the_line     BLOB;
   DECLARE the_told     BLOB;
   DECLARE the_entry    DATETIME(6) DEFAULT NULL;
+  DECLARE the_left     BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_looks    INT DEFAULT 0;
 
   SET out_verdict = CONVERT(in_verdict USING latin1);
+  -- Twice before it is said to be another's: a KILL that comes while a name lock is asked for makes
+  -- that NULL, and no error, on MariaDB (*run*); the next statement is the one that is killed.
+  WHILE the_id IS NULL AND the_looks < 2 DO
+  SET the_looks = the_looks + 1;
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     -- The session that claimed, and not a later one that was given the same id (history H21).
@@ -135,13 +167,14 @@ BEGIN
       INTO the_id, the_delivery, the_failures, the_biz_id, the_key, the_headers
       FROM queue_message m FORCE INDEX (PRIMARY)
       WHERE m.topic_id = the_topic AND m.priority = the_priority AND m.id = in_row
-        AND m.worker_id = in_worker AND m.claim_no = in_claim FOR UPDATE;
+        AND m.worker_id = in_worker AND m.claim_no = in_claim AND m.conn_id = CONNECTION_ID() FOR UPDATE;
     SELECT t.name, t.max_attempts, t.retry, t.keep_done_ms, t.ledger_window_ms, t.trace_ppm, t.searchable_ms IS NOT NULL,
         o.id, o.kind = 'stream', o.searchable_ms IS NOT NULL
       INTO the_name, the_limit, the_policy, the_keep, the_window, the_trace, the_search,
         the_other, the_other_is_stream, the_other_search
       FROM queue_topic t LEFT JOIN queue_topic o ON o.id = t.dead_letter_topic_id WHERE t.id = the_topic;
   END;
+  END WHILE;
   IF the_id IS NULL OR the_name IS NULL THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: this session does not hold that delivery any more: ROLLBACK, the message is done or another consumer has it', MYSQL_ERRNO = 31015;
   END IF;
@@ -152,14 +185,14 @@ BEGIN
     IF LENGTH(the_headers) - LENGTH(REPLACE(REPLACE(the_headers, '[', ''), '{', '')) > 100 OR NOT JSON_VALID(the_headers) THEN
       SET the_headers = NULL;
     END IF;
-    SET the_own = TRIM(JSON_UNQUOTE(JSON_EXTRACT(the_headers, '$."queue-max-attempts"')));
+    SET the_own = LEFT(TRIM(JSON_UNQUOTE(JSON_EXTRACT(the_headers, '$."queue-max-attempts"'))), 64);
     IF the_own REGEXP '^[+]?[0-9]{1,10}$' AND the_own + 0 BETWEEN 1 AND 4294967295 THEN
       SET the_limit = the_own + 0;
     END IF;
     IF the_failures + 1 >= the_limit THEN
       SET out_verdict = 'dead-letter', the_cause = 'attempts';
     ELSEIF the_wait IS NULL THEN
-      SET the_own = JSON_UNQUOTE(JSON_EXTRACT(the_headers, '$."queue-retry"'));
+      SET the_own = LEFT(JSON_UNQUOTE(JSON_EXTRACT(the_headers, '$."queue-retry"')), 1100);
       CALL queue_retry_wait(the_own, the_failures + 1, the_wait);
       IF the_wait IS NULL THEN
         CALL queue_retry_wait(the_policy, the_failures + 1, the_wait);
@@ -257,8 +290,13 @@ BEGIN
     END IF;
     DELETE FROM queue_message WHERE topic_id = the_topic AND priority = the_priority AND id = in_row;
   END IF;
-  IF NOT EXISTS (SELECT 1 FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
-      AND id BETWEEN the_low AND the_high AND worker_id = in_worker AND claim_no = in_claim) THEN
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    -- A plain SELECT locks nothing. Within an IF or a SET it would, and wait for whoever has a neighbour (MySQL bug 85431).
+    SELECT id INTO the_left FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
+      AND id BETWEEN the_low AND the_high AND worker_id = in_worker AND claim_no = in_claim LIMIT 1;
+  END;
+  IF the_left IS NULL THEN
     DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
   END IF;
   IF CRC32(the_id) MOD 1000000 < the_trace THEN
@@ -271,6 +309,56 @@ BEGIN
     INSERT INTO queue_floor (topic_id, priority, floor, seq) VALUES (the_topic, the_priority, in_row, 1)
       ON DUPLICATE KEY UPDATE floor = VALUES(floor), seq = seq + 1;
   END IF;
+END;
+
+-- Not for callers. Releases what is left of a claim of this session, in a transaction of its own.
+-- out_pause: a lock was in the way; nothing is to be claimed before it is done.
+CREATE PROCEDURE queue_give_back(
+  IN    in_worker BIGINT UNSIGNED,
+  IN    in_claim  BIGINT UNSIGNED,
+  INOUT out_pause BOOLEAN
+)
+  MODIFIES SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Used by queue_claim.'
+BEGIN
+  DECLARE the_topic    INT UNSIGNED DEFAULT NULL;
+  DECLARE the_priority TINYINT UNSIGNED;
+  DECLARE the_low      BIGINT UNSIGNED;
+  DECLARE the_high     BIGINT UNSIGNED;
+  DECLARE the_row      BIGINT UNSIGNED;
+  DECLARE the_verdict  VARCHAR(16);
+  DECLARE the_end      BOOLEAN DEFAULT FALSE;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_end = TRUE;
+  DECLARE EXIT HANDLER FOR 1205, 1213
+  BEGIN
+    ROLLBACK AND NO CHAIN NO RELEASE;
+    SET out_pause = TRUE;
+  END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK AND NO CHAIN NO RELEASE;
+    RESIGNAL;
+  END;
+
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+  SAVEPOINT queue_own;
+  SELECT topic_id, priority, lo, hi INTO the_topic, the_priority, the_low, the_high
+    FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim FOR UPDATE;
+  WHILE NOT the_end DO
+    SELECT id INTO the_row FROM queue_message FORCE INDEX (PRIMARY)
+      WHERE topic_id = the_topic AND priority = the_priority AND id BETWEEN the_low AND the_high
+        AND worker_id = in_worker AND claim_no = in_claim
+      ORDER BY topic_id, priority, id LIMIT 1 FOR UPDATE;
+    IF NOT the_end THEN
+      CALL queue_settle_row(in_worker, in_claim, the_row, 'release', NULL, NULL, FALSE, the_verdict);
+      SET the_low = the_row + 1;
+    END IF;
+  END WHILE;
+  DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
+  COMMIT AND NO CHAIN NO RELEASE;
+  SET @queue_unsaid = NULL;
 END;
 
 -- Claims up to in_limit (NULL: 1) messages in a transaction of its own, and returns them: nothing is
@@ -293,7 +381,8 @@ BEGIN
   DECLARE the_trace    INT UNSIGNED;
   DECLARE the_text     VARCHAR(128);
   DECLARE the_name     VARCHAR(255) CHARACTER SET utf8mb4 DEFAULT COALESCE(CONVERT(in_topic USING latin1), 'NULL');
-  DECLARE the_open     BOOLEAN DEFAULT TRUE;
+  DECLARE the_open     BOOLEAN;
+  DECLARE the_killed   BOOLEAN;
   DECLARE the_worker   BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_lease    BIGINT UNSIGNED;
   DECLARE the_instance BINARY(16);
@@ -310,6 +399,10 @@ BEGIN
   DECLARE the_count    INT DEFAULT 0;
   DECLARE the_live     INT DEFAULT 0;
   DECLARE the_rounds   INT DEFAULT 0;
+  DECLARE the_at       TINYINT UNSIGNED DEFAULT NULL;
+  DECLARE the_at_id    BIGINT UNSIGNED;
+  DECLARE the_start    BOOLEAN;
+  DECLARE the_mark     BOOLEAN DEFAULT FALSE;
   DECLARE the_end      BOOLEAN;
   DECLARE the_row      BIGINT UNSIGNED;
   DECLARE the_id       BINARY(16);
@@ -328,11 +421,7 @@ BEGIN
       ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_end = TRUE;
 
-  BEGIN
-    DECLARE CONTINUE HANDLER FOR 1305 SET the_open = FALSE;
-    SAVEPOINT queue_claim;
-    ROLLBACK TO SAVEPOINT queue_claim;
-  END;
+  CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a claim is a transaction of its own: call queue_claim with autocommit on, and COMMIT or ROLLBACK before', MYSQL_ERRNO = 31014;
   END IF;
@@ -361,11 +450,18 @@ BEGIN
 
   -- The worker that this session is. Its name lock, which ends with the session, tells it from an
   -- earlier session that had the same id (history H21).
-  SELECT id, lease_ms INTO the_worker, the_lease FROM queue_worker
-    WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
-      AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
+  -- Asked twice, as in queue_settle_row.
+  SET the_rounds = 0;
+  WHILE the_worker IS NULL AND the_rounds < 2 DO
+    SET the_rounds = the_rounds + 1;
+    SELECT id, lease_ms INTO the_worker, the_lease FROM queue_worker
+      WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
+        AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
+  END WHILE;
+  SET the_rounds = 0;
   IF the_worker IS NULL OR in_lease * 1000 <> the_lease THEN
-    SET the_lease = COALESCE(in_lease, 60) * 1000;
+    SET @queue_lease = COALESCE(in_lease, IF(@queue_lease BETWEEN 3 AND 86400, @queue_lease, NULL), 60);
+    SET the_lease = @queue_lease * 1000;
     SET SESSION wait_timeout = the_lease DIV 1000, SESSION net_write_timeout = the_lease DIV 1000, SESSION net_read_timeout = the_lease DIV 1000;
     UPDATE queue_worker SET lease_ms = the_lease WHERE id = the_worker;
   END IF;
@@ -387,6 +483,10 @@ BEGIN
     -- Claims beat by themselves; where there is nothing to claim, this does.
     UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6)
       WHERE id = the_worker AND state = 'alive' AND beat_at < UTC_TIMESTAMP(6) - INTERVAL the_lease * 250 MICROSECOND;
+    IF SUBSTRING_INDEX(@queue_unsaid, '.', 1) = the_worker THEN
+      -- The call that was to hand these out was killed: nobody works on them.
+      CALL queue_give_back(the_worker, SUBSTRING_INDEX(@queue_unsaid, '.', -1), the_pause);
+    END IF;
     SELECT COUNT(*) + COALESCE(SUM(priority >= 100), 0) * 1000000 INTO the_held FROM queue_claim WHERE worker_id = the_worker;
   END IF;
 
@@ -404,21 +504,27 @@ BEGIN
     ELSE
       -- Where claims begin: where the last one found something, for a second, unless something lower
       -- was made ready again meanwhile. Dead entries make a walk from the start dear.
-      SELECT COALESCE(SUM(seq), 0) INTO the_floors FROM queue_floor WHERE topic_id = the_topic;
-      IF the_rounds > 1 OR NOT COALESCE(@queue_mark = CONCAT(the_topic, ':', the_floors) AND @queue_mark_until BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 1 SECOND, FALSE) THEN
-        SET @queue_mark = CONCAT(the_topic, ':', the_floors), @queue_mark_until = UTC_TIMESTAMP(6) + INTERVAL 1 SECOND, @queue_mark_priority = 0, @queue_mark_id = 0;
+      IF the_at IS NULL THEN
+        SELECT COALESCE(SUM(seq), 0) INTO the_floors FROM queue_floor WHERE topic_id = the_topic;
+        IF NOT COALESCE(@queue_mark = CONCAT(the_topic, ':', the_floors) AND @queue_mark_until BETWEEN UTC_TIMESTAMP(6) AND UTC_TIMESTAMP(6) + INTERVAL 1 SECOND, FALSE) THEN
+          SET @queue_mark = CONCAT(the_topic, ':', the_floors), @queue_mark_until = UTC_TIMESTAMP(6) + INTERVAL 1 SECOND, @queue_mark_priority = 0, @queue_mark_id = 0;
+        END IF;
+        SET the_at = @queue_mark_priority, the_at_id = @queue_mark_id, the_start = @queue_mark_id = 0, the_mark = TRUE;
       END IF;
       SELECT priority, id INTO the_priority, the_row FROM queue_message FORCE INDEX (PRIMARY)
         WHERE topic_id = the_topic AND worker_id = 0
-          AND ((priority = CAST(@queue_mark_priority AS UNSIGNED) AND id >= CAST(@queue_mark_id AS UNSIGNED)) OR (priority > CAST(@queue_mark_priority AS UNSIGNED) AND priority <= 9))
+          AND ((priority = the_at AND id >= the_at_id) OR (priority > the_at AND priority <= 9))
         ORDER BY topic_id, priority, id LIMIT 1;
-      IF the_row IS NULL AND @queue_mark_id > 0 THEN
-        SET @queue_mark = NULL;
-        ITERATE the_rounds;
-      ELSEIF the_row IS NULL THEN
+      IF the_row IS NULL AND the_start THEN
         LEAVE the_rounds;
+      ELSEIF the_row IS NULL THEN
+        SET @queue_mark = NULL, the_at = NULL;
+        ITERATE the_rounds;
       END IF;
-      SET @queue_mark_priority = the_priority, @queue_mark_id = the_row, the_from = the_row;
+      IF the_mark THEN
+        SET @queue_mark_priority = the_priority, @queue_mark_id = the_row, the_mark = FALSE;
+      END IF;
+      SET the_from = the_row;
     END IF;
 
     BEGIN
@@ -426,7 +532,7 @@ BEGIN
       DECLARE EXIT HANDLER FOR 1205, 1213, 3572
       BEGIN
         ROLLBACK AND NO CHAIN NO RELEASE;
-        SET the_low = NULL, the_live = 0, the_rounds = 100;
+        SET the_low = NULL, the_live = 0, the_rounds = 100, @queue_unsaid = NULL;
       END;
       DECLARE EXIT HANDLER FOR SQLEXCEPTION
       BEGIN
@@ -435,18 +541,28 @@ BEGIN
       END;
       SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
       START TRANSACTION;
+      SAVEPOINT queue_own;
       SET the_low = NULL, the_count = 0, the_overs = '', the_end = FALSE;
+      -- Where the next round goes on, if this one hands out nothing: behind what it has seen, or, where
+      -- all of it is another's just now, at the next priority.
+      IF the_priority <= 9 THEN
+        SET the_at = the_priority + 1, the_at_id = 0;
+      END IF;
       -- The worker's row first: from here to the commit its death cannot be decided. beat_no is the
       -- claim's number, so none is used twice.
       UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
       SET the_end = ROW_COUNT() = 0;
       SELECT beat_no INTO the_claim FROM queue_worker WHERE id = the_worker;
+      SET @queue_unsaid = CONCAT(the_worker, '.', the_claim);
       OPEN the_ready;
       the_rows: WHILE NOT the_end DO
         FETCH the_ready INTO the_row, the_id, the_key, the_fate;
         -- Rescue reads a claim's whole key range: no row far from the first one.
         IF the_end OR the_row - COALESCE(the_low, the_row) > the_limit * 10 + 1000 THEN
           LEAVE the_rows;
+        END IF;
+        IF the_priority <= 9 THEN
+          SET the_at = the_priority, the_at_id = the_row + 1;
         END IF;
         IF the_fate IS NOT NULL AND the_key IS NOT NULL THEN
           -- Over, but its key is another transaction's just now: left for later.
@@ -462,11 +578,18 @@ BEGIN
           END IF;
           SET the_end = FALSE;
         END IF;
+        IF the_low IS NULL THEN
+          -- Before any row bears it, and as wide as it may become: whatever a KILL leaves behind is
+          -- within a claim that rescue finds.
+          SET the_low = the_row;
+          INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)
+            VALUES (the_worker, the_claim, the_topic, the_priority, the_low, the_low + the_limit * 10 + 1000, the_limit, CONNECTION_ID(), UTC_TIMESTAMP(6));
+        END IF;
         UPDATE queue_message FORCE INDEX (PRIMARY)
           SET conn_id = CONNECTION_ID(), worker_id = the_worker, claim_no = the_claim, delivery_no = delivery_no + 1
           WHERE topic_id = the_topic AND priority = the_priority AND id = the_row AND worker_id = 0;
         IF ROW_COUNT() = 1 THEN
-          SET the_low = COALESCE(the_low, the_row), the_high = the_row, the_count = the_count + 1;
+          SET the_high = the_row, the_count = the_count + 1;
           IF the_fate IS NOT NULL THEN
             SET the_overs = CONCAT(the_overs, the_row, '=', the_fate, ' ');
           END IF;
@@ -474,9 +597,12 @@ BEGIN
       END WHILE;
       CLOSE the_ready;
       SET the_live = the_count;
+      IF the_low IS NOT NULL AND the_count = 0 THEN
+        DELETE FROM queue_claim WHERE worker_id = the_worker AND claim_no = the_claim;
+        SET the_low = NULL;
+      END IF;
       IF the_count > 0 THEN
-        INSERT INTO queue_claim (worker_id, claim_no, topic_id, priority, lo, hi, n, conn_id, claimed_at)
-          VALUES (the_worker, the_claim, the_topic, the_priority, the_low, the_high, the_count, CONNECTION_ID(), UTC_TIMESTAMP(6));
+        UPDATE queue_claim SET hi = the_high, n = the_count WHERE worker_id = the_worker AND claim_no = the_claim;
         IF the_trace > 0 THEN
           INSERT INTO queue_trace (topic_id, msg_id, event, at, delivery_no, worker_id, conn_id, client)
             SELECT topic_id, msg_id, 'claimed', UTC_TIMESTAMP(6), delivery_no, worker_id, CONNECTION_ID(), LEFT(USER(), 255)
@@ -492,8 +618,9 @@ BEGIN
         END WHILE;
       END IF;
       COMMIT AND NO CHAIN NO RELEASE;
-      IF the_count = 0 AND the_rounds > 1 THEN
-        SET the_rounds = 100;
+      IF the_count = 0 AND the_priority > 9 THEN
+        -- The suspect is another's just now.
+        SET the_held = 1;
       END IF;
     END;
   END WHILE;
@@ -506,6 +633,10 @@ BEGIN
     WHERE topic_id = the_topic AND priority = the_priority AND id BETWEEN COALESCE(the_low, 1) AND IF(the_low IS NULL, 0, the_high)
       AND worker_id = the_worker AND claim_no = the_claim
     ORDER BY topic_id, queue_message.priority, id;
+  -- What an earlier call did not hand out stays noted until it is given back.
+  IF @queue_unsaid = CONCAT(the_worker, '.', the_claim) THEN
+    SET @queue_unsaid = NULL;
+  END IF;
 END;
 
 -- What becomes of a delivery: ack, retry, snooze, dead-letter, discard or release. In a transaction
@@ -520,7 +651,9 @@ CREATE PROCEDURE queue_settle(
   SQL SECURITY DEFINER
   COMMENT 'Settle a delivery that this session holds. What became of the message is left in @queue_settled.'
 BEGIN
-  DECLARE the_own     BOOLEAN DEFAULT FALSE;
+  DECLARE the_own     BOOLEAN;
+  DECLARE the_open    BOOLEAN;
+  DECLARE the_killed  BOOLEAN;
   DECLARE the_verdict VARCHAR(16);
   DECLARE the_token   VARCHAR(255) CHARACTER SET latin1 DEFAULT CONVERT(in_delivery USING latin1);
 
@@ -535,11 +668,15 @@ BEGIN
   IF COALESCE(the_token NOT REGEXP '^[0-9]{1,19}[.][0-9]{1,19}[.][0-9]{1,19}$', TRUE) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came', MYSQL_ERRNO = 31022;
   END IF;
-  BEGIN
-    DECLARE CONTINUE HANDLER FOR 1305 SET the_own = TRUE;
-    SAVEPOINT queue_settle;
-    ROLLBACK TO SAVEPOINT queue_settle;
-  END;
+  CALL queue_undo_killed(the_open, the_killed);
+  SET the_own = NOT the_open;
+  IF the_killed OR the_open OR in_verdict <> 'ack' THEN
+    SET @queue_undone = IF(the_killed, in_delivery, NULL);
+  END IF;
+  IF the_own AND in_verdict = 'ack' AND in_delivery = @queue_undone THEN
+    SET @queue_undone = NULL;
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the transaction of this ack was undone, and the work with it: do both again in a new one, or settle ''retry''', MYSQL_ERRNO = 31025;
+  END IF;
   IF in_verdict = 'release' AND NOT the_own THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: release gives the message back undone: ROLLBACK before, and call it with autocommit on', MYSQL_ERRNO = 31014;
   END IF;
@@ -549,9 +686,10 @@ BEGIN
       IF the_own THEN
         ROLLBACK AND NO CHAIN NO RELEASE;
       ELSE
+        SET @queue_undone = NULL;
         BEGIN
           -- After a deadlock there is nothing to go back to any more.
-          DECLARE CONTINUE HANDLER FOR 1305 BEGIN END;
+          DECLARE CONTINUE HANDLER FOR 1305 SET @queue_undone = in_delivery;
           ROLLBACK TO SAVEPOINT queue_settle;
         END;
       END IF;
@@ -560,6 +698,12 @@ BEGIN
     IF the_own THEN
       SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
       START TRANSACTION;
+      SAVEPOINT queue_own;
+    ELSE
+      -- Taken back below. It stands if this is killed, or the transaction undone whole: then the work
+      -- is undone, too, and a client that says its last statement again must not be believed.
+      SET @queue_undone = in_delivery;
+      SAVEPOINT queue_settle;
     END IF;
     CALL queue_settle_row(SUBSTRING_INDEX(the_token, '.', 1), SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1),
       SUBSTRING_INDEX(the_token, '.', -1), in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
@@ -567,7 +711,7 @@ BEGIN
       COMMIT AND NO CHAIN NO RELEASE;
     END IF;
   END;
-  SET @queue_settled = the_verdict;
+  SET @queue_settled = the_verdict, @queue_undone = NULL;
 END;
 
 -- Says that this session is alive, while it works on what it has claimed.
@@ -577,14 +721,11 @@ CREATE PROCEDURE queue_beat()
   COMMENT 'Say that this session still works on what it has claimed.'
 BEGIN
   DECLARE the_worker BIGINT UNSIGNED DEFAULT NULL;
-  DECLARE the_open   BOOLEAN DEFAULT TRUE;
+  DECLARE the_open   BOOLEAN;
+  DECLARE the_killed BOOLEAN;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_worker = NULL;
 
-  BEGIN
-    DECLARE CONTINUE HANDLER FOR 1305 SET the_open = FALSE;
-    SAVEPOINT queue_beat;
-    ROLLBACK TO SAVEPOINT queue_beat;
-  END;
+  CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: nobody sees a beat before its COMMIT: call queue_beat with autocommit on and no transaction open', MYSQL_ERRNO = 31014;
   END IF;
@@ -605,14 +746,11 @@ CREATE PROCEDURE queue_leave()
 BEGIN
   DECLARE the_worker   BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_instance BINARY(16);
-  DECLARE the_open     BOOLEAN DEFAULT TRUE;
+  DECLARE the_open     BOOLEAN;
+  DECLARE the_killed   BOOLEAN;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_worker = NULL;
 
-  BEGIN
-    DECLARE CONTINUE HANDLER FOR 1305 SET the_open = FALSE;
-    SAVEPOINT queue_leave;
-    ROLLBACK TO SAVEPOINT queue_leave;
-  END;
+  CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: COMMIT or ROLLBACK before queue_leave, and call it with autocommit on', MYSQL_ERRNO = 31014;
   END IF;
@@ -622,6 +760,7 @@ BEGIN
   IF the_worker IS NOT NULL THEN
     UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
     DO RELEASE_LOCK(CONCAT('queue:', LOWER(HEX(the_instance))));
+    SET @queue_lease = NULL;
     SET SESSION wait_timeout = @@GLOBAL.wait_timeout, SESSION net_write_timeout = @@GLOBAL.net_write_timeout, SESSION net_read_timeout = @@GLOBAL.net_read_timeout;
   END IF;
 END;

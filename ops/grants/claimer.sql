@@ -1,5 +1,6 @@
 -- A consumer in any language: it claims and settles by `CALL queue_claim…` and `queue_settle`, and sees only what it
--- claims. If it enqueues too, give it what caller.sql grants as well.
+-- claims. If it enqueues too, give it what caller.sql grants as well. Never grant it CREATE TEMPORARY TABLES on this
+-- database: a temporary table would hide the queue's own from the procedures.
 --
 -- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
 --   CREATE USER 'queue_claimer'@'%' IDENTIFIED BY '…' REQUIRE SSL;

@@ -63,7 +63,7 @@ pub const TABLES: [&str; 27] = [
 ];
 
 /// The procedures that the migrations make.
-pub const PROCEDURES: [&str; 10] = [
+pub const PROCEDURES: [&str; 12] = [
     "queue_enqueue",
     "queue_enqueue_at",
     "queue_enqueue_unique",
@@ -74,6 +74,8 @@ pub const PROCEDURES: [&str; 10] = [
     "queue_leave",
     // Called by those before.
     "queue_settle_row",
+    "queue_give_back",
+    "queue_undo_killed",
     "queue_retry_wait",
 ];
 

@@ -55,6 +55,7 @@ mod sessions;
 mod settle;
 mod sql_consumer;
 mod sql_contract;
+mod sql_faults;
 mod sql_plans;
 mod sql_unique;
 mod sql_verdicts;
