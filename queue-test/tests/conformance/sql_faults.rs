@@ -228,8 +228,8 @@ async fn kill_often(url: &ServerUrl, session: u64, ended: &AtomicBool) {
     }
 }
 
-/// Works on ten messages after the other until 20 calls were killed: `a…` is booked and acked in one
-/// transaction, `r…` is to be retried. `mend`: what it does after an error.
+/// Works on ten messages after the other until 20 calls were killed: `a…` is booked and acked in
+/// one transaction, `r…` is to be retried. `mend`: what it does after an error.
 async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: &[&str]) -> i64 {
     let (mut killed, mut done) = (0, 0);
     while killed < 20 {
