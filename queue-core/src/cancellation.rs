@@ -99,6 +99,10 @@ impl<'t> Cancellation<'t> {
         if session.transaction("cancel", waiting).await? {
             return self.over(session, Attempt::Cancelled(Was::Waiting)).await;
         }
+        if topic.is_stream() {
+            // In its log, or about to be.
+            return Ok(Attempt::Over(StateWord::Logged));
+        }
         if self.at.is_none()
             && let Some(attempt) = self.locate(session).await?
         {
