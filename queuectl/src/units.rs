@@ -74,6 +74,12 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a time that may be none: `0s`, `10s`.
+pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "a time is a number with a unit: 0s, 500ms, 90s, 1h 30m".to_owned())
+}
+
 /// A time in full.
 pub(crate) fn time(time: Duration) -> String {
     humantime::format_duration(time).to_string()

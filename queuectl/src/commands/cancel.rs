@@ -28,7 +28,7 @@ pub(crate) struct Cancel {
     /// Its message id.
     id: MsgId,
     /// How long its handler has to stop; 0s: its claim is taken away at once.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::parse_wait)]
     grace: Duration,
 }
 

@@ -18,16 +18,22 @@ async fn a_message_is_cancelled_whatever_it_is_doing() {
     let options = WorkerOptions::new(queue.database().url().clone(), "deaf");
     let worker = Worker::start(options).await.expect("a worker");
     assert_eq!(worker.claim(topic.id, 1).await.expect("a claim").deliveries.len(), 1);
+    let other = NewMessage::new("claimed, too");
+    let at_once = other.msg_id;
+    enqueue(&mut queue.connect().await, &topic.name, &other).await.expect("enqueued");
+    assert_eq!(worker.claim(topic.id, 1).await.expect("a claim").deliveries[0].msg_id, at_once);
     let (ready, later) =
         (NewMessage::new("ready"), NewMessage::new("later").with_delay(Duration::from_secs(600)));
     for message in [&ready, &later] {
         enqueue(&mut queue.connect().await, &topic.name, message).await.expect("enqueued");
     }
-    let cancel =
-        |id: MsgId| queuectl.say(&["cancel", "rides", &id.to_string(), "--grace", "300ms"]);
-    assert!(cancel(later.msg_id).contains("had not come to its time"));
-    assert!(cancel(ready.msg_id).contains("nobody had begun to handle it"));
-    assert!(cancel(claimed.msg_id).contains("its claim is taken away"));
+    let cancel = |id: MsgId, grace: &str| {
+        queuectl.say(&["cancel", "rides", &id.to_string(), "--grace", grace])
+    };
+    assert!(cancel(later.msg_id, "300ms").contains("had not come to its time"));
+    assert!(cancel(ready.msg_id, "300ms").contains("nobody had begun to handle it"));
+    assert!(cancel(claimed.msg_id, "300ms").contains("its claim is taken away"));
+    assert!(cancel(at_once, "0s").contains("its claim is taken away"));
     let depth = queue.depth("rides").await;
     assert_eq!((depth.unsettled, depth.scheduled), (0, 0));
     let found = queuectl.json(&["find", "rides", "--id", &claimed.msg_id.to_string()]);
