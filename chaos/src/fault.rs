@@ -245,6 +245,13 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         "KILL of a connection, whatever it does, or of dozens"
     ),
     fault!(
+        "kill-statements",
+        "F41",
+        Storm,
+        connection::kill_statements,
+        "KILL QUERY of what connections execute, hundreds of times"
+    ),
+    fault!(
         "drop-reply",
         "F6 F10",
         Storm,

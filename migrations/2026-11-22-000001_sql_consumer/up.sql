@@ -1,6 +1,11 @@
 -- The SQL contract for consumers (docs/sql-contract.md): claim and settle from any language.
 -- A session that claims is a worker: its row has the session's CONNECTION_ID(), its name lock says
 -- that it lives, and the rescue treats it like any other.
+--
+-- On MariaDB a KILL QUERY that comes while a range is planned makes an UPDATE or DELETE of one table
+-- change nothing, and a SELECT find nothing, and answer that all is well (*run*: with one kill in seven;
+-- not on MySQL, not for a SELECT by a whole key, not for an INSERT). So what must have a row is checked
+-- by queue_refuse_killed, and what is believed to be gone is looked for twice.
 
 -- Not for callers. Whether a transaction is open, after what a killed call has left open is undone:
 -- no handler runs after KILL QUERY or the end of a statement's time, so nothing rolls back. Such a
@@ -26,6 +31,41 @@ BEGIN
     SAVEPOINT queue_open;
     ROLLBACK TO SAVEPOINT queue_open;
   END;
+END;
+
+-- Not for callers. The worker that this session is, or NULL. Its name lock, which ends with the session,
+-- tells it from an earlier session that had the same id (history H21).
+CREATE PROCEDURE queue_own_worker(
+  OUT out_worker   BIGINT UNSIGNED,
+  OUT out_lease    BIGINT UNSIGNED,
+  OUT out_instance BINARY(16)
+)
+  READS SQL DATA
+  SQL SECURITY DEFINER
+  COMMENT 'Used by the calls of consumers.'
+BEGIN
+  DECLARE the_looks INT DEFAULT 0;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET out_worker = NULL;
+
+  SET out_worker = NULL;
+  WHILE out_worker IS NULL AND the_looks < 2 DO
+    SET the_looks = the_looks + 1;
+    SELECT id, lease_ms, instance INTO out_worker, out_lease, out_instance FROM queue_worker
+      WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
+        AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
+  END WHILE;
+END;
+
+-- Not for callers. Fails as a killed statement does, if an UPDATE or DELETE that must have had a row had
+-- none.
+CREATE PROCEDURE queue_refuse_killed(IN in_rows BIGINT)
+  NO SQL
+  SQL SECURITY DEFINER
+  COMMENT 'Used by the calls of consumers.'
+BEGIN
+  IF in_rows = 0 THEN
+    SIGNAL SQLSTATE '70100' SET MESSAGE_TEXT = 'Query execution was interrupted', MYSQL_ERRNO = 1317;
+  END IF;
 END;
 
 -- Not for callers. The wait after so many failures by a retry policy, in microseconds; NULL if the
@@ -151,10 +191,6 @@ BEGIN
   DECLARE the_looks    INT DEFAULT 0;
 
   SET out_verdict = CONVERT(in_verdict USING latin1);
-  -- Twice before it is said to be another's: a KILL that comes while a name lock is asked for makes
-  -- that NULL, and no error, on MariaDB (*run*); the next statement is the one that is killed.
-  WHILE the_id IS NULL AND the_looks < 2 DO
-  SET the_looks = the_looks + 1;
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     -- The session that claimed, and not a later one that was given the same id (history H21).
@@ -174,7 +210,6 @@ BEGIN
         the_other, the_other_is_stream, the_other_search
       FROM queue_topic t LEFT JOIN queue_topic o ON o.id = t.dead_letter_topic_id WHERE t.id = the_topic;
   END;
-  END WHILE;
   IF the_id IS NULL OR the_name IS NULL THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: this session does not hold that delivery any more: ROLLBACK, the message is done or another consumer has it', MYSQL_ERRNO = 31015;
   END IF;
@@ -222,6 +257,8 @@ BEGIN
       END;
       IF the_entry < UTC_TIMESTAMP(6) THEN
         DELETE FROM queue_ledger WHERE topic_id = the_topic AND group_id = 0 AND biz_id = the_biz_id AND keep_until < UTC_TIMESTAMP(6);
+        -- If a janitor was quicker, it is done again for nothing.
+        CALL queue_refuse_killed(ROW_COUNT());
       END IF;
       BEGIN
         DECLARE EXIT HANDLER FOR 1062
@@ -237,11 +274,20 @@ BEGIN
   END IF;
   IF the_key IS NOT NULL AND out_verdict IN ('ack', 'repeated', 'dead-letter', 'discard') THEN
     DELETE FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id;
+    IF ROW_COUNT() = 0 THEN
+      -- Held for a time that is over, or still there because this was killed.
+      BEGIN
+        DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+        SELECT 0 INTO the_left FROM queue_unique WHERE topic_id = the_topic AND unique_key = the_key AND msg_id = the_id;
+      END;
+      CALL queue_refuse_killed(the_left);
+    END IF;
   END IF;
 
   IF out_verdict = 'release' THEN
     UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0
       WHERE topic_id = the_topic AND priority = the_priority AND id = in_row;
+    CALL queue_refuse_killed(ROW_COUNT());
   ELSE
     IF out_verdict IN ('retry', 'snooze') THEN
       INSERT INTO queue_scheduled (due_at, priority, failures, crashes, suspicions, last_error, history, expires_at, unique_key,
@@ -289,15 +335,20 @@ BEGIN
         ON DUPLICATE KEY UPDATE row_id = VALUES(row_id);
     END IF;
     DELETE FROM queue_message WHERE topic_id = the_topic AND priority = the_priority AND id = in_row;
+    CALL queue_refuse_killed(ROW_COUNT());
   END IF;
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    -- A plain SELECT locks nothing. Within an IF or a SET it would, and wait for whoever has a neighbour (MySQL bug 85431).
-    SELECT id INTO the_left FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
-      AND id BETWEEN the_low AND the_high AND worker_id = in_worker AND claim_no = in_claim LIMIT 1;
+    WHILE the_left IS NULL AND the_looks < 2 DO
+      SET the_looks = the_looks + 1;
+      -- A plain SELECT locks nothing. Within an IF or a SET it would, and wait for whoever has a neighbour (MySQL bug 85431).
+      SELECT id INTO the_left FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
+        AND id BETWEEN the_low AND the_high AND worker_id = in_worker AND claim_no = in_claim LIMIT 1;
+    END WHILE;
   END;
   IF the_left IS NULL THEN
     DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
+    CALL queue_refuse_killed(ROW_COUNT());
   END IF;
   IF CRC32(the_id) MOD 1000000 < the_trace THEN
     INSERT INTO queue_trace (topic_id, msg_id, event, at, delivery_no, worker_id, conn_id, outcome, error)
@@ -326,10 +377,11 @@ BEGIN
   DECLARE the_priority TINYINT UNSIGNED;
   DECLARE the_low      BIGINT UNSIGNED;
   DECLARE the_high     BIGINT UNSIGNED;
-  DECLARE the_row      BIGINT UNSIGNED;
+  DECLARE the_row      BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_verdict  VARCHAR(16);
-  DECLARE the_end      BOOLEAN DEFAULT FALSE;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_end = TRUE;
+  DECLARE the_found    BOOLEAN DEFAULT FALSE;
+  DECLARE the_looks    INT DEFAULT 0;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
   DECLARE EXIT HANDLER FOR 1205, 1213
   BEGIN
     ROLLBACK AND NO CHAIN NO RELEASE;
@@ -346,19 +398,23 @@ BEGIN
   SAVEPOINT queue_own;
   SELECT topic_id, priority, lo, hi INTO the_topic, the_priority, the_low, the_high
     FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim FOR UPDATE;
-  WHILE NOT the_end DO
+  WHILE the_topic IS NOT NULL AND the_looks < 2 DO
+    SET the_looks = the_looks + 1, the_row = NULL;
     SELECT id INTO the_row FROM queue_message FORCE INDEX (PRIMARY)
       WHERE topic_id = the_topic AND priority = the_priority AND id BETWEEN the_low AND the_high
         AND worker_id = in_worker AND claim_no = in_claim
       ORDER BY topic_id, priority, id LIMIT 1 FOR UPDATE;
-    IF NOT the_end THEN
+    IF the_row IS NOT NULL THEN
       CALL queue_settle_row(in_worker, in_claim, the_row, 'release', NULL, NULL, FALSE, the_verdict);
-      SET the_low = the_row + 1;
+      SET the_low = the_row + 1, the_looks = 0, the_found = TRUE;
     END IF;
   END WHILE;
-  DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
+  IF the_topic IS NOT NULL AND NOT the_found THEN
+    DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
+    CALL queue_refuse_killed(ROW_COUNT());
+  END IF;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET @queue_unsaid = NULL;
+  SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', in_worker, '[.]', in_claim, '>'), '');
 END;
 
 -- Claims up to in_limit (NULL: 1) messages in a transaction of its own, and returns them: nothing is
@@ -410,6 +466,7 @@ BEGIN
   DECLARE the_fate     VARCHAR(16);
   DECLARE the_overs    TEXT CHARACTER SET latin1 DEFAULT '';
   DECLARE the_over     VARCHAR(64) CHARACTER SET latin1;
+  DECLARE the_unsaid   VARCHAR(64) CHARACTER SET latin1 DEFAULT '';
   DECLARE the_ready CURSOR FOR
     SELECT m.id, m.msg_id, m.unique_key,
         CASE WHEN m.expires_at <= UTC_TIMESTAMP(6) THEN 'discard'
@@ -448,22 +505,15 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: lease must be 3 to 86400 seconds, or NULL for 60', MYSQL_ERRNO = 31018;
   END IF;
 
-  -- The worker that this session is. Its name lock, which ends with the session, tells it from an
-  -- earlier session that had the same id (history H21).
-  -- Asked twice, as in queue_settle_row.
-  SET the_rounds = 0;
-  WHILE the_worker IS NULL AND the_rounds < 2 DO
-    SET the_rounds = the_rounds + 1;
-    SELECT id, lease_ms INTO the_worker, the_lease FROM queue_worker
-      WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
-        AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
-  END WHILE;
-  SET the_rounds = 0;
+  CALL queue_own_worker(the_worker, the_lease, the_instance);
   IF the_worker IS NULL OR in_lease * 1000 <> the_lease THEN
     SET @queue_lease = COALESCE(in_lease, IF(@queue_lease BETWEEN 3 AND 86400, @queue_lease, NULL), 60);
     SET the_lease = @queue_lease * 1000;
     SET SESSION wait_timeout = the_lease DIV 1000, SESSION net_write_timeout = the_lease DIV 1000, SESSION net_read_timeout = the_lease DIV 1000;
-    UPDATE queue_worker SET lease_ms = the_lease WHERE id = the_worker;
+    IF the_worker IS NOT NULL THEN
+      UPDATE queue_worker SET lease_ms = the_lease, beat_no = beat_no + 1 WHERE id = the_worker;
+      CALL queue_refuse_killed(ROW_COUNT());
+    END IF;
   END IF;
   IF the_worker IS NULL THEN
     SET the_instance = UNHEX(LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 32));
@@ -478,14 +528,16 @@ BEGIN
     INSERT INTO queue_worker (instance, client_id, version, account, conn_id, life_conn_id, server_uid, server_started_at, lease_ms, beat_at, registered_at)
       VALUES (the_instance, LEFT(CONCAT(USER(), ' by SQL'), 255), 'sql', LEFT(USER(), 255), CONNECTION_ID(), CONNECTION_ID(),
         the_uid, UNIX_TIMESTAMP() - the_uptime, the_lease, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
-    SET the_worker = LAST_INSERT_ID();
+    SET the_worker = LAST_INSERT_ID(), @queue_unsaid = '';
   ELSE
     -- Claims beat by themselves; where there is nothing to claim, this does.
     UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6)
       WHERE id = the_worker AND state = 'alive' AND beat_at < UTC_TIMESTAMP(6) - INTERVAL the_lease * 250 MICROSECOND;
-    IF SUBSTRING_INDEX(@queue_unsaid, '.', 1) = the_worker THEN
-      -- The call that was to hand these out was killed: nobody works on them.
-      CALL queue_give_back(the_worker, SUBSTRING_INDEX(@queue_unsaid, '.', -1), the_pause);
+    -- What it was last given of this topic, and has settled nothing of: nobody works on it, because the
+    -- answer never came. No call can tell its own end from a KILL just before it.
+    SET the_unsaid = COALESCE(REGEXP_SUBSTR(CONVERT(@queue_unsaid USING latin1), CONCAT('<', the_topic, ':', the_worker, '[.][0-9]+>')), '');
+    IF the_unsaid <> '' THEN
+      CALL queue_give_back(the_worker, TRIM(TRAILING '>' FROM SUBSTRING_INDEX(the_unsaid, '.', -1)), the_pause);
     END IF;
     SELECT COUNT(*) + COALESCE(SUM(priority >= 100), 0) * 1000000 INTO the_held FROM queue_claim WHERE worker_id = the_worker;
   END IF;
@@ -532,7 +584,7 @@ BEGIN
       DECLARE EXIT HANDLER FOR 1205, 1213, 3572
       BEGIN
         ROLLBACK AND NO CHAIN NO RELEASE;
-        SET the_low = NULL, the_live = 0, the_rounds = 100, @queue_unsaid = NULL;
+        SET the_low = NULL, the_live = 0, the_rounds = 100;
       END;
       DECLARE EXIT HANDLER FOR SQLEXCEPTION
       BEGIN
@@ -551,9 +603,12 @@ BEGIN
       -- The worker's row first: from here to the commit its death cannot be decided. beat_no is the
       -- claim's number, so none is used twice.
       UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
-      SET the_end = ROW_COUNT() = 0;
+      -- Declared dead meanwhile, or killed just now: the next call finds out.
+      CALL queue_refuse_killed(ROW_COUNT());
       SELECT beat_no INTO the_claim FROM queue_worker WHERE id = the_worker;
-      SET @queue_unsaid = CONCAT(the_worker, '.', the_claim);
+      SET @queue_unsaid = REPLACE(COALESCE(CONVERT(@queue_unsaid USING latin1), ''), the_unsaid, '');
+      SET the_unsaid = CONCAT('<', the_topic, ':', the_worker, '.', the_claim, '>');
+      SET @queue_unsaid = CONCAT(@queue_unsaid, the_unsaid);
       OPEN the_ready;
       the_rows: WHILE NOT the_end DO
         FETCH the_ready INTO the_row, the_id, the_key, the_fate;
@@ -599,6 +654,7 @@ BEGIN
       SET the_live = the_count;
       IF the_low IS NOT NULL AND the_count = 0 THEN
         DELETE FROM queue_claim WHERE worker_id = the_worker AND claim_no = the_claim;
+        CALL queue_refuse_killed(ROW_COUNT());
         SET the_low = NULL;
       END IF;
       IF the_count > 0 THEN
@@ -633,10 +689,6 @@ BEGIN
     WHERE topic_id = the_topic AND priority = the_priority AND id BETWEEN COALESCE(the_low, 1) AND IF(the_low IS NULL, 0, the_high)
       AND worker_id = the_worker AND claim_no = the_claim
     ORDER BY topic_id, queue_message.priority, id;
-  -- What an earlier call did not hand out stays noted until it is given back.
-  IF @queue_unsaid = CONCAT(the_worker, '.', the_claim) THEN
-    SET @queue_unsaid = NULL;
-  END IF;
 END;
 
 -- What becomes of a delivery: ack, retry, snooze, dead-letter, discard or release. In a transaction
@@ -668,6 +720,9 @@ BEGIN
   IF COALESCE(the_token NOT REGEXP '^[0-9]{1,19}[.][0-9]{1,19}[.][0-9]{1,19}$', TRUE) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came', MYSQL_ERRNO = 31022;
   END IF;
+  -- Who knows the delivery was given it.
+  SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1),
+    CONCAT('<[0-9]+:', REPLACE(SUBSTRING_INDEX(the_token, '.', 2), '.', '[.]'), '>'), '');
   CALL queue_undo_killed(the_open, the_killed);
   SET the_own = NOT the_open;
   IF the_killed OR the_open OR in_verdict <> 'ack' THEN
@@ -720,22 +775,22 @@ CREATE PROCEDURE queue_beat()
   SQL SECURITY DEFINER
   COMMENT 'Say that this session still works on what it has claimed.'
 BEGIN
-  DECLARE the_worker BIGINT UNSIGNED DEFAULT NULL;
-  DECLARE the_open   BOOLEAN;
-  DECLARE the_killed BOOLEAN;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_worker = NULL;
+  DECLARE the_worker   BIGINT UNSIGNED;
+  DECLARE the_lease    BIGINT UNSIGNED;
+  DECLARE the_instance BINARY(16);
+  DECLARE the_open     BOOLEAN;
+  DECLARE the_killed   BOOLEAN;
 
   CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: nobody sees a beat before its COMMIT: call queue_beat with autocommit on and no transaction open', MYSQL_ERRNO = 31014;
   END IF;
-  SELECT id INTO the_worker FROM queue_worker
-    WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
-      AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
-  UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
-  IF the_worker IS NULL OR ROW_COUNT() = 0 THEN
+  CALL queue_own_worker(the_worker, the_lease, the_instance);
+  IF the_worker IS NULL THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: this session holds nothing any more: ROLLBACK what it works on, and claim anew', MYSQL_ERRNO = 31015;
   END IF;
+  UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
+  CALL queue_refuse_killed(ROW_COUNT());
 END;
 
 -- The session is no consumer any more: what it still holds is given back, uncharged, by the next sweep.
@@ -744,21 +799,20 @@ CREATE PROCEDURE queue_leave()
   SQL SECURITY DEFINER
   COMMENT 'Give back what this session has claimed and not settled.'
 BEGIN
-  DECLARE the_worker   BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_worker   BIGINT UNSIGNED;
+  DECLARE the_lease    BIGINT UNSIGNED;
   DECLARE the_instance BINARY(16);
   DECLARE the_open     BOOLEAN;
   DECLARE the_killed   BOOLEAN;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_worker = NULL;
 
   CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: COMMIT or ROLLBACK before queue_leave, and call it with autocommit on', MYSQL_ERRNO = 31014;
   END IF;
-  SELECT id, instance INTO the_worker, the_instance FROM queue_worker
-    WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
-      AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
+  CALL queue_own_worker(the_worker, the_lease, the_instance);
   IF the_worker IS NOT NULL THEN
     UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) WHERE id = the_worker AND state = 'alive';
+    CALL queue_refuse_killed(ROW_COUNT());
     DO RELEASE_LOCK(CONCAT('queue:', LOWER(HEX(the_instance))));
     SET @queue_lease = NULL;
     SET SESSION wait_timeout = @@GLOBAL.wait_timeout, SESSION net_write_timeout = @@GLOBAL.net_write_timeout, SESSION net_read_timeout = @@GLOBAL.net_read_timeout;

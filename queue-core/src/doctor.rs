@@ -63,7 +63,7 @@ pub const TABLES: [&str; 27] = [
 ];
 
 /// The procedures that the migrations make.
-pub const PROCEDURES: [&str; 12] = [
+pub const PROCEDURES: [&str; 14] = [
     "queue_enqueue",
     "queue_enqueue_at",
     "queue_enqueue_unique",
@@ -76,6 +76,8 @@ pub const PROCEDURES: [&str; 12] = [
     "queue_settle_row",
     "queue_give_back",
     "queue_undo_killed",
+    "queue_own_worker",
+    "queue_refuse_killed",
     "queue_retry_wait",
 ];
 

@@ -50,4 +50,4 @@ pub(crate) use self::statement::Statement;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use self::statement::Value;
-use self::statement::{execute, first_inserted, load};
+use self::statement::{execute, first_inserted, load, load_surely};

@@ -1,5 +1,7 @@
 //! The fleet's connections, as the server sees them.
 
+use std::time::Duration;
+
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
@@ -89,6 +91,22 @@ impl Arena {
         let mut conn = self.connect().await?;
         if let Err(error) = conn.batch_execute(&format!("KILL {id}")).await {
             tracing::debug!(%error, "There was nothing to kill.");
+        }
+        Ok(())
+    }
+
+    /// Kills what each of the sessions executes, with a pause after each.
+    pub(crate) async fn kill_statements(
+        &self,
+        ids: impl Iterator<Item = u64>,
+        pause: Duration,
+    ) -> anyhow::Result<()> {
+        let mut conn = self.connect().await?;
+        for id in ids {
+            if let Err(error) = conn.batch_execute(&format!("KILL QUERY {id}")).await {
+                tracing::debug!(%error, "There was nothing to kill.");
+            }
+            tokio::time::sleep(pause).await;
         }
         Ok(())
     }

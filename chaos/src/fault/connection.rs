@@ -53,6 +53,21 @@ pub(super) async fn kill_connection(arena: &Arena, rng: &mut SmallRng) -> anyhow
     Ok(())
 }
 
+/// For some seconds what connections execute is killed, and not the connections.
+pub(super) async fn kill_statements(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let rounds = rng.random_range(10..60);
+    for _ in 0..rounds {
+        let sessions = arena.sessions().await.unwrap_or_default();
+        let victims: Vec<_> = sessions.choose_multiple(rng, 20).collect();
+        for victim in &victims {
+            broken(arena, victim.port)?;
+        }
+        let pause = Duration::from_millis(rng.random_range(1..4));
+        arena.kill_statements(victims.iter().map(|victim| victim.id), pause).await?;
+    }
+    Ok(())
+}
+
 /// A statement is executed, and nobody hears of it: mostly one that commits.
 pub(super) async fn drop_reply(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     let statement = statement(rng);

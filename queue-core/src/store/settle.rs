@@ -5,7 +5,7 @@ use diesel::sql_types::{BigInt, Unsigned};
 
 use super::claim::Fence;
 use super::row_set::RowSet;
-use super::{Statement, execute, load};
+use super::{Statement, execute, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
@@ -136,7 +136,7 @@ async fn own_rows(
     let prefix = Statement::new("SELECT id FROM queue_message FORCE INDEX (PRIMARY)");
     let mut own = Vec::with_capacity(claimed.rows.len());
     for statement in claimed.statements(&prefix) {
-        let rows: Vec<Own> = load(conn, operation, statement.sql(locking)).await?;
+        let rows: Vec<Own> = load_surely(conn, operation, statement.sql(locking)).await?;
         own.extend(rows.into_iter().map(|row| RowId(row.id)));
     }
     Ok(RowSet::new(own))

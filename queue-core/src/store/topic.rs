@@ -13,7 +13,7 @@ use diesel::QueryableByName;
 
 use self::dead_letters::dead_letter_topic_id;
 use self::row::{SELECT, TopicRow};
-use super::{Statement, execute, load};
+use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::topic::{Access, OnDone, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings};
@@ -221,7 +221,7 @@ pub async fn set_access(
 /// A database failure.
 pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
-    let rows: Vec<TopicRow> = load(conn, "list the groups", statement).await?;
+    let rows: Vec<TopicRow> = load_surely(conn, "list the groups", statement).await?;
     rows.into_iter().map(TopicRow::into_topic).collect()
 }
 

@@ -33,6 +33,7 @@ mod find;
 mod histories;
 mod hosts;
 mod inspect;
+mod killed;
 mod lanes;
 mod ledger;
 mod limits;

@@ -10,7 +10,7 @@ use queue_core::connection::ServerUrl;
 use queue_core::{NewMessage, Priority, Unique, enqueue};
 use queue_test::until;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, text};
 use crate::sql_consumer::{SqlConsumer, bodies};
 use crate::sql_contract::client;
 
@@ -70,7 +70,7 @@ async fn a_killed_claim_is_undone_by_the_next_call() {
     let mut scene = Scene::new().await;
     scene.enqueue(3).await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
-    let held = consumer.claim(1).await;
+    let held = consumer.claim_and_keep(1).await;
     for next in [
         "CALL queue_claim('t', 2, NULL)",
         "CALL queue_beat()",
@@ -92,8 +92,6 @@ async fn what_a_killed_claim_did_not_hand_out_is_given_back() {
     scene.enqueue(4).await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
     let unsaid = consumer.claim(3).await;
-    let (claim, _) = unsaid[0].delivery.rsplit_once('.').unwrap();
-    consumer.run(&format!("SET @queue_unsaid = '{claim}'")).await;
     let held = consumer.claim(4).await;
     assert_eq!(bodies(&held), ["0", "1", "2", "3"]);
     assert_eq!(consumer.refused(&settle(&unsaid[0].delivery, "ack")).await, 31015);
@@ -161,12 +159,12 @@ async fn what_is_locked_hides_nothing_behind_it() {
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
     // Its key is in another transaction's hands.
     scene.sql("START TRANSACTION; SELECT topic_id FROM queue_unique FOR UPDATE").await;
-    assert_eq!(bodies(&consumer.claim(1).await), ["a"]);
+    assert_eq!(bodies(&consumer.claim_and_keep(1).await), ["a"]);
     // All that is left of the priority is.
     let (topic, id) =
         (scene.topic.id.0, scene.number("SELECT id FROM queue_message WHERE body = 'b'").await);
     scene.sql(&format!("SELECT id FROM queue_message WHERE topic_id = {topic} AND priority = 0 AND id = {id} FOR UPDATE")).await;
-    assert_eq!(bodies(&consumer.claim(1).await), ["c"]);
+    assert_eq!(bodies(&consumer.claim_and_keep(1).await), ["c"]);
     scene.sql("ROLLBACK").await;
     assert_eq!(bodies(&consumer.claim_n(1).await), ["b"]);
     assert_eq!(scene.hot().await, (3, 3, 3));
@@ -231,7 +229,7 @@ async fn kill_often(url: &ServerUrl, session: u64, ended: &AtomicBool) {
 /// Works on ten messages after the other until 20 calls were killed: `a…` is booked and acked in
 /// one transaction, `r…` is to be retried. `mend`: what it does after an error.
 async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: &[&str]) -> i64 {
-    let (mut killed, mut done) = (0, 0);
+    let (mut killed, mut done, mut empty) = (0, 0, 0);
     while killed < 20 {
         for i in 0..10 {
             let body = format!("{}{}", if i % 2 == 0 { "a" } else { "r" }, done + i);
@@ -244,6 +242,8 @@ async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: 
                 mend_until_done(consumer, mend).await;
                 continue;
             };
+            empty = if rows.is_empty() { empty + 1 } else { 0 };
+            assert!(empty < 1000, "nothing more is handed out: {}", held_now(scene).await);
             for row in rows {
                 let delivery: String = row.get("delivery").unwrap();
                 let body = String::from_utf8(row.get("body").unwrap()).unwrap();
@@ -255,7 +255,12 @@ async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: 
                             "SELECT COUNT(*) FROM queue_message \
                              WHERE CONCAT(worker_id, '.', claim_no, '.', id) = '{delivery}'"
                         );
-                        assert_eq!(scene.number(&held).await, 0, "refused, and still held");
+                        if scene.number(&held).await > 0 {
+                            panic!(
+                                "refused, and still held: {delivery} of {}",
+                                held_now(scene).await
+                            );
+                        }
                         break;
                     }
                     // 1305: it was killed while it asked for a savepoint that is not there.
@@ -266,6 +271,17 @@ async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: 
         }
     }
     done
+}
+
+/// What is claimed, and of which claims, for whoever reads of a failure.
+async fn held_now(scene: &mut Scene) -> String {
+    let rows = "SELECT CONCAT('message ', worker_id, '.', claim_no, '.', id, ' ', CONVERT(body USING latin1)) AS told \
+                FROM queue_message UNION ALL \
+                SELECT CONCAT('claim ', worker_id, '.', claim_no, ' ', lo, '-', hi, ' by ', conn_id) FROM queue_claim \
+                UNION ALL SELECT CONCAT('worker ', id, ' ', state, ' ', conn_id, ' lock ', \
+                  COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))), 'free')) FROM queue_worker";
+    let all = format!("SELECT GROUP_CONCAT(told SEPARATOR ', ') FROM ({rows}) AS rows_told");
+    text(&mut scene.conn, &all).await
 }
 
 async fn work(consumer: &mut SqlConsumer, delivery: &str, body: &str) -> Result<(), u16> {

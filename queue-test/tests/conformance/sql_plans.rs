@@ -27,7 +27,7 @@ async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
         .sql("UPDATE queue_message SET biz_id = CONCAT('new', id), unique_key = CONCAT('k', id)")
         .await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
-    let held = consumer.claim(10).await;
+    let held = consumer.claim_and_keep(10).await;
     assert_eq!(held.len(), 10);
     let mut before = read_so_far(&mut consumer).await;
     // What the question reads of the server's own numbers is the same each time.

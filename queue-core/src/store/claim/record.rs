@@ -8,7 +8,7 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, ConnId, Priority, RowId, WorkerId};
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load, load_surely};
 use crate::topic::TopicId;
 
 /// A claim as its row tells: the key range that holds all its rows.
@@ -152,6 +152,6 @@ pub async fn of_worker(
     )
     .number(worker.0)
     .number(from.0);
-    let rows: Vec<ClaimRow> = load(conn, "read the worker's claims", statement).await?;
+    let rows: Vec<ClaimRow> = load_surely(conn, "read the worker's claims", statement).await?;
     Ok(rows.into_iter().map(Claim::from).collect())
 }

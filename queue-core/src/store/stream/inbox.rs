@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load, load_surely};
 use crate::stream::{Offset, PartitionNo};
 use crate::topic::TopicId;
 
@@ -51,7 +51,7 @@ pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<boo
          ORDER BY topic_id, priority, id LIMIT 1",
     )
     .number(stream.0);
-    let rows: Vec<Row> = load(conn, "look into the inbox", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "look into the inbox", statement).await?;
     Ok(rows.iter().all(|row| row.id == 0))
 }
 

@@ -11,7 +11,7 @@ use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, NewMessage};
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
 use crate::store::row_set::placeholders;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load_surely};
 use crate::stream::{Offset, PartitionNo, Position};
 use crate::topic::TopicId;
 
@@ -139,7 +139,7 @@ async fn read_by(
     reading: Reading,
     statement: Statement<'static>,
 ) -> Result<Vec<Delivery>> {
-    let rows: Vec<MessageRow> = load(conn, "read the log", statement).await?;
+    let rows: Vec<MessageRow> = load_surely(conn, "read the log", statement).await?;
     let delivery = |row: MessageRow| {
         let mut delivery = row.into_delivery(reading.group, reading.claim_no, 0);
         let offset = Offset(delivery.row.0);
@@ -176,7 +176,7 @@ pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec
         msg_id: Vec<u8>,
     }
     let statement = within(Statement::new("SELECT offset_no, msg_id"), stretch);
-    let rows: Vec<Row> = load(conn, "read message ids of the log", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "read message ids of the log", statement).await?;
     let found = |row: Row| Some((Offset(row.offset_no), MsgId::from_bytes(&row.msg_id)?));
     Ok(rows.into_iter().filter_map(found).collect())
 }
@@ -197,7 +197,7 @@ pub async fn headers(
         headers: Option<Vec<u8>>,
     }
     let statement = within(Statement::new("SELECT offset_no, headers"), stretch);
-    let rows: Vec<Row> = load(conn, "read the headers of the log", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "read the headers of the log", statement).await?;
     let headers = |row: Row| (Offset(row.offset_no), Headers::from_stored(row.headers.as_deref()));
     Ok(rows.into_iter().map(headers).collect())
 }
@@ -228,7 +228,7 @@ pub async fn at_or_after(
     .number(stream.0)
     .number(partition.0)
     .number(from.0);
-    let rows: Vec<Row> = load(conn, "look into the log", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "look into the log", statement).await?;
     Ok(rows.first().map(|row| (Offset(row.offset_no), row.sequenced_at)))
 }
 
@@ -267,6 +267,6 @@ pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<
     .number(stretch.partition.0)
     .number(stretch.lo.0)
     .number(stretch.hi.0);
-    let rows: Vec<Mean> = load(conn, "read the mean size", statement).await?;
+    let rows: Vec<Mean> = load_surely(conn, "read the mean size", statement).await?;
     Ok(rows.first().map_or(0, |row| row.bytes.unsigned_abs()))
 }

@@ -10,7 +10,7 @@ use diesel::sql_types::{BigInt, Integer, Unsigned};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::WorkerId;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load_surely};
 use crate::stream::{MemberName, Offset, PartitionNo};
 use crate::topic::TopicId;
 
@@ -68,7 +68,7 @@ pub async fn places(
         .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no")
         .number(group.0)
         .bytes(name.as_str().as_bytes());
-    let rows: Vec<PlaceRow> = load(conn, "read the member's places", statement).await?;
+    let rows: Vec<PlaceRow> = load_surely(conn, "read the member's places", statement).await?;
     Ok(rows.into_iter().map(Place::from).collect())
 }
 
@@ -85,7 +85,7 @@ pub async fn lock(
         .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no FOR UPDATE")
         .number(group.0)
         .bytes(name.as_str().as_bytes());
-    let rows: Vec<PlaceRow> = load(conn, "lock the member", statement).await?;
+    let rows: Vec<PlaceRow> = load_surely(conn, "lock the member", statement).await?;
     Ok(rows.into_iter().map(Place::from).collect())
 }
 
@@ -97,7 +97,7 @@ pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
     let statement = Statement::new(SELECT)
         .sql("WHERE group_id = ? ORDER BY group_id, name, partition_no FOR UPDATE")
         .number(group.0);
-    let rows: Vec<PlaceRow> = load(conn, "lock the members", statement).await?;
+    let rows: Vec<PlaceRow> = load_surely(conn, "lock the members", statement).await?;
     Ok(rows.into_iter().map(Place::from).collect())
 }
 
@@ -113,7 +113,7 @@ pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bo
     }
     let statement = Statement::new("SELECT id FROM queue_worker WHERE id = ? AND state = 'alive'")
         .number(worker.0);
-    let rows: Vec<Row> = load(conn, "look for the member's worker", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "look for the member's worker", statement).await?;
     Ok(rows.iter().any(|row| row.id == worker.0))
 }
 

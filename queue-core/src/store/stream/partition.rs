@@ -6,7 +6,7 @@ use diesel::sql_types::{BigInt, Integer, Unsigned};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::store::moves::equal;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load_surely};
 use crate::stream::{Offset, PartitionNo};
 use crate::topic::TopicId;
 
@@ -120,7 +120,7 @@ async fn partitions(
         #[diesel(sql_type = Unsigned<BigInt>)]
         next_offset: u64,
     }
-    let rows: Vec<Row> = load(conn, operation, statement).await?;
+    let rows: Vec<Row> = load_surely(conn, operation, statement).await?;
     let partition = |row: Row| Partition {
         no: PartitionNo(row.partition_no),
         first: Offset(row.first_offset),

@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::store::moves::equal;
 use crate::store::row_set::KEYS;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load_surely};
 use crate::stream::{Offset, PartitionNo, RangeId};
 use crate::topic::TopicId;
 
@@ -24,7 +24,7 @@ pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<
     let statement =
         Statement::new("SELECT offset_no FROM queue_passed WHERE range_id = ? ORDER BY offset_no")
             .number(range.0);
-    let rows: Vec<Row> = load(conn, "read what was acked", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "read what was acked", statement).await?;
     Ok(rows.into_iter().map(|row| Offset(row.offset_no)).collect())
 }
 

@@ -15,7 +15,7 @@ use crate::message::{ClaimNo, DeliveryNo, FailedRun, Moment, WorkerId};
 use crate::rescue::SHARED_CRASHES;
 use crate::store::claim::Fence;
 use crate::store::moves::{WITH_FAILED_RUN, equal};
-use crate::store::{Statement, execute, first_inserted, load};
+use crate::store::{Statement, execute, first_inserted, load, load_surely};
 use crate::stream::{Offset, PartitionNo, RangeId};
 use crate::topic::TopicId;
 
@@ -142,7 +142,7 @@ pub async fn of_partition(
     ))
     .number(group.0)
     .number(partition.0);
-    let rows: Vec<RangeRow> = load(conn, "read the ranges", statement).await?;
+    let rows: Vec<RangeRow> = load_surely(conn, "read the ranges", statement).await?;
     Ok(rows.into_iter().map(Range::from).collect())
 }
 
@@ -156,7 +156,7 @@ pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<V
          WHERE r.worker_id = ? ORDER BY r.claim_no"
     ))
     .number(worker.0);
-    let rows: Vec<RangeRow> = load(conn, "compare ranges", statement).await?;
+    let rows: Vec<RangeRow> = load_surely(conn, "compare ranges", statement).await?;
     Ok(rows.into_iter().map(Range::from).collect())
 }
 
@@ -194,7 +194,7 @@ pub async fn of_claims(
         ))
         .number(worker.0)
         .number(claim.0);
-        let rows: Vec<RangeRow> = load(conn, "settle: read own ranges", statement).await?;
+        let rows: Vec<RangeRow> = load_surely(conn, "settle: read own ranges", statement).await?;
         found.extend(rows.into_iter().map(Range::from));
     }
     Ok(found)
@@ -371,7 +371,7 @@ pub async fn lock_all(
     ))
     .number(group.0)
     .number(partition.0);
-    load::<RangeRow>(conn, "lock the ranges", statement).await.map(|_| ())
+    load_surely::<RangeRow>(conn, "lock the ranges", statement).await.map(|_| ())
 }
 
 /// KEY (`group_id`, `partition_no`): forgets every range of the partition, under the lock of its

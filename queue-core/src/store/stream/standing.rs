@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::store::{Statement, load};
+use crate::store::{Statement, load_surely};
 use crate::stream::{Group, Offset, PartitionNo};
 
 /// How far a group has come in a partition.
@@ -101,7 +101,7 @@ pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<St
     .number(group.stream.0)
     .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<Row> = load(conn, "read how far the group has come", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "read how far the group has come", statement).await?;
     let standing = |row: Row| {
         let claimed = row.claimed.unsigned_abs();
         Standing {

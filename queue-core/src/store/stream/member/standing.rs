@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::WorkerId;
-use crate::store::{Statement, load};
+use crate::store::{Statement, load_surely};
 use crate::stream::{Broadcast, MemberName, Offset, PartitionNo};
 
 /// How far a named member has come in a partition, for people.
@@ -92,7 +92,7 @@ pub async fn standings(
     .number(group.stream.0)
     .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<Row> = load(conn, "read how far the members have come", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "read how far the members have come", statement).await?;
     let standing = |row: Row| {
         let kept = row.next_offset.max(row.first_offset);
         Ok(MemberStanding {

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::message::{FailedRun, WorkerId};
 use crate::store::moves::WITH_FAILED_RUN;
 use crate::store::rescue::Charge;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load, load_surely};
 use crate::stream::RangeId;
 
 /// A range whose worker has no use of it any more.
@@ -135,7 +135,7 @@ async fn locked(
          WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? {how}"
     ));
     let statement = super::owned_by(statement, range.id, range.fence);
-    let rows: Vec<RangeRow> = load(conn, operation, statement).await?;
+    let rows: Vec<RangeRow> = load_surely(conn, operation, statement).await?;
     Ok(rows.into_iter().next().map(Range::from))
 }
 
@@ -149,7 +149,7 @@ pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
          WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ?"
     ));
     let statement = super::owned_by(statement, range.id, range.fence);
-    let rows: Vec<RangeRow> = load(conn, "rescue: count what is left", statement).await?;
+    let rows: Vec<RangeRow> = load_surely(conn, "rescue: count what is left", statement).await?;
     Ok(rows.first().map_or(0, |row| row.hi - row.mark))
 }
 

@@ -1,0 +1,111 @@
+//! What a worker does when its statements are killed (KILL QUERY), again and again: MariaDB then
+//! says of some that they found nothing or changed nothing, and that all is well.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use queue_core::Delivery;
+use queue_core::connection::ServerUrl;
+use queue_core::message::Settlement;
+use queue_core::worker::{SettleOutcome, Worker};
+
+use crate::scene::{Scene, all, retry};
+use crate::sql_contract::client;
+use crate::streams::Stream;
+
+/// Kills what the worker's sessions run until `ended`; how often.
+async fn kill_often(url: &ServerUrl, worker: &Worker, ended: &AtomicBool) -> u32 {
+    let mut conn = client(url).await;
+    let sessions =
+        format!("SELECT conn_id, life_conn_id FROM queue_worker WHERE id = {}", worker.id());
+    let mut times = 0;
+    while !ended.load(Ordering::Relaxed) {
+        let (work, life): (u64, u64) = conn.query_first(&sessions).await.unwrap().unwrap();
+        let session = if times % 8 == 0 { life } else { work };
+        // Not if the session is gone, and the worker opens another.
+        times += u32::from(conn.query_drop(format!("KILL QUERY {session}")).await.is_ok());
+        // Ever more seldom, so that the work gets on however slow the machine is.
+        let pause = 1 + u64::from(times * 5 % 7) + u64::from(times / 40);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+    times
+}
+
+/// Settles until it is done: half of them acked, half tried again in an hour.
+async fn settle_all(worker: &Worker, deliveries: &[Delivery]) {
+    let (odd, even): (Vec<&Delivery>, Vec<&Delivery>) =
+        deliveries.iter().partition(|one| one.body.last().is_some_and(|last| last % 2 == 1));
+    let mut batch = all(even, &Settlement::Ack);
+    batch.extend(all(odd, &retry(Duration::from_secs(3600))));
+    loop {
+        match worker.settle(batch.clone()).await {
+            Ok(outcomes) => {
+                assert!(!outcomes.contains(&SettleOutcome::Fenced), "{outcomes:?} of {batch:?}");
+                return;
+            }
+            Err(error) => assert!(error.fault().is_transient(), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_queue_loses_and_doubles_nothing() {
+    let mut scene = Scene::new().await;
+    let worker = scene.worker().await;
+    let (url, topic, ended) = (scene.db.url().clone(), scene.topic.id, AtomicBool::new(false));
+    let works = async {
+        let (mut handled, mut rounds) = (0, 0);
+        while rounds < 60 {
+            handled += scene.enqueue(10).await.len();
+            rounds += 1;
+            let mut empty = 0;
+            while scene.hot().await.0 > 0 {
+                let claimed = worker.claim(topic, 4).await;
+                let deliveries = claimed.map(|claimed| claimed.deliveries).unwrap_or_default();
+                empty = if deliveries.is_empty() { empty + 1 } else { 0 };
+                assert!(empty < 5000, "stuck: {:?}", scene.hot().await);
+                settle_all(&worker, &deliveries).await;
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        handled
+    };
+    let (handled, kills) = tokio::join!(works, kill_often(&url, &worker, &ended));
+    assert!(kills > 50, "{kills}");
+    assert_eq!(scene.hot().await, (0, 0, 0));
+    let again = scene.number("SELECT COUNT(*) FROM queue_scheduled").await;
+    assert_eq!(usize::try_from(again).unwrap(), handled / 2);
+}
+
+#[tokio::test]
+async fn a_stream_loses_and_doubles_nothing() {
+    let mut stream = Stream::new(2).await;
+    let group = stream.group("g", false).await;
+    let worker = stream.worker().await;
+    let (url, ended) = (stream.db.url().clone(), AtomicBool::new(false));
+    let left = "SELECT (SELECT COUNT(*) FROM queue_range) \
+        + (SELECT SUM(p.next_offset - c.next_offset) FROM queue_partition p \
+           JOIN queue_cursor c ON c.partition_no = p.partition_no)";
+    let works = async {
+        let mut handled = 0;
+        for round in 0..60 {
+            handled += stream.enqueue(round * 10..round * 10 + 10).await.len();
+            stream.sequence().await;
+            let mut empty = 0;
+            while stream.number(left).await > 0 {
+                let claimed = worker.claim_range(group.group().unwrap(), 4).await;
+                let deliveries = claimed.map(|claimed| claimed.deliveries).unwrap_or_default();
+                empty = if deliveries.is_empty() { empty + 1 } else { 0 };
+                assert!(empty < 5000, "stuck: {}", stream.number(left).await);
+                settle_all(&worker, &deliveries).await;
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        handled
+    };
+    let (handled, kills) = tokio::join!(works, kill_often(&url, &worker, &ended));
+    assert!(kills > 50, "{kills}");
+    let again = stream.number("SELECT COUNT(*) FROM queue_scheduled").await;
+    assert_eq!(usize::try_from(again).unwrap(), handled / 2);
+}
