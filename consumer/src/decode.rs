@@ -63,13 +63,23 @@ fn needs_decoding(contexts: &[Context]) -> bool {
     contexts.iter().any(|context| is_encoded(&context.delivery.headers))
 }
 
-/// What can be handled, and for each of the messages what it is refused with, if it is.
+/// What can be handled, and for each of the messages what it is refused with, if it is. All bodies
+/// of a batch together have no more bytes than one may have: those that are beyond are given back,
+/// for another batch.
 fn decode(codecs: &Codecs, contexts: Vec<Context>) -> (Vec<Context>, Vec<Option<RunOutcome>>) {
     let mut readable = Vec::with_capacity(contexts.len());
+    let mut room = Some(codecs.limit());
     let refused = contexts.into_iter().map(|mut context| {
+        let Some(left) = room else { return Some(RunOutcome::Interrupted) };
         match codecs.decoded(&context.delivery) {
             Ok(None) => {}
-            Ok(Some(decoded)) => context.delivery = Arc::new(decoded),
+            Ok(Some(decoded)) => {
+                room = left.checked_sub(decoded.body.len());
+                if room.is_none() {
+                    return Some(RunOutcome::Interrupted);
+                }
+                context.delivery = Arc::new(decoded);
+            }
             Err(error) => return Some(RunOutcome::Undecodable(error.to_string())),
         }
         readable.push(context);

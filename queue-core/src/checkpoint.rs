@@ -45,7 +45,7 @@ pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long one statement may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Statements at once, of all handlers of a process: each takes about a millisecond.
+/// Statements at once, of all handlers of a process.
 const CONNECTIONS: usize = 4;
 
 /// How much of the work is done.

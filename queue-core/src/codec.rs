@@ -235,11 +235,18 @@ impl Codecs {
         self
     }
 
-    /// The most bytes of a decoded body: each handler at once may have as many in memory.
+    /// The most bytes of a decoded body, and of those of a batch together: each handler at once may
+    /// have as many in memory.
     #[must_use]
     pub fn with_limit(mut self, bytes: NonZeroUsize) -> Self {
         self.limit = bytes.get();
         self
+    }
+
+    /// The most bytes of a decoded body.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// The body decoded; `None` if it is not encoded.

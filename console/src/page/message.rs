@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use queue_core::audit::{Action, Change};
 use queue_core::connection::{Link, Session};
-use queue_core::find::{Filter, Found, Query, State as MessageState, find};
+use queue_core::find::{Filter, Found, Query, Searched, State as MessageState, find};
 use queue_core::store::audit;
 use queue_core::store::find::Bodies;
 use queue_core::trace::{Record, Story, tell};
@@ -14,7 +14,7 @@ use queue_core::{Moment, MsgId, TopicName, cancel as take_back, dead, reschedule
 use serde::Deserialize;
 
 use self::body::{Shape, shown};
-use super::messages::msg_id;
+use super::messages::{msg_id, sentence};
 use super::{At, Page, layout, topic_name, topic_of};
 use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
@@ -80,6 +80,18 @@ fn bodies_for(console: &Console, by: &SignedIn) -> Bodies {
     if console.rules.sees_bodies(by.login.role) { Bodies::Read } else { Bodies::Leave }
 }
 
+fn not_found(story: &Story) -> Markup {
+    if story.searched.iter().all(Searched::is_whole) {
+        return show::nothing(
+            "It is nowhere any more: it was handled, cancelled or purged, and is not kept.",
+        );
+    }
+    html! {
+        (show::nothing("It was not found, and not everything was searched. Of a topic that is searchable (queuectl topic set NAME --searchable) it would be."))
+        ul class="hint" { @for searched in &story.searched { li { (sentence(searched)) } } }
+    }
+}
+
 pub(crate) async fn show(
     State(console): At,
     by: SignedIn,
@@ -91,7 +103,7 @@ pub(crate) async fn show(
     let Known { story, body } = known(&console, name.clone(), id, bodies).await?;
     let content = html! {
         p { "In " (show::topic(&name)) ", " code { (id) } }
-        @if story.found.is_empty() { (show::nothing("It is nowhere any more: it was handled, cancelled or purged, and is not kept.")) }
+        @if story.found.is_empty() { (not_found(&story)) }
         @for found in &story.found { (place(&by, found)) }
         @if !story.groups.is_empty() {
             h2 { "Groups" }

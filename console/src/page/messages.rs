@@ -276,7 +276,7 @@ fn row(found: &Found) -> Markup {
     }
 }
 
-fn sentence(searched: &Searched) -> String {
+pub(super) fn sentence(searched: &Searched) -> String {
     let all = |whole: bool| if whole { "all there are" } else { "and there are more" };
     match searched {
         Searched::Lookup { entries, whole } => {

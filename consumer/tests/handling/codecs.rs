@@ -159,6 +159,39 @@ async fn a_receiver_hands_out_decoded_bodies_and_dead_letters_the_others() {
     assert_eq!(dead(&database, &topic).await.len(), 1);
 }
 
+/// The decoded bytes of each batch.
+#[derive(Clone, Default)]
+struct Weighed(Arc<Mutex<Vec<usize>>>);
+
+impl BatchHandler for Weighed {
+    type Payload = String;
+
+    async fn handle(&self, batch: Vec<(Context, String)>) -> Vec<Result<(), HandlerError>> {
+        let bytes = batch.iter().map(|(context, _)| context.delivery.body.len()).sum();
+        self.0.lock().expect("unpoisoned").push(bytes);
+        batch.iter().map(|_| Ok(())).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_decodes_to_no_more_than_one_body_may_and_the_rest_comes_in_another() {
+    let database = TestDatabase::new().await;
+    let topic = sent(&database, &["a", "b", "c", "d", "e"].map(text)).await;
+    let limit = NonZeroUsize::new(1_300).expect("not zero");
+    let weighed = Weighed::default();
+    let running = Running::start(&database, |consumer| {
+        let consumer = consumer.codecs(codecs().with_limit(limit));
+        let (name, options) = (topic.name.clone(), one_at_a_time());
+        consumer.batch_handler(name, options, 5, weighed.clone())
+    });
+    drained(&database, &topic).await;
+    running.stop().await;
+    let batches = std::mem::take(&mut *weighed.0.lock().expect("unpoisoned"));
+    assert!(batches.iter().all(|bytes| *bytes <= 1_300), "{batches:?}");
+    assert_eq!(batches.iter().sum::<usize>(), 5 * 602, "{batches:?}");
+    assert!(dead(&database, &topic).await.is_empty());
+}
+
 /// None of them is handled, tried again or lost, and none keeps the others of its batch back.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_decoded_is_dead_lettered_at_once_with_its_body_and_the_reason() {

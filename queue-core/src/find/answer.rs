@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -89,6 +90,19 @@ pub enum Searched {
         /// There are no more.
         whole: bool,
     },
+}
+
+impl Searched {
+    /// Whether there is no more of it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::MsgIds => true,
+            Self::Lookup { whole, .. } | Self::Log { whole, .. } | Self::Table { whole, .. } => {
+                *whole
+            }
+        }
+    }
 }
 
 /// A message, where it is, and what happened to it.
@@ -355,7 +369,10 @@ impl FromStr for Place {
                 let row = RowId(parts.next()?.parse().ok()?);
                 parts.next().is_none().then_some(TablePlace { table, at, row })
             };
-            text.split(',').map(place).collect::<Option<Vec<_>>>().map(Self::Tables)
+            // Each is searched, so none is named twice.
+            let places = text.split(',').map(place).collect::<Option<Vec<TablePlace>>>()?;
+            let tables: HashSet<&str> = places.iter().map(|place| place.table.word()).collect();
+            (tables.len() == places.len()).then_some(Self::Tables(places))
         };
         let wrong = "a place is what the answer before said: `next` of --json";
         read().ok_or_else(|| wrong.to_owned())
@@ -387,6 +404,7 @@ mod tests {
             "ready.1",
             "ready.1.2.3",
             "ready.1.2,",
+            "ready.1.2,ready.1.3",
             "hot.1.2",
             "dead.a.1",
         ] {
