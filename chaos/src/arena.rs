@@ -37,6 +37,8 @@ pub(crate) const WORK: &str = "work";
 pub(crate) const LEDGER: &str = "ledger";
 /// Handled in transactions that write an effect for each message.
 pub(crate) const EFFECTS: &str = "effects";
+/// The same, by sessions that claim and settle by the SQL contract.
+pub(crate) const CALLS: &str = "calls";
 /// Handled by programs that the real `consumer exec` runs.
 pub(crate) const PROGRAM: &str = "program";
 /// Handled by a web service that the real `consumer webhook` calls.
@@ -45,7 +47,7 @@ pub(crate) const HOOK: &str = "hook";
 pub(crate) const BURST: &str = "burst";
 
 /// Every topic of a run.
-pub(crate) const TOPICS: [&str; 6] = [WORK, LEDGER, EFFECTS, PROGRAM, HOOK, BURST];
+pub(crate) const TOPICS: [&str; 7] = [WORK, LEDGER, EFFECTS, CALLS, PROGRAM, HOOK, BURST];
 
 /// How many of its messages run at once in the whole fleet: less than one consumer could, and so
 /// that they keep up with their senders.
@@ -56,7 +58,7 @@ pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2)
 const LIMITED: [(&str, NonZeroU64); 2] =
     [(LEDGER, NonZeroU64::MIN.saturating_add(11)), (EFFECTS, NonZeroU64::MIN.saturating_add(11))];
 /// Those whose messages can be looked up. Everything with an effect is in one of them.
-const SEARCHABLE: [&str; 2] = [EFFECTS, PROGRAM];
+const SEARCHABLE: [&str; 3] = [EFFECTS, CALLS, PROGRAM];
 
 /// Where transactional handlers write their effects. A message may be there twice, so that it is
 /// seen.
@@ -247,13 +249,13 @@ impl Arena {
     }
 }
 
-/// Two topics are searchable, and one of them keeps what was handled; the other leaves traces.
+/// Three topics are searchable, and one of them keeps what was handled; the others leave traces.
 fn settings(topic: &str) -> TopicSettings {
     let day = Duration::from_secs(24 * 3600);
     let searchable = SEARCHABLE.contains(&topic).then_some(day);
     let on_done = if topic == PROGRAM { OnDone::Keep(day) } else { OnDone::Delete };
     let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
-    let trace = if topic == EFFECTS { Sampling::ALL } else { Sampling::OFF };
+    let trace = if [EFFECTS, CALLS].contains(&topic) { Sampling::ALL } else { Sampling::OFF };
     let max_running = (topic == EFFECTS).then_some(EFFECTS_RUNNING);
     let limits = Limits { max_running, ..Limits::default() };
     TopicSettings { searchable, on_done, max_depth, trace, limits, ..TopicSettings::default() }

@@ -26,7 +26,9 @@ use queue_core::connection::ServerUrl;
 use queue_service::args::{self, ServiceArgs};
 use queue_service::{logging, process, signals};
 
-use crate::actor::{recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs};
+use crate::actor::{
+    caller::CallerArgs, recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs,
+};
 use crate::arena::{Arena, Load, Queue, Server, ServerKind};
 use crate::check::Findings;
 use crate::failover::FailoverPlan;
@@ -56,6 +58,9 @@ enum Command {
     /// A process of a run that consumes and records.
     #[command(hide = true)]
     Record(RecorderArgs),
+    /// A process of a run that consumes by the SQL contract.
+    #[command(hide = true)]
+    Call(CallerArgs),
     /// The program that a consumer of a run executes.
     #[command(hide = true)]
     Witness(WitnessArgs),
@@ -129,6 +134,7 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }),
         Command::Send(args) => process::run(|| actor::sender::run(args)),
+        Command::Call(args) => process::run(|| actor::caller::run(args)),
         Command::Record(args) => process::run(|| actor::recorder::run(args)),
         Command::Naive(args) => process::run(|| naive::run(args)),
         Command::Witness(args) => process::run(|| async move { actor::witness::run(&args) }),

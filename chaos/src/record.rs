@@ -112,6 +112,8 @@ pub(crate) enum Event {
     Stream { sender: Actor },
     /// A consumer is this member of the broadcast group.
     Member { member: Group },
+    /// A consumer claims by the SQL contract.
+    Caller,
     /// A handler begins; a message of a stream that is not tried again has its place there.
     Start { share: Share, delivery_no: u32, place: Option<Place> },
     /// A handler ends.
@@ -182,6 +184,7 @@ impl Event {
             }
             Self::Stream { sender } => format!("{at} stream {sender}\n"),
             Self::Member { member } => format!("{at} member {member}\n"),
+            Self::Caller => format!("{at} caller\n"),
             Self::Start { share, delivery_no, place: None } => {
                 format!("{at} start {share} {delivery_no}\n")
             }
@@ -221,6 +224,7 @@ impl Event {
             },
             "stream" => Self::Stream { sender: Actor(next()?.parse()?) },
             "member" => Self::Member { member: next()?.parse()? },
+            "caller" => Self::Caller,
             verb @ ("start" | "read") => Self::Start {
                 share: next()?.parse()?,
                 delivery_no: next()?.parse()?,
@@ -305,6 +309,7 @@ mod tests {
         let events = [
             Event::Stream { sender: Actor(3) },
             Event::Member { member: Group::MEMBERS[1] },
+            Event::Caller,
             Event::Start { share, delivery_no: 1, place },
             Event::End { share, delivery_no: 1, ended: Ended::Retry },
             Event::Rewind(stretch),

@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
-use super::{BURST, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, WORK};
+use super::{BURST, CALLS, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, WORK};
 use crate::stream::{BROADCAST, Group, STREAM};
 
 /// How often ended processes are looked for.
@@ -23,6 +23,9 @@ const ENDING: Duration = Duration::from_secs(60);
 
 /// The longest work with a message of the stream.
 const STREAM_WORK_MS: u64 = 20;
+
+/// The longest work with a message of those that are handled one after the other.
+const CALL_WORK_MS: u64 = 50;
 
 /// How much the fleet is given to do.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -94,6 +97,10 @@ impl Fleet {
         for &member in Group::MEMBERS.iter().cycle().take(load.consumers) {
             self.add_recorder(&topics, load.concurrency, Some(member)).await?;
         }
+        for _ in 0..2 {
+            let fixed = vec!["call".to_owned(), format!("--topic={CALLS}")];
+            self.add_actor(Role::Caller, fixed).await?;
+        }
         let witness = self.programs.join("chaos").display().to_string();
         let records = self.folder.join("records").display().to_string();
         let exec = [
@@ -116,6 +123,9 @@ impl Fleet {
         self.add_sender(sender(WORK, load.rate / 5.0), &["--spill-dir", &journal]).await?;
         self.add_sender(sender(LEDGER, load.rate / 5.0), &["--think-ms", "200"]).await?;
         self.add_sender(sender(EFFECTS, load.rate / 5.0), &["--batch", "4"]).await?;
+        // Each of its consumers handles one message after the other.
+        let calls = SenderLoad { work_ms: load.work_ms.min(CALL_WORK_MS), ..sender(CALLS, 10.0) };
+        self.add_sender(calls, &["--batch", "2"]).await?;
         self.add_sender(sender(PROGRAM, 4.0), &["--batch", "2"]).await?;
         self.add_sender(sender(HOOK, 10.0), &["--batch", "4"]).await?;
         // An ordered group handles one message of a partition after the other.
@@ -244,6 +254,13 @@ impl Fleet {
         let mut members = self.all(role);
         members.retain(|member| !member.is_retired());
         members.choose(rng).cloned().context("the fleet has no such member")
+    }
+
+    /// Some consumer, by the library or by the SQL contract.
+    pub(crate) fn pick_consumer(&self, rng: &mut impl Rng) -> anyhow::Result<Arc<Member>> {
+        let role = if rng.random_ratio(1, 4) { Role::Caller } else { Role::Recorder };
+        // The queue that everybody writes first has no SQL contract.
+        self.pick(role, rng).or_else(|_| self.pick(Role::Recorder, rng))
     }
 
     /// Sends members away with TERM for good and waits until they have ended.

@@ -24,6 +24,8 @@ pub(crate) enum Role {
     Spiller,
     /// Handles messages and writes them down.
     Recorder,
+    /// Handles messages by the SQL contract and writes them down.
+    Caller,
     /// The product's own `consumer`.
     Consumer,
     /// The product's own `janitor`.
@@ -36,6 +38,7 @@ impl Role {
             Self::Sender => "sender",
             Self::Spiller => "spiller",
             Self::Recorder => "recorder",
+            Self::Caller => "caller",
             Self::Consumer => "consumer",
             Self::Janitor => "janitor",
         }

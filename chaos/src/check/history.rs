@@ -42,6 +42,8 @@ pub(super) struct History {
     members: BTreeSet<Group>,
     /// Who sends to the stream.
     streamers: HashSet<Actor>,
+    /// Who claims by the SQL contract.
+    pub(super) callers: HashSet<Actor>,
     /// Messages acknowledged, by the second.
     acknowledged: HashMap<u64, u64>,
     phases: Vec<(Moment, String)>,
@@ -129,6 +131,9 @@ impl History {
             Event::Member { member } => {
                 self.members.insert(member);
             }
+            Event::Caller => {
+                self.callers.insert(actor);
+            }
             Event::Rewind(stretch) => self.rewinds.push((at, stretch)),
             Event::Rewound(stretch) => {
                 let place = (stretch.group, stretch.partition);
@@ -143,7 +148,11 @@ impl History {
             Event::End { share, delivery_no, ended } => {
                 self.message(share).ends.push(End { at, delivery_no, ended });
             }
-            Event::Effect { share, .. } => self.message(share).transactional = true,
+            Event::Effect { share, delivery_no } => {
+                let message = self.message(share);
+                message.transactional = true;
+                message.written.push((delivery_no, at));
+            }
             Event::Settled { share, delivery_no, ack, answer } => {
                 let settled = Settled { at, actor, delivery_no, ack, answer };
                 self.message(share).settled.push(settled);
@@ -265,6 +274,7 @@ fn is_about(event: &Event, wanted: Share) -> bool {
         Event::Rewind(stretch) | Event::Rewound(stretch) => Some(stretch.group) == wanted.group,
         Event::Stream { .. }
         | Event::Member { .. }
+        | Event::Caller
         | Event::Strike { .. }
         | Event::Heal { .. }
         | Event::Hit { .. }

@@ -2,6 +2,7 @@
 
 use super::Breach;
 use super::history::History;
+use super::message::Settled;
 use crate::arena::EFFECTS_RUNNING;
 use crate::record::{Answer, Moment};
 use crate::tag::Share;
@@ -17,15 +18,19 @@ pub(super) fn breaches(history: &History) -> Vec<(Breach, Share)> {
         if share.group.is_some() || !message.transactional {
             continue;
         }
-        for settled in message.settled.iter().filter(|one| one.answer == Answer::Settled) {
+        // The topic of those who claim by SQL has no limit: they know none.
+        let is_limited = |settled: &&Settled| !history.callers.contains(&settled.actor);
+        let settled = message.settled.iter().filter(|one| one.answer == Answer::Settled);
+        for settled in settled.filter(is_limited) {
             let no = settled.delivery_no;
             let start = message
                 .starts
                 .iter()
                 .find(|start| start.delivery_no == no && start.actor == settled.actor);
-            let end = message.ends.iter().find(|end| end.delivery_no == no);
-            if let (Some(start), Some(end)) = (start, end) {
-                runs.push((start.at, end.at, *share));
+            let ends = message.ends.iter().map(|end| (end.delivery_no, end.at));
+            let ended = ends.chain(message.written.iter().copied()).filter(|(of, _)| *of == no);
+            if let (Some(start), Some(end)) = (start, ended.map(|(_, at)| at).max()) {
+                runs.push((start.at, end, *share));
             }
         }
     }

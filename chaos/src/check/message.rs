@@ -50,6 +50,8 @@ pub(super) struct Message {
     pub(super) settled: Vec<Settled>,
     /// Its handler has written an effect in a transaction.
     pub(super) transactional: bool,
+    /// When it had written it, by delivery: its work was done then.
+    pub(super) written: Vec<(u32, Moment)>,
     /// How many of these were committed.
     pub(super) effects: u64,
 }
@@ -74,6 +76,7 @@ impl Message {
         self.ends.extend(other.ends);
         self.settled.extend(other.settled);
         self.transactional |= other.transactional;
+        self.written.extend(other.written);
     }
 
     /// Whether its effect is complete.

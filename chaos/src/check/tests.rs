@@ -225,7 +225,7 @@ fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
     let sent = ("1-sender", "2000000 invoke 1:1 4\n2100000 enqueue 1:1 4 stored\n");
     let run = |seq: u64, from: u64, to: u64, answer: &str| {
         format!(
-            "{from} start 1:{seq} 1\n{from} effect 1:{seq} 1\n{to} end 1:{seq} 1 done\n\
+            "{from} start 1:{seq} 1\n{to} effect 1:{seq} 1\n\
              {to} settled 1:{seq} 1 ack {answer}\n"
         )
     };
@@ -240,6 +240,10 @@ fn a_run_beyond_the_limit_is_found_unless_its_claim_may_have_been_lost() {
     assert_eq!(breaches(run(4, 4_000_001, 5_000_000, "settled")), []);
     assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "settled")), [Breach::BeyondLimit]);
     assert_eq!(breaches(run(4, 3_500_000, 5_000_000, "fenced")), []);
+    // Another topic's, which has no limit.
+    let by_sql = format!("1000000 caller\n{three}{}", run(4, 3_500_000, 5_000_000, "settled"));
+    let findings = found(&[sent, ("2-recorder", &by_sql)], &leftovers);
+    assert_eq!(findings.violations.len(), 0);
 }
 
 #[test]

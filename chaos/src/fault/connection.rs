@@ -150,8 +150,9 @@ fn statement(rng: &mut SmallRng) -> &'static str {
 }
 
 fn anybody(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<std::sync::Arc<Member>> {
-    let role = match rng.random_range(0..8) {
+    let role = match rng.random_range(0..9) {
         0 => Role::Janitor,
+        8 => Role::Caller,
         1 => Role::Consumer,
         2..4 => Role::Sender,
         4 => Role::Spiller,

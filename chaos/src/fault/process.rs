@@ -16,7 +16,7 @@ use crate::task::{Ending, Task};
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
 
 pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    let victim = arena.fleet.pick_consumer(rng)?;
     let actor = victim.actor().0;
     if victim.signal(Signal::KILL) {
         arena.record.note(&Event::Hit { actor, how: Hit::Killed })?;
@@ -25,7 +25,7 @@ pub(super) async fn kill_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::
 }
 
 pub(super) async fn freeze_consumer(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
-    let victim = arena.fleet.pick(Role::Recorder, rng)?;
+    let victim = arena.fleet.pick_consumer(rng)?;
     let actor = victim.actor().0;
     if victim.signal(Signal::STOP) {
         arena.record.note(&Event::Hit { actor, how: Hit::Frozen })?;

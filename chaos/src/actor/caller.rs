@@ -1,0 +1,232 @@
+//! A consumer without the library: it claims and settles by the SQL contract, as one in any
+//! language does, and writes down what it handles.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error, Opts, OptsBuilder, Params, Row};
+use queue_core::connection::ServerUrl;
+use queue_core::{MsgId, TopicName};
+use queue_service::args::{ServerArgs, ServiceArgs};
+use queue_service::{logging, signals};
+use tokio_util::sync::CancellationToken;
+
+use super::Identity;
+use crate::record::{Answer, Ended, Event, Record};
+use crate::tag::Share;
+use crate::task::{Ending, Task};
+
+/// Handles messages by the SQL contract until TERM.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct CallerArgs {
+    #[command(flatten)]
+    identity: Identity,
+    /// Of which topic.
+    #[arg(long)]
+    topic: TopicName,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// The lease of the library's workers, too.
+const CLAIM: &str = "CALL queue_claim(?, 4, 10)";
+
+/// How long it waits before it asks again, or for a server that is away.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a statement may take: longer than the lease, by whose end the server has let go.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// `queue_settle`: another consumer has it.
+const FENCED: u16 = 31015;
+
+/// What undoes a transaction and lets it be done again: a lock wait, a deadlock, a snapshot that is
+/// too old, a KILL (which may show as a savepoint that is not there), an ack whose work was undone.
+const AGAIN: [u16; 6] = [1205, 1213, 1020, 1317, 1305, 31025];
+
+pub(crate) async fn run(args: CallerArgs) -> anyhow::Result<ExitCode> {
+    logging::init(&args.service);
+    let record = Record::open(&args.identity.record)?;
+    record.note(&Event::Caller)?;
+    let (url, stop) = (args.server.url()?, signals::shutdown_on_signals()?.drain);
+    while !stop.is_cancelled() {
+        // A new session is a new consumer: what the old one held is delivered again.
+        if let Err(error) = consume(&url, &record, &args.topic, &stop).await {
+            tracing::debug!(error = format!("{error:#}"), "The session is lost.");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn consume(
+    url: &ServerUrl,
+    record: &Record,
+    topic: &TopicName,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let opts = OptsBuilder::from_opts(Opts::from_url(url.expose())?).prefer_socket(false);
+    let conn = tokio::time::timeout(DEADLINE, Conn::new(opts)).await??;
+    let mut session = Session { conn, record };
+    while !stop.is_cancelled() {
+        let rows = match session.say(CLAIM, (topic.as_str(),)).await {
+            Ok(rows) => rows,
+            Err(Failure::Refused(_)) => {
+                session.say("ROLLBACK", ()).await?;
+                Vec::new()
+            }
+            Err(lost) => return Err(lost.into()),
+        };
+        if rows.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        for row in rows {
+            session.handle(&Claimed::of(&row).context("a row of queue_claim")?).await?;
+        }
+    }
+    session.say("CALL queue_leave()", ()).await?;
+    Ok(())
+}
+
+/// Why a statement failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// The server says no; the session is as good as before.
+    #[error("error {0}")]
+    Refused(u16),
+    /// The session is gone, or says nothing any more.
+    #[error("{0}")]
+    Lost(String),
+}
+
+struct Claimed {
+    delivery: String,
+    delivery_no: u32,
+    share: Share,
+    is_first: bool,
+    task: Task,
+}
+
+impl Claimed {
+    fn of(row: &Row) -> Option<Self> {
+        let msg_id: MsgId = row.get::<String, _>("msg_id")?.parse().ok()?;
+        let delivery_no = row.get("delivery_no")?;
+        Some(Self {
+            delivery: row.get("delivery")?,
+            delivery_no,
+            share: Share { tag: msg_id.into(), group: None },
+            is_first: delivery_no == 1 && row.get::<u32, _>("failures")? == 0,
+            task: serde_json::from_slice(&row.get::<Vec<u8>, _>("body")?).ok()?,
+        })
+    }
+}
+
+struct Session<'r> {
+    conn: Conn,
+    record: &'r Record,
+}
+
+impl Session<'_> {
+    async fn say(
+        &mut self,
+        sql: &str,
+        values: impl Into<Params> + Send,
+    ) -> Result<Vec<Row>, Failure> {
+        let answer = async {
+            match values.into() {
+                // MySQL prepares no START TRANSACTION.
+                Params::Empty => self.conn.query(sql).await,
+                values => self.conn.exec(sql, values).await,
+            }
+        };
+        // After its deadline the session is not used again.
+        match tokio::time::timeout(DEADLINE, answer).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(Error::Server(error))) => Err(Failure::Refused(error.code)),
+            Ok(Err(lost)) => Err(Failure::Lost(lost.to_string())),
+            Err(_) => Err(Failure::Lost("no answer".to_owned())),
+        }
+    }
+
+    async fn handle(&mut self, claimed: &Claimed) -> anyhow::Result<()> {
+        let Claimed { share, delivery_no, .. } = *claimed;
+        self.record.note(&Event::Start { share, delivery_no, place: None })?;
+        let (ack, outcome) = match claimed.task.ending {
+            Ending::RetryOnce | Ending::PanicOnce | Ending::SnoozeOnce | Ending::ReleaseOnce
+                if claimed.is_first =>
+            {
+                (false, self.put_off(claimed).await)
+            }
+            _ => (true, self.book(claimed).await),
+        };
+        let answer = match &outcome {
+            Ok(()) => Answer::Settled,
+            Err(Failure::Refused(FENCED)) => Answer::Fenced,
+            Err(_) => Answer::Unknown,
+        };
+        self.record.note(&Event::Settled { share, delivery_no, ack, answer })?;
+        match outcome {
+            Err(Failure::Lost(_)) => Ok(outcome?),
+            _ => Ok(()),
+        }
+    }
+
+    /// The effect and its ack in one transaction, again and again until nothing is in its way.
+    async fn book(&mut self, claimed: &Claimed) -> Result<(), Failure> {
+        loop {
+            match self.book_once(claimed).await {
+                Err(Failure::Refused(number)) => {
+                    self.undo().await?;
+                    if !AGAIN.contains(&number) {
+                        return Err(Failure::Refused(number));
+                    }
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn book_once(&mut self, claimed: &Claimed) -> Result<(), Failure> {
+        let Claimed { share, delivery_no, .. } = *claimed;
+        self.say("START TRANSACTION", ()).await?;
+        let msg_id = share.tag.msg_id().as_bytes().to_vec();
+        self.say("INSERT INTO chaos_effect (msg_id) VALUES (?)", (msg_id,)).await?;
+        tokio::time::sleep(Duration::from_millis(claimed.task.work_ms)).await;
+        let written = self.record.note(&Event::Effect { share, delivery_no });
+        written.map_err(|error| Failure::Lost(error.to_string()))?;
+        self.say("CALL queue_settle(?, 'ack', NULL, NULL)", (&claimed.delivery,)).await?;
+        self.say("COMMIT", ()).await.map(drop)
+    }
+
+    /// What the task asks for at the first try.
+    async fn put_off(&mut self, claimed: &Claimed) -> Result<(), Failure> {
+        let Claimed { share, delivery_no, .. } = *claimed;
+        let (verdict, delay, ended) = match claimed.task.ending {
+            Ending::ReleaseOnce => ("release", None, Ended::Release),
+            Ending::SnoozeOnce => ("snooze", Some(0.3), Ended::Retry),
+            _ => ("retry", None, Ended::Retry),
+        };
+        let written = self.record.note(&Event::End { share, delivery_no, ended });
+        written.map_err(|error| Failure::Lost(error.to_string()))?;
+        let settle = "CALL queue_settle(?, ?, 'it is asked to', ?)";
+        loop {
+            match self.say(settle, (&claimed.delivery, verdict, delay)).await {
+                Err(Failure::Refused(number)) if AGAIN.contains(&number) => self.undo().await?,
+                ended => return ended.map(drop),
+            }
+        }
+    }
+
+    async fn undo(&mut self) -> Result<(), Failure> {
+        while let Err(failure) = self.say("ROLLBACK", ()).await {
+            if let Failure::Lost(_) = failure {
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+}
