@@ -7,8 +7,10 @@
 mod answer;
 mod between;
 mod log;
+mod place;
 mod search;
 
-pub use self::answer::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, Trace};
+pub use self::answer::{Answer, Filter, Found, Query, Searched, State, StateWord, Trace};
 pub use self::between::between;
+pub use self::place::Place;
 pub use self::search::find;

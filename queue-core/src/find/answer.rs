@@ -1,17 +1,12 @@
-use std::collections::HashSet;
-use std::fmt;
-use std::str::FromStr;
-
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use uuid::Uuid;
 
+use super::Place;
 use crate::checkpoint::Percent;
 use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
-use crate::store::find::{Bodies, TablePlace};
+use crate::store::find::Bodies;
 use crate::store::inspect::MessageTable;
-use crate::store::moment::micros;
-use crate::stream::{Offset, PartitionNo, Position};
+use crate::stream::Position;
 
 /// Which messages of a topic: those that meet everything that is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -300,115 +295,6 @@ impl StateWord {
             Self::Dead => Some(MessageTable::Dead),
             Self::Done | Self::Repeated | Self::Discarded => Some(MessageTable::Archive),
             Self::Logged | Self::Gone => None,
-        }
-    }
-}
-
-/// Where an answer ended. As text it can be handed back later.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Behind this entry of the lookup.
-    Lookup(DateTime<Utc>, MsgId),
-    /// Behind these rows of the tables that have more.
-    Tables(Vec<TablePlace>),
-    /// Before these offsets of a log's partitions.
-    Log(Vec<Position>),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lookup(at, id) => write!(f, "lookup.{}.{}", micros(*at), id.0.simple()),
-            Self::Tables(places) => {
-                for (n, place) in places.iter().enumerate() {
-                    let comma = if n > 0 { "," } else { "" };
-                    write!(f, "{comma}{}.{}.{}", place.table.word(), place.at, place.row)?;
-                }
-                Ok(())
-            }
-            Self::Log(places) => {
-                for (n, place) in places.iter().enumerate() {
-                    let comma = if n > 0 { "," } else { "" };
-                    write!(f, "{comma}log.{}.{}", place.partition, place.offset)?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Serialize for Place {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
-            if let Some(rest) = text.strip_prefix("lookup.") {
-                let (at, id) = rest.split_once('.')?;
-                let at = DateTime::from_timestamp_micros(at.parse().ok()?)?;
-                return Some(Self::Lookup(at, MsgId(Uuid::try_parse(id).ok()?)));
-            }
-            if text.starts_with("log.") {
-                let place = |part: &str| {
-                    let (partition, offset) = part.strip_prefix("log.")?.split_once('.')?;
-                    let partition = PartitionNo(partition.parse().ok()?);
-                    Some(Position { partition, offset: Offset(offset.parse().ok()?) })
-                };
-                return text.split(',').map(place).collect::<Option<Vec<_>>>().map(Self::Log);
-            }
-            let place = |part: &str| {
-                let mut parts = part.split('.');
-                let word = parts.next()?;
-                let table = MessageTable::ALL.into_iter().find(|table| table.word() == word)?;
-                let at = parts.next()?.parse().ok()?;
-                let row = RowId(parts.next()?.parse().ok()?);
-                parts.next().is_none().then_some(TablePlace { table, at, row })
-            };
-            // Each is searched, so none is named twice.
-            let places = text.split(',').map(place).collect::<Option<Vec<TablePlace>>>()?;
-            let tables: HashSet<&str> = places.iter().map(|place| place.table.word()).collect();
-            (tables.len() == places.len()).then_some(Self::Tables(places))
-        };
-        let wrong = "a place is what the answer before said: `next` of --json";
-        read().ok_or_else(|| wrong.to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_read_as_it_was_written() {
-        let at = DateTime::from_timestamp_micros(1_700_000_000_123_456).unwrap();
-        let place = |table, at, row| TablePlace { table, at, row: RowId(row) };
-        for one in [
-            Place::Lookup(at, MsgId::new()),
-            Place::Tables(vec![place(MessageTable::Ready, 105, 7)]),
-            Place::Tables(MessageTable::ALL.map(|table| place(table, 0, u64::MAX)).to_vec()),
-            Place::Log(vec![Position { partition: PartitionNo(1), offset: Offset(7) }; 2]),
-        ] {
-            assert_eq!(one.to_string().parse(), Ok(one));
-        }
-        for wrong in [
-            "",
-            "lookup.1",
-            "log.1",
-            "log.1.2,",
-            "log.1.2.3",
-            "ready.1",
-            "ready.1.2.3",
-            "ready.1.2,",
-            "ready.1.2,ready.1.3",
-            "hot.1.2",
-            "dead.a.1",
-        ] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
         }
     }
 }
