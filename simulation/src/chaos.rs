@@ -213,6 +213,7 @@ fn fates(stage: &Stage, lease: u32) -> Fates {
         (Fate::Unheard, stage.below(16)),
         (Fate::Late(late), stage.below(12)),
         (Fate::Slow(slow), stage.below(if mild { 4 } else { 10 })),
+        (Fate::Hushed, stage.below(16)),
     ]
 }
 

@@ -61,6 +61,8 @@ pub enum Rule {
     RangesRescued,
     /// Who acks a message of a range in a transaction holds the range meanwhile.
     AcksTakeTurns,
+    /// What a statement did not find is looked for again before it is taken to be gone.
+    GoneIsAskedTwice,
 }
 
 impl Rule {
@@ -73,7 +75,8 @@ impl Rule {
             | Self::OneClaimInOrder
             | Self::RangesCompared
             | Self::RangesRescued
-            | Self::AcksTakeTurns => Subject::Stream,
+            | Self::AcksTakeTurns
+            | Self::GoneIsAskedTwice => Subject::Stream,
             _ => Subject::Queue,
         }
     }

@@ -136,7 +136,9 @@ impl Server {
         let (sender, requests) = mpsc::unbounded_channel();
         let hole = self.hole(&host);
         let server = Rc::clone(self);
-        tokio::task::spawn_local(session::Session { server, id, handle, hole, requests }.serve());
+        tokio::task::spawn_local(
+            session::Session { server, id, handle, hole, requests, hushed: None }.serve(),
+        );
         Ok(Box::new(Client::new(sender)))
     }
 
@@ -257,6 +259,11 @@ impl Server {
             (at, &what).hash(&mut *self.trace.borrow_mut());
             log.push(format!("{:>8.3} {what}", at as f64 / 1000.0));
         }
+    }
+
+    /// Whether a statement that is said again has the same answer, because the rule to do so is off.
+    fn believes_at_once(&self) -> bool {
+        self.rule == Some(Rule::GoneIsAskedTwice)
     }
 
     /// Whether counts of lists are hidden, because the rule about them is off.

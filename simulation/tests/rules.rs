@@ -147,6 +147,11 @@ fn ranges_of_the_dead_that_nobody_takes_back_are_found() {
 }
 
 #[test]
+fn believing_at_once_that_something_is_gone_is_found() {
+    is_found(Rule::GoneIsAskedTwice, Weather::Wild);
+}
+
+#[test]
 fn acks_in_transactions_that_do_not_hold_their_range_are_found() {
     is_found(Rule::AcksTakeTurns, Weather::Wild);
 }

@@ -18,7 +18,7 @@ use diesel::row::{Field, NamedRow, Row};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::row_set::RowSet;
-use super::{Statement, execute, load};
+use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, WorkerId};
@@ -293,6 +293,6 @@ pub async fn owned(
     .number(fence.worker.0)
     .number(fence.claim_no.0)
     .number(limit);
-    let rows: Vec<MessageRow> = load(conn, "claim: read the rows", statement).await?;
+    let rows: Vec<MessageRow> = load_surely(conn, "claim: read the rows", statement).await?;
     Ok(rows.into_iter().map(|row| row.into_delivery(topic, fence.claim_no, 0)).collect())
 }

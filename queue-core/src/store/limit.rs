@@ -13,7 +13,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::claim::{Fence, Place};
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, load};
+use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Priority, RowId};
@@ -163,7 +163,7 @@ pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slo
     )
     .number(topic.0)
     .number(topic.0);
-    let rows: Vec<Row> = load(conn, "claim: read the slots", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "claim: read the slots", statement).await?;
     let (held, all): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.held == 1);
     let held: HashSet<u64> = held.into_iter().map(|row| row.id).collect();
     Ok(all

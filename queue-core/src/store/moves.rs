@@ -9,7 +9,7 @@ use diesel::sql_types::Binary;
 
 use super::settle::{ClaimedRows, DELETE};
 use super::topic::{DeadLetterTopic, dead_letter_topic};
-use super::{Statement, first_inserted, load, lookup};
+use super::{Statement, first_inserted, load_surely, lookup};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::message::{DeadCause, FailedRun, LONGEST, Moment, MsgId, RowId, stored_reason};
@@ -113,7 +113,7 @@ async fn msg_ids(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Ve
     let select = Statement::new("SELECT msg_id FROM queue_message FORCE INDEX (PRIMARY)");
     let mut ids = Vec::with_capacity(claimed.rows.len());
     for statement in claimed.statements(&select) {
-        let rows: Vec<Row> = load(conn, "settle: read the message ids", statement).await?;
+        let rows: Vec<Row> = load_surely(conn, "settle: read the message ids", statement).await?;
         ids.extend(rows.iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)));
     }
     Ok(ids)
