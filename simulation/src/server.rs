@@ -261,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Whether a statement that is said again has the same answer, because the rule to do so is off.
+    /// Whether a statement that is said again is answered as before, because that rule is off.
     fn believes_at_once(&self) -> bool {
         self.rule == Some(Rule::GoneIsAskedTwice)
     }
