@@ -101,6 +101,11 @@ pub(crate) fn nothing(sentence: &str) -> Markup {
     html! { p class="nothing" { (sentence) } }
 }
 
+/// A table that may be wider than the window: then it is moved in itself, by keys, too.
+pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
+    html! { div class="wide" role="region" aria-label=(label) tabindex="0" { (table) } }
+}
+
 pub(crate) fn kind(topic: &Topic) -> &'static str {
     match topic.kind {
         TopicKind::Queue => "queue",

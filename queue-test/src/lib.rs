@@ -10,6 +10,7 @@
 //!   your handler, and [`advance`](TestQueue::advance) the clock to the next retry.
 //! * [`TestDatabase`] is only the database: for tests that start whole programs.
 //! * [`until`] waits for what another process or task brings about.
+//! * [`Program`] is a program under way, with its log; it never outlives the test.
 //! * [`Supervisor`] takes systemd's place before a program.
 //! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server and loses replies,
 //!   cuts connections and swallows packets when it is told to.
@@ -58,13 +59,19 @@
 //! Every function here panics with a sentence that says what is wrong: a test that cannot have its
 //! database has failed.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test without its database has failed")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test without its database has failed, and says why"
+)]
 
 mod aside;
 mod clock;
 mod database;
 mod drain;
 mod patience;
+mod program;
 pub mod proxy;
 mod queue;
 mod server;
@@ -73,5 +80,6 @@ mod supervisor;
 pub use self::database::TestDatabase;
 pub use self::drain::Drained;
 pub use self::patience::{PATIENCE, until};
+pub use self::program::Program;
 pub use self::queue::{Expected, TestQueue};
 pub use self::supervisor::Supervisor;

@@ -8,9 +8,10 @@
     reason = "tests: what cannot be set up has failed"
 )]
 
+mod tool;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mysql_async::prelude::Queryable;
@@ -24,8 +25,7 @@ use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{NewMessage, enqueue};
 use queue_test::{TestDatabase, until};
 
-/// What `ops/tools` ends with where the machine cannot have the tool.
-const UNAVAILABLE: i32 = 3;
+use tool::tool;
 
 /// The settings of docs/servers.md, but for the addresses.
 const CONFIG: &str = "\
@@ -59,15 +59,7 @@ impl Drop for HaProxy {
 
 /// `None` where it cannot be had.
 async fn before(database: &TestDatabase) -> Option<HaProxy> {
-    let tool = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops/tools"))
-        .arg("haproxy")
-        .output()
-        .expect("ops/tools runs");
-    if tool.status.code() == Some(UNAVAILABLE) {
-        eprintln!("NOT RUN HERE: {}", String::from_utf8_lossy(&tool.stderr));
-        return None;
-    }
-    let program = String::from_utf8(tool.stdout).expect("a path");
+    let program = tool("haproxy")?;
     let free = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = free.local_addr().expect("an address");
     drop(free);
@@ -77,7 +69,7 @@ async fn before(database: &TestDatabase) -> Option<HaProxy> {
         .replace("FRONT", &address.port().to_string())
         .replace("BACK", &database.url().server());
     fs::write(&file, config).expect("written");
-    let child = Command::new(program.trim())
+    let child = Command::new(program)
         .args(["-db", "-f"])
         .arg(&file)
         .stdin(Stdio::null())

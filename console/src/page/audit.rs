@@ -40,22 +40,24 @@ pub(crate) async fn list(State(console): At, by: SignedIn, Fields(from): Fields<
         @if entries.is_empty() {
             (show::nothing("Nothing has been changed by hand."))
         } @else {
-            table {
-                thead { tr { th { "When" } th { "Who" } th { "From" } th { "What" } th { "Of" } th { "" } th class="n" { "Messages" } } }
-                tbody {
-                    @for entry in &entries {
-                        tr {
-                            td { (show::time(entry.at)) }
-                            td { (entry.actor.name) }
-                            td { (entry.actor.origin) }
-                            td { (entry.action) }
-                            td { (entry.target) }
-                            td { (entry.detail.as_deref().unwrap_or_default()) }
-                            td class="n" { @if entry.messages > 0 { (show::number(entry.messages)) } }
+            (show::wide("Changes", &html! {
+                table {
+                    thead { tr { th { "When" } th { "Who" } th { "From" } th { "What" } th { "Of" } th { "Detail" } th class="n" { "Messages" } } }
+                    tbody {
+                        @for entry in &entries {
+                            tr {
+                                td { (show::time(entry.at)) }
+                                td { (entry.actor.name) }
+                                td { (entry.actor.origin) }
+                                td { (entry.action) }
+                                td { (entry.target) }
+                                td { (entry.detail.as_deref().unwrap_or_default()) }
+                                td class="n" { @if entry.messages > 0 { (show::number(entry.messages)) } }
+                            }
                         }
                     }
                 }
-            }
+            }))
         }
         @if let Some(last) = last { p { a class="next" rel="next" href={ "?before=" (last.no.0) } { "Earlier" } } }
     };

@@ -107,17 +107,19 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
             @if topics.is_empty() {
                 (show::nothing("No message is dead: what failed was tried again, or is still to be."))
             } @else {
-                table {
-                    thead { tr { th { "Topic" } th class="n" { "Dead letters" } } }
-                    tbody {
-                        @for one in topics {
-                            tr {
-                                td { a href={ "/dead/" (one.topic.name) } { (one.topic.name) } }
-                                td class="n" { (show::capped(one.depth.dead)) }
+                (show::wide("Topics", &html! {
+                    table {
+                        thead { tr { th { "Topic" } th class="n" { "Dead letters" } } }
+                        tbody {
+                            @for one in topics {
+                                tr {
+                                    td { a href={ "/dead/" (one.topic.name) } { (one.topic.name) } }
+                                    td class="n" { (show::capped(one.depth.dead)) }
+                                }
                             }
                         }
                     }
-                }
+                }))
             }
         }
         (super::run::list(&console))
@@ -159,25 +161,27 @@ fn by_error(by: &SignedIn, name: &TopicName, errors: &[DeadError]) -> Markup {
         @if errors.is_empty() {
             (show::nothing("It has no dead letters."))
         } @else {
-            table {
-                thead { tr { th class="n" { "Letters" } th { "Cause" } th { "Error" } th { "Last died" } th { "" } } }
-                tbody {
-                    @for error in errors {
-                        tr {
-                            td class="n" { (show::number(error.letters)) }
-                            td { (error.cause) }
-                            td class="error" { @if error.error.is_empty() { em { "none" } } @else { a href={ "?" (query(error)) } { (error.error) } } }
-                            td { (show::time(error.last_at)) }
-                            td {
-                                @if by.may(Redrive::NEEDS) && !error.error.is_empty() {
-                                    @let fields = [("error", error.error.as_str()), ("cause", error.cause.as_str())];
-                                    (show::button(&by.login, &format!("/dead/{name}/redrive"), "Redrive these", "", &fields))
+            (show::wide("Errors", &html! {
+                table {
+                    thead { tr { th class="n" { "Letters" } th { "Cause" } th { "Error" } th { "Last died" } th { "Redrive" } } }
+                    tbody {
+                        @for error in errors {
+                            tr {
+                                td class="n" { (show::number(error.letters)) }
+                                td { (error.cause) }
+                                td class="error" { @if error.error.is_empty() { em { "none" } } @else { a href={ "?" (query(error)) } { (error.error) } } }
+                                td { (show::time(error.last_at)) }
+                                td {
+                                    @if by.may(Redrive::NEEDS) && !error.error.is_empty() {
+                                        @let fields = [("error", error.error.as_str()), ("cause", error.cause.as_str())];
+                                        (show::button(&by.login, &format!("/dead/{name}/redrive"), "Redrive these", "", &fields))
+                                    }
                                 }
                             }
                         }
                     }
                 }
-            }
+            }))
             p class="hint" { "Of the newest " (ERRORS_OF) " dead letters. Those are redriven whose last error has the text in it." }
         }
     }
@@ -223,7 +227,7 @@ fn bulk(by: &SignedIn, name: &TopicName, which: &Which) -> Markup {
     }
     let what = if which.is_named() { "these" } else { "all" };
     html! {
-        p {
+        div class="acts" {
             @if by.may(Redrive::NEEDS) { (show::button(&by.login, &format!("/dead/{name}/redrive"), &format!("Redrive {what}"), "", &fields)) }
             @if by.may(Purge::NEEDS) { " " (show::button(&by.login, &format!("/dead/{name}/purge"), &format!("Delete {what} for ever"), "danger", &fields)) }
         }
@@ -235,21 +239,23 @@ fn table(name: &TopicName, letters: &[DeadLetter]) -> Markup {
         @if letters.is_empty() {
             (show::nothing("No such dead letter."))
         } @else {
-            table {
-                thead { tr { th { "Message" } th { "Died" } th { "Cause" } th class="n" { "Failures" } th { "Key" } th { "Last error" } } }
-                tbody {
-                    @for letter in letters {
-                        tr {
-                            td { a href={ "/messages/" (name) "/" (letter.msg_id) } { code { (letter.msg_id) } } }
-                            td { (show::time(letter.died_at)) }
-                            td { (letter.cause) }
-                            td class="n" { (letter.failures) }
-                            td { (letter.key.as_deref().unwrap_or_default()) }
-                            td class="error" { (show::beginning(&letter.last_error, 120)) }
+            (show::wide("Letters", &html! {
+                table {
+                    thead { tr { th { "Message" } th { "Died" } th { "Cause" } th class="n" { "Failures" } th { "Key" } th { "Last error" } } }
+                    tbody {
+                        @for letter in letters {
+                            tr {
+                                td { a href={ "/messages/" (name) "/" (letter.msg_id) } { code { (letter.msg_id) } } }
+                                td { (show::time(letter.died_at)) }
+                                td { (letter.cause) }
+                                td class="n" { (letter.failures) }
+                                td { (letter.key.as_deref().unwrap_or_default()) }
+                                td class="error" { (show::beginning(&letter.last_error, 120)) }
+                            }
                         }
                     }
                 }
-            }
+            }))
             p class="hint" { "The first " (LETTERS) " in the order of their death." }
         }
     }

@@ -41,22 +41,24 @@ pub(super) fn table(groups: &[&GroupNow]) -> Markup {
         group.history.iter().map(|point| (point.at, point.waiting as f64)).collect()
     };
     html! {
-        table {
-            thead { tr { th { "Group" } th { "Kind" } th { "Access" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Claimed" } th class="n" { "Handled" } th class="n" { "Lost" } th { "Lag of late" } } }
-            tbody {
-                @for group in groups {
-                    @let standing = &group.standing;
-                    tr {
-                        td { (show::topic(&standing.topic.name)) }
-                        td { (show::kind(&standing.topic)) }
-                        td { (show::access(&standing.topic)) }
-                        td class="n" { (show::number(standing.lag)) } td class="n" { (show::maybe_age(standing.lag_ms)) }
-                        td class="n" { (show::number(standing.claimed)) } td class="n" { (show::rate(group.handled_per_second)) }
-                        td class="n" { (show::number(standing.lost)) } td { (spark("Lag of late", &lags(group))) }
+        (show::wide("Groups", &html! {
+            table {
+                thead { tr { th { "Group" } th { "Kind" } th { "Access" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Claimed" } th class="n" { "Handled" } th class="n" { "Lost" } th { "Lag of late" } } }
+                tbody {
+                    @for group in groups {
+                        @let standing = &group.standing;
+                        tr {
+                            td { (show::topic(&standing.topic.name)) }
+                            td { (show::kind(&standing.topic)) }
+                            td { (show::access(&standing.topic)) }
+                            td class="n" { (show::number(standing.lag)) } td class="n" { (show::maybe_age(standing.lag_ms)) }
+                            td class="n" { (show::number(standing.claimed)) } td class="n" { (show::rate(group.handled_per_second)) }
+                            td class="n" { (show::number(standing.lost)) } td { (spark("Lag of late", &lags(group))) }
+                        }
                     }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -94,7 +96,7 @@ pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<Stri
     let parts = console.database.read(move |session| Box::pin(parts(session, of))).await?;
     let live = console.live.now();
     let content = html! {
-        @if let Some(group) = live.group(&name) { div id="group" data-live { (table(&[group])) } }
+        div id="group" data-live { @if let Some(group) = live.group(&name) { (table(&[group])) } }
         @match &parts {
             Parts::Claiming { partitions, claims } => {
                 (partition_table(partitions))
@@ -111,18 +113,20 @@ pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<Stri
 fn partition_table(partitions: &[Standing]) -> Markup {
     html! {
         h2 { "Partitions" }
-        table {
-            thead { tr { th class="n" { "Partition" } th class="n" { "First" } th class="n" { "End" } th class="n" { "Cursor" } th class="n" { "Mark" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Claimed" } th class="n" { "Held for" } th class="n" { "Lost" } } }
-            tbody {
-                @for one in partitions {
-                    tr {
-                        td class="n" { (one.partition) } td class="n" { (one.first) } td class="n" { (one.end) } td class="n" { (one.cursor) } td class="n" { (one.mark) }
-                        td class="n" { (show::number(one.lag)) } td class="n" { (show::maybe_age(one.lag_ms)) } td class="n" { (show::number(one.claimed)) }
-                        td class="n" { (show::maybe_age(one.held_ms)) } td class="n" { (show::number(one.lost)) }
+        (show::wide("Partitions", &html! {
+            table {
+                thead { tr { th class="n" { "Partition" } th class="n" { "First" } th class="n" { "End" } th class="n" { "Cursor" } th class="n" { "Mark" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Claimed" } th class="n" { "Held for" } th class="n" { "Lost" } } }
+                tbody {
+                    @for one in partitions {
+                        tr {
+                            td class="n" { (one.partition) } td class="n" { (one.first) } td class="n" { (one.end) } td class="n" { (one.cursor) } td class="n" { (one.mark) }
+                            td class="n" { (show::number(one.lag)) } td class="n" { (show::maybe_age(one.lag_ms)) } td class="n" { (show::number(one.claimed)) }
+                            td class="n" { (show::maybe_age(one.held_ms)) } td class="n" { (show::number(one.lost)) }
+                        }
                     }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -132,19 +136,21 @@ fn claim_table(claims: &[GroupClaim]) -> Markup {
         @if claims.is_empty() {
             (show::nothing("No member of the group has claimed anything at the moment."))
         } @else {
-            table {
-                thead { tr { th { "Worker" } th { "State" } th { "Holds" } th class="n" { "Messages" } th class="n" { "For" } } }
-                tbody {
-                    @for claim in claims {
-                        tr {
-                            td { (claim.worker) " " small { (claim.client_id.as_deref().unwrap_or("–")) } }
-                            td { (claim.state.as_deref().unwrap_or("–")) }
-                            td { @match claim.held { Held::Log { partition, mark, hi } => { "partition " (partition) ", " (mark) " to " (hi) } Held::Retries => "retries" } }
-                            td class="n" { (show::number(claim.messages)) } td class="n" { (show::age(claim.age_ms)) }
+            (show::wide("Members", &html! {
+                table {
+                    thead { tr { th { "Worker" } th { "State" } th { "Holds" } th class="n" { "Messages" } th class="n" { "For" } } }
+                    tbody {
+                        @for claim in claims {
+                            tr {
+                                td { (claim.worker) " " small { (claim.client_id.as_deref().unwrap_or("–")) } }
+                                td { (claim.state.as_deref().unwrap_or("–")) }
+                                td { @match claim.held { Held::Log { partition, mark, hi } => { "partition " (partition) ", " (mark) " to " (hi) } Held::Retries => "retries" } }
+                                td class="n" { (show::number(claim.messages)) } td class="n" { (show::age(claim.age_ms)) }
+                            }
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -155,18 +161,20 @@ fn member_table(members: &[MemberStanding]) -> Markup {
         @if members.is_empty() {
             (show::nothing("No member of the group has a name: their positions are in their memory."))
         } @else {
-            table {
-                thead { tr { th { "Member" } th class="n" { "Partition" } th class="n" { "Next" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Lost" } th { "Worker" } th { "Told" } } }
-                tbody {
-                    @for one in members {
-                        tr {
-                            td { (one.member) } td class="n" { (one.partition) } td class="n" { (one.next) } td class="n" { (show::number(one.lag)) }
-                            td class="n" { (show::maybe_age(one.lag_ms)) } td class="n" { (show::number(one.lost)) }
-                            td { @match one.worker { Some(worker) => (worker), None => "–" } } td { (show::time(one.told_at)) }
+            (show::wide("Members", &html! {
+                table {
+                    thead { tr { th { "Member" } th class="n" { "Partition" } th class="n" { "Next" } th class="n" { "Lag" } th class="n" { "Oldest" } th class="n" { "Lost" } th { "Worker" } th { "Told" } } }
+                    tbody {
+                        @for one in members {
+                            tr {
+                                td { (one.member) } td class="n" { (one.partition) } td class="n" { (one.next) } td class="n" { (show::number(one.lag)) }
+                                td class="n" { (show::maybe_age(one.lag_ms)) } td class="n" { (show::number(one.lost)) }
+                                td { @match one.worker { Some(worker) => (worker), None => "–" } } td { (show::time(one.told_at)) }
+                            }
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }

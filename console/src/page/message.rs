@@ -149,7 +149,7 @@ fn place(by: &SignedIn, found: &Found) -> Markup {
 fn actions(by: &SignedIn, found: &Found) -> Markup {
     let action = |verb: &str| format!("/messages/{}/{}/{verb}", found.topic, found.msg_id);
     html! {
-        p {
+        div class="acts" {
             @match found.state {
                 MessageState::Dead { .. } => {
                     @if by.may(Redrive::NEEDS) { (show::button(&by.login, &action("redrive"), "Redrive", "", &[])) }
@@ -183,14 +183,16 @@ fn history(found: &[Found]) -> Markup {
     html! {
         @if !runs.is_empty() {
             h2 { "Failed runs" }
-            table {
-                thead { tr { th class="n" { "Delivery" } th class="n" { "Worker" } th { "Failed" } th { "Error" } } }
-                tbody {
-                    @for run in runs {
-                        tr { td class="n" { (run.delivery_no) } td class="n" { (run.worker) } td { (show::time(run.at)) } td class="error" { (run.error) } }
+            (show::wide("Failed runs", &html! {
+                table {
+                    thead { tr { th class="n" { "Delivery" } th class="n" { "Worker" } th { "Failed" } th { "Error" } } }
+                    tbody {
+                        @for run in runs {
+                            tr { td class="n" { (run.delivery_no) } td class="n" { (run.worker) } td { (show::time(run.at)) } td class="error" { (run.error) } }
+                        }
                     }
                 }
-            }
+            }))
         }
     }
 }

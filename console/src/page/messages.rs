@@ -235,15 +235,17 @@ fn answered(wanted: &Wanted, topic: &Topic, answer: &Answer) -> Markup {
         @if answer.found.is_empty() {
             (show::nothing("No such message was found in what was searched."))
         } @else {
-            table {
-                thead {
-                    tr {
-                        th { "Message" } th { "State" } th class="n" { "Deliveries" } th class="n" { "Failures" }
-                        th { "Enqueued" } th { "Key" } th { "Business id" } th { "Error" }
+            (show::wide("Messages", &html! {
+                table {
+                    thead {
+                        tr {
+                            th { "Message" } th { "State" } th class="n" { "Deliveries" } th class="n" { "Failures" }
+                            th { "Enqueued" } th { "Key" } th { "Business id" } th { "Error" }
+                        }
                     }
+                    tbody { @for found in &answer.found { (row(found)) } }
                 }
-                tbody { @for found in &answer.found { (row(found)) } }
-            }
+            }))
         }
         @if let Some(next) = &answer.next {
             p { a class="next" rel="next" href=(wanted.going_on(&next.to_string())) { "Go on searching" } }

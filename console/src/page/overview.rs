@@ -88,19 +88,21 @@ fn ranking(live: &Snapshot) -> Markup {
             @if topics.is_empty() {
                 (show::nothing("Nothing waits: all that was enqueued is done."))
             } @else {
-                table {
-                    thead { tr { th { "Topic" } th class="n" { "Not done" } th class="n" { "Oldest" } th class="n" { "Change" } } }
-                    tbody {
-                        @for one in topics.iter().take(MOST) {
-                            tr {
-                                td { (show::topic(&one.topic.name)) }
-                                td class="n" { (show::capped(one.depth.unsettled)) }
-                                td class="n" { (show::maybe_age(one.depth.oldest_age_ms)) }
-                                td class="n" { (show::change(one.rates.change_per_second)) }
+                (show::wide("Most messages", &html! {
+                    table {
+                        thead { tr { th { "Topic" } th class="n" { "Not done" } th class="n" { "Oldest" } th class="n" { "Change" } } }
+                        tbody {
+                            @for one in topics.iter().take(MOST) {
+                                tr {
+                                    td { (show::topic(&one.topic.name)) }
+                                    td class="n" { (show::capped(one.depth.unsettled)) }
+                                    td class="n" { (show::maybe_age(one.depth.oldest_age_ms)) }
+                                    td class="n" { (show::change(one.rates.change_per_second)) }
+                                }
                             }
                         }
                     }
-                }
+                }))
             }
         }
     }

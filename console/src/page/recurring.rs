@@ -28,10 +28,12 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
         @if schedules.is_empty() {
             (show::nothing("There is no schedule: make one with `queuectl schedule set`."))
         } @else {
-            table {
-                thead { tr { th { "Schedule" } th { "Topic" } th { "Cron" } th { "Time zone" } th { "Missed" } th { "Next" } th { "Last" } th class="n" { "Messages" } th { "" } } }
-                tbody { @for standing in &schedules { (row(&by, standing)) } }
-            }
+            (show::wide("Schedules", &html! {
+                table {
+                    thead { tr { th { "Schedule" } th { "Topic" } th { "Cron" } th { "Time zone" } th { "Missed" } th { "Next" } th { "Last" } th class="n" { "Messages" } th { "Change" } } }
+                    tbody { @for standing in &schedules { (row(&by, standing)) } }
+                }
+            }))
         }
     };
     Ok(layout(&console, &by, "/recurring", "Recurring", &content))

@@ -47,20 +47,22 @@ pub(super) fn list(console: &Console) -> Markup {
     html! {
         @if !runs.is_empty() {
             h2 { "Runs" }
-            table {
-                thead { tr { th { "Run" } th { "Topic" } th { "By" } th class="n" { "Letters" } th { "" } } }
-                tbody {
-                    @for run in runs {
-                        @let stage = run.stage();
-                        tr {
-                            td { a href={ "/runs/" (run.id) } { (run.action.word()) } }
-                            td { (show::topic(&run.topic)) } td { (run.by) }
-                            td class="n" { (show::number(stage.done() as u64)) }
-                            td { (match stage { Stage::Running { .. } => "under way", Stage::Ended { .. } => "ended", Stage::Failed { .. } => "stopped" }) }
+            (show::wide("Runs", &html! {
+                table {
+                    thead { tr { th { "Run" } th { "Topic" } th { "By" } th class="n" { "Letters" } th { "State" } } }
+                    tbody {
+                        @for run in runs {
+                            @let stage = run.stage();
+                            tr {
+                                td { a href={ "/runs/" (run.id) } { (run.action.word()) } }
+                                td { (show::topic(&run.topic)) } td { (run.by) }
+                                td class="n" { (show::number(stage.done() as u64)) }
+                                td { (match stage { Stage::Running { .. } => "under way", Stage::Ended { .. } => "ended", Stage::Failed { .. } => "stopped" }) }
+                            }
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }

@@ -18,17 +18,19 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
             @if topics.is_empty() {
                 (show::nothing("No message waits for its time."))
             } @else {
-                table {
-                    thead { tr { th { "Topic" } th class="n" { "Scheduled" } } }
-                    tbody {
-                        @for one in topics {
-                            tr {
-                                td { a href={ "/scheduled/" (one.topic.name) } { (one.topic.name) } }
-                                td class="n" { (show::capped(one.depth.scheduled)) }
+                (show::wide("Topics", &html! {
+                    table {
+                        thead { tr { th { "Topic" } th class="n" { "Scheduled" } } }
+                        tbody {
+                            @for one in topics {
+                                tr {
+                                    td { a href={ "/scheduled/" (one.topic.name) } { (one.topic.name) } }
+                                    td class="n" { (show::capped(one.depth.scheduled)) }
+                                }
                             }
                         }
                     }
-                }
+                }))
             }
         }
     };
@@ -51,21 +53,23 @@ pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<Stri
         @if messages.is_empty() {
             (show::nothing("No message of it waits for its time."))
         } @else {
-            table {
-                thead { tr { th { "Message" } th { "Due" } th class="n" { "Failures" } th { "Enqueued" } th { "Business id" } th { "Last error" } } }
-                tbody {
-                    @for message in &messages {
-                        tr {
-                            td { a href={ "/messages/" (name) "/" (message.msg_id) } { code { (message.msg_id) } } }
-                            td { (show::time(message.due_at)) }
-                            td class="n" { (message.failures) }
-                            td { (show::time(message.enqueued_at)) }
-                            td { (message.biz_id.as_deref().unwrap_or_default()) }
-                            td class="error" { (show::beginning(message.last_error.as_deref().unwrap_or_default(), 120)) }
+            (show::wide("Messages", &html! {
+                table {
+                    thead { tr { th { "Message" } th { "Due" } th class="n" { "Failures" } th { "Enqueued" } th { "Business id" } th { "Last error" } } }
+                    tbody {
+                        @for message in &messages {
+                            tr {
+                                td { a href={ "/messages/" (name) "/" (message.msg_id) } { code { (message.msg_id) } } }
+                                td { (show::time(message.due_at)) }
+                                td class="n" { (message.failures) }
+                                td { (show::time(message.enqueued_at)) }
+                                td { (message.biz_id.as_deref().unwrap_or_default()) }
+                                td class="error" { (show::beginning(message.last_error.as_deref().unwrap_or_default(), 120)) }
+                            }
                         }
                     }
                 }
-            }
+            }))
         }
     };
     Ok(layout(&console, &by, "/scheduled", "Scheduled", &content))

@@ -25,16 +25,18 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
             @if topics.is_empty() {
                 (show::nothing("There are no topics: create one with `queuectl topic create NAME`."))
             } @else {
-                table {
-                    thead {
-                        tr {
-                            th { "Topic" } th { "Kind" } th { "Access" } th class="n" { "Not done" }
-                            th class="n" { "Claimed" } th class="n" { "Scheduled" } th class="n" { "Dead" }
-                            th class="n" { "Oldest" } th class="n" { "Change" } th { "Of late" }
+                (show::wide("Topics", &html! {
+                    table {
+                        thead {
+                            tr {
+                                th { "Topic" } th { "Kind" } th { "Access" } th class="n" { "Not done" }
+                                th class="n" { "Claimed" } th class="n" { "Scheduled" } th class="n" { "Dead" }
+                                th class="n" { "Oldest" } th class="n" { "Change" } th { "Of late" }
+                            }
                         }
+                        tbody { @for one in topics { (row(one)) } }
                     }
-                    tbody { @for one in topics { (row(one)) } }
-                }
+                }))
             }
         }
     };
@@ -143,7 +145,7 @@ fn switches(by: &SignedIn, one: &TopicNow) -> Markup {
     };
     html! {
         h2 { "Access" }
-        p {
+        div class="acts" {
             @if access.may_claim() {
                 (button("Pause consumers", Access::new(access.may_enqueue(), false)))
             } @else {

@@ -13,20 +13,23 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
             @if live.workers.is_empty() {
                 (show::nothing("No worker is registered: start a consumer."))
             } @else {
-                table {
-                    thead {
-                        tr {
-                            th class="n" { "Worker" } th { "Process" } th { "Version" } th { "Account" } th class="n" { "Life" } th class="n" { "Work" }
-                            th class="n" { "Claims" } th class="n" { "Ranges" } th class="n" { "Last beat" } th { "Alive by" }
+                (show::wide("Workers", &html! {
+                    table {
+                        thead {
+                            tr {
+                                th class="n" { "Worker" } th { "Process" } th { "Version" } th { "Account" } th class="n" { "Life" } th class="n" { "Work" }
+                                th class="n" { "Claims" } th class="n" { "Ranges" } th class="n" { "Last beat" } th { "Alive by" }
+                            }
                         }
+                        tbody { @for worker in &live.workers { (row(worker)) } }
                     }
-                    tbody { @for worker in &live.workers { (row(worker)) } }
-                }
+                }))
             }
         }
         p class="hint" {
             "A worker is alive while a session of it holds its name lock, or one of its connections is in the server's process list, \
-             or its beat is younger than its lease. One of them is enough. Life and Work are the ids of its two connections."
+             or its beat is younger than its lease. One of them is enough; those struck out do not say so, \
+             or cannot: only with the privilege PROCESS are other accounts' connections seen. Life and Work are the ids of its two connections."
         }
     };
     Ok(layout(&console, &by, "/workers", "Workers", &content))

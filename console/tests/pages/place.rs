@@ -1,15 +1,14 @@
 //! A queue, the console before it, and somebody with a browser.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use queue_core::account::Account;
 use queue_core::connection::{ServerUrl, transaction};
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::store::topic::existing;
 use queue_core::{NewMessage, TopicName, enqueue_all};
-use queue_test::{TestQueue, until};
+use queue_test::{Program, TestQueue, until};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};
 
@@ -126,42 +125,23 @@ fn line(name: &str, role: &str) -> String {
 
 /// The program under way, killed when the test ends.
 pub(crate) struct Console {
-    child: Child,
+    program: Program,
     address: String,
-    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Console {
     async fn start(url: &ServerUrl, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
         command.args(["--listen", "127.0.0.1:0"]).args(options).env("QUEUE_URL", url.expose());
-        command.env_remove("RUST_LOG").stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("started");
-        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let written = Arc::clone(&log);
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                written.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
-        let mut console = Self { child, address: String::new(), log };
-        until("it is served", async || console.logged("The console is served.").is_some()).await;
-        let line = console.logged("The console is served.").expect("just seen");
-        console.address = line.rsplit_once("address=").expect("its address").1.trim().to_owned();
-        console
+        let program = Program::start(command.env_remove("RUST_LOG"));
+        let line = program.said("The console is served.").await;
+        let address = line.rsplit_once("address=").expect("its address").1.trim().to_owned();
+        Self { program, address }
     }
 
     /// The newest line of its log that has this text in it.
     pub(crate) fn logged(&self, text: &str) -> Option<String> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.iter().rev().find(|line| line.contains(text)).cloned()
-    }
-
-    /// What of its log tells that it was refused something.
-    fn denied(&self) -> Vec<String> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.iter().filter(|line| line.contains("denied")).cloned().collect()
+        self.program.lines(text).pop()
     }
 
     /// A browser of somebody who has not signed in.
@@ -181,14 +161,8 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // It may have ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-        if std::thread::panicking() {
-            println!("{log}");
-        } else {
-            assert_eq!(self.denied(), Vec::<String>::new());
+        if !std::thread::panicking() {
+            assert_eq!(self.program.lines("denied"), Vec::<String>::new());
         }
     }
 }

@@ -1,12 +1,9 @@
 //! The real programs, under accounts of their own.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::process::{Command, Stdio};
 
 use queue_core::connection::ServerUrl;
+use queue_test::Program;
 
 /// What the handlers do: the body says how they end.
 const HANDLER: &str = r#"read -r body
@@ -17,9 +14,7 @@ case $body in
 esac"#;
 
 fn program(url: &ServerUrl, name: &str, arguments: &[&str]) -> Command {
-    let test = std::env::current_exe().expect("this test's path");
-    let folder = test.parent().and_then(|deps| deps.parent()).expect("target/debug");
-    let mut command = Command::new(PathBuf::from(folder).join(name));
+    let mut command = Program::built(name);
     command.args(arguments).env("QUEUE_URL", url.expose()).env_remove("RUST_LOG");
     command.stdin(Stdio::null());
     command
@@ -48,28 +43,14 @@ pub(crate) fn queuectl(url: &ServerUrl, line: &str) -> String {
     run(url, "queuectl", &words)
 }
 
-/// A program under way, killed at the latest when the test ends.
+/// A program under way that is refused nothing.
 pub(crate) struct Process {
-    child: Child,
-    log: Arc<Mutex<Vec<String>>>,
+    program: Program,
 }
 
 impl Process {
     pub(crate) fn start(url: &ServerUrl, name: &str, arguments: &[&str]) -> Self {
-        Self::spawn(program(url, name, arguments))
-    }
-
-    fn spawn(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("built: ops/test does");
-        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let written = Arc::clone(&log);
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                written.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
-        Self { child, log }
+        Self { program: Program::start(&mut program(url, name, arguments)) }
     }
 
     pub(crate) fn consumer(url: &ServerUrl, topic: &str, options: &[&str]) -> Self {
@@ -82,32 +63,23 @@ impl Process {
         let arguments = ["exec", "slow", "--timeout", "700s", "--", "/bin/sh", "-c", HANDLER];
         let mut command = program(url, "consumer", &arguments);
         command.env("QUEUE_CONSUMER_SWEEP", "false");
-        Self::spawn(command)
+        Self { program: Program::start(&mut command) }
     }
 
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("ended");
+        self.program.kill();
     }
 
     /// What of its log tells that it was refused something.
     pub(crate) fn denied(&self) -> Vec<String> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.iter().filter(|line| line.contains("denied")).cloned().collect()
+        self.program.lines("denied")
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-        let denied = self.denied();
-        if std::thread::panicking() {
-            // What was refused is mostly why.
-            denied.iter().for_each(|line| println!("{line}"));
-        } else {
-            assert_eq!(denied, Vec::<String>::new());
+        if !std::thread::panicking() {
+            assert_eq!(self.denied(), Vec::<String>::new());
         }
     }
 }

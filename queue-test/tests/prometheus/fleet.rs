@@ -1,65 +1,47 @@
 //! A small fleet of the real programs, each with its metrics.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{Retention, RetryPolicy, TopicName, TopicSettings};
-use queue_test::TestDatabase;
+use queue_test::{Program, TestDatabase};
 
 /// What a handler of the fleet does: the body says how it ends.
 const HANDLER: &str = r#"read -r body; case $body in retry) [ "$QUEUE_DELIVERY_NO" -gt 1 ] || exit 75 ;; dead) exit 65 ;; esac"#;
 
-/// A program that is killed at the latest when the test ends.
-struct Program {
-    child: Child,
+/// A program of the fleet.
+struct Serving {
+    _program: Program,
     /// Where it serves metrics.
     metrics: String,
     /// Where a relay takes messages.
     messages: Option<String>,
 }
 
-impl Program {
+impl Serving {
     /// Starts it and reads from its log where it serves.
-    fn start(database: &TestDatabase, name: &str, arguments: &[&str]) -> Self {
-        let test = std::env::current_exe().expect("this test's path");
-        let folder = test.parent().and_then(|deps| deps.parent()).expect("target/debug");
-        let mut child = Command::new(PathBuf::from(folder).join(name))
-            .args(arguments)
-            .env("QUEUE_URL", database.url().expose())
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the programs are built: ops/test does");
-        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let mut address = |said: &str| {
-            let line = log.by_ref().map_while(Result::ok).find(|line| line.contains(said));
-            let line = line.unwrap_or_else(|| panic!("{name} did not say: {said}"));
+    async fn start(database: &TestDatabase, name: &str, arguments: &[&str]) -> Self {
+        let mut command = Program::built(name);
+        command.args(arguments).env("QUEUE_URL", database.url().expose()).env_remove("RUST_LOG");
+        let program = Program::start(&mut command);
+        let address = async |said: &str| {
+            let line = program.said(said).await;
             line.rsplit('=').next().expect("an address").to_owned()
         };
-        let metrics = address("Metrics are served");
-        let messages = arguments.contains(&"relay").then(|| address("Messages are taken"));
-        thread::spawn(move || log.map_while(Result::ok).for_each(drop));
-        Self { child, metrics, messages }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        let metrics = address("Metrics are served").await;
+        let messages = match arguments.contains(&"relay") {
+            true => Some(address("Messages are taken").await),
+            false => None,
+        };
+        Self { _program: program, metrics, messages }
     }
 }
 
 /// The fleet: a janitor, consumers of a queue and of a group, a relay.
 pub(crate) struct Fleet {
-    programs: Vec<Program>,
+    programs: Vec<Serving>,
     _journal: tempfile::TempDir,
 }
 
@@ -86,11 +68,11 @@ impl Fleet {
         let folder = journal.path().to_str().expect("a path").to_owned();
         let handle = ["--metrics", "0", "--", "/bin/sh", "-c", HANDLER];
         let consumer = |topic| [&["exec", topic][..], &handle].concat();
-        let janitor = Program::start(database, "janitor", &["--metrics", "0"]);
-        let mail = Program::start(database, "consumer", &consumer("mail"));
-        let billing = Program::start(database, "consumer", &consumer("orders@billing"));
+        let janitor = Serving::start(database, "janitor", &["--metrics", "0"]).await;
+        let mail = Serving::start(database, "consumer", &consumer("mail")).await;
+        let billing = Serving::start(database, "consumer", &consumer("orders@billing")).await;
         let relay = ["relay", "--listen", "0", "--metrics", "0", "--spill-dir", &folder];
-        let relay = Program::start(database, "producer", &relay);
+        let relay = Serving::start(database, "producer", &relay).await;
         Self { programs: vec![janitor, mail, billing, relay], _journal: journal }
     }
 

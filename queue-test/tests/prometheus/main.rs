@@ -11,6 +11,8 @@
 mod documents;
 mod fleet;
 mod server;
+#[path = "../tool/mod.rs"]
+mod tool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,6 +23,7 @@ use queue_test::{TestDatabase, until};
 use documents::{dashboard, documented_labels, metric_of, rules, selectors, words_of};
 use fleet::Fleet;
 use server::Prometheus;
+use tool::tool;
 
 /// What Prometheus adds.
 const ADDED: [&str; 4] = ["__name__", "instance", "job", "le"];
@@ -110,7 +113,7 @@ fn mislabelled(series: &[BTreeMap<String, String>]) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_dashboard_returns_data_from_a_running_fleet() {
-    let Some(program) = server::program() else { return };
+    let Some(program) = tool("prometheus") else { return };
     let database = TestDatabase::new().await;
     let fleet = Fleet::start(&database).await;
     let prometheus = Prometheus::start(&program, &fleet.addresses());

@@ -10,29 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What `ops/tools` ends with where the machine cannot have the tool.
-const UNAVAILABLE: i32 = 3;
-
 /// How long it may take to start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn checkout() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-/// The program, which is fetched if the machine has none; `None` where it cannot be had.
-pub(crate) fn program() -> Option<String> {
-    let tool = Command::new(checkout().join("ops/tools"))
-        .arg("prometheus")
-        .output()
-        .expect("ops/tools runs");
-    let said = String::from_utf8_lossy(&tool.stderr);
-    if tool.status.code() == Some(UNAVAILABLE) {
-        eprintln!("NOT RUN HERE: {said}");
-        return None;
-    }
-    assert!(tool.status.success(), "{said}");
-    Some(String::from_utf8(tool.stdout).expect("a path").trim().to_owned())
 }
 
 pub(crate) struct Prometheus {

@@ -1,0 +1,218 @@
+//! A Chromium of its own, and what people do with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use queue_test::{Program, until};
+use serde_json::{Value, json};
+use thirtyfour::prelude::*;
+use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel};
+
+use crate::tool::tool;
+
+/// The accessibility checker of Deque Systems, 4.14.1, MPL-2.0: its release, unchanged.
+const AXE: &str = include_str!("axe.min.js");
+
+/// How wide and high its window is.
+const WINDOW: (u32, u32) = (1100, 720);
+
+/// What the browser tells pages of its reader's taste.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Light,
+    Dark,
+}
+
+/// A browser before a console. It ends with the test.
+pub(crate) struct Chromium {
+    // Before the program: it says goodbye through it.
+    driver: WebDriver,
+    console: String,
+    _program: Program,
+}
+
+impl Chromium {
+    /// `None` where no browser can be had.
+    pub(crate) async fn before(console: &str) -> Option<Self> {
+        let (browser, driver) = (tool("chromium")?, tool("chromedriver")?);
+        // Whichever test comes first chooses.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let mut command = Command::new("/bin/sh");
+        let told = r#"exec "$0" --port=0 1>&2"#;
+        let program = Program::start(command.args(["-c", told, &driver]).stdout(Stdio::null()));
+        let line = program.said("started successfully on port").await;
+        let port = line.trim_end_matches('.').rsplit(' ').next().expect("a port").to_owned();
+        let mut wishes = DesiredCapabilities::chrome();
+        wishes.set_binary(&browser).expect("a path");
+        wishes.set_browser_log_level(LoggingPrefsLogLevel::All).expect("a level");
+        let (width, height) = WINDOW;
+        // It sees our own pages only, and in a container it could not make a sandbox.
+        for option in ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] {
+            wishes.add_arg(option).expect("an option");
+        }
+        // Over a pipe it ends with its driver, however that ends.
+        wishes.add_arg("--remote-debugging-pipe").expect("an option");
+        wishes.add_arg(&format!("--window-size={width},{height}")).expect("an option");
+        let address = format!("http://127.0.0.1:{port}");
+        let driver = WebDriver::new(address, wishes).await.expect("a session");
+        Some(Self { driver, console: console.to_owned(), _program: program })
+    }
+
+    /// Opens a page of the console.
+    pub(crate) async fn open(&self, path: &str) {
+        self.driver.goto(format!("http://{}{path}", self.console)).await.expect("opened");
+    }
+
+    /// Where it is.
+    pub(crate) async fn path(&self) -> String {
+        self.driver.current_url().await.expect("a URL").path().to_owned()
+    }
+
+    /// The element, when it is there.
+    async fn find(&self, css: &str) -> WebElement {
+        let mut found = None;
+        until(css, async || {
+            found = self.driver.find(By::Css(css)).await.ok();
+            found.is_some()
+        })
+        .await;
+        found.expect("just seen")
+    }
+
+    /// What is read there, without what is between the words.
+    pub(crate) async fn text(&self, css: &str) -> String {
+        let script = "return document.querySelector(arguments[0])?.innerText ?? ''";
+        let text = self.script(script, json!([css])).await;
+        let words = text.as_str().expect("text").replace('\u{202f}', "");
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Waits until this is read there, among other things. The page is not loaded again: what
+    /// changes, it changes.
+    pub(crate) async fn reads(&self, css: &str, text: &str) {
+        self.read_until(css, text, |now| now.contains(text)).await;
+    }
+
+    /// As [`Self::reads`], and nothing else is.
+    pub(crate) async fn reads_only(&self, css: &str, text: &str) {
+        self.read_until(css, text, |now| now == text).await;
+    }
+
+    async fn read_until(&self, css: &str, text: &str, holds: impl Fn(&str) -> bool) {
+        let mut read = String::new();
+        until(&format!("{css} reads {text}"), async || {
+            let now = self.text(css).await;
+            if now != read {
+                // Of a test that fails, the last one is why.
+                eprintln!("{css}: {now}");
+                read = now;
+            }
+            holds(&read)
+        })
+        .await;
+    }
+
+    /// Clicks on the link or the button of this text, within what the selector finds first.
+    pub(crate) async fn click_in(&self, css: &str, text: &str) {
+        let script = "const words = (it) => it.innerText.trim().replace(/\\s+/g, ' ');
+            const within = document.querySelector(arguments[0]);
+            return [...(within?.querySelectorAll('a, button') ?? [])]
+              .find((it) => words(it) === arguments[1]) ?? null";
+        until(&format!("{text} can be clicked in {css}"), async || {
+            let arguments = vec![json!(css), json!(text)];
+            let found = self.driver.execute(script, arguments).await.expect("it ran");
+            match found.element() {
+                // A page that keeps itself up to date may have replaced it meanwhile.
+                Ok(element) => element.click().await.is_ok(),
+                Err(_) => false,
+            }
+        })
+        .await;
+    }
+
+    pub(crate) async fn click(&self, text: &str) {
+        self.click_in("body", text).await;
+    }
+
+    /// Ticks the box before what is dangerous.
+    pub(crate) async fn tick(&self, css: &str) {
+        self.find(css).await.click().await.expect("ticked");
+    }
+
+    /// Types into a field.
+    pub(crate) async fn write(&self, css: &str, text: &str) {
+        self.find(css).await.send_keys(text).await.expect("typed");
+    }
+
+    /// Presses keys while no field has the focus.
+    pub(crate) async fn press(&self, keys: &str) {
+        self.driver.action_chain().send_keys(keys).perform().await.expect("pressed");
+    }
+
+    pub(crate) async fn script(&self, script: &str, arguments: Value) -> Value {
+        let arguments = arguments.as_array().expect("a list").clone();
+        self.driver.execute(script, arguments).await.expect("it ran").json().clone()
+    }
+
+    /// Tells pages that their reader likes these colours.
+    pub(crate) async fn prefer(&self, scheme: Scheme) {
+        let value = match scheme {
+            Scheme::Light => "light",
+            Scheme::Dark => "dark",
+        };
+        let told = json!({"features": [{"name": "prefers-color-scheme", "value": value}]});
+        let told = self.driver.cdp().send_raw("Emulation.setEmulatedMedia", told).await;
+        told.expect("told");
+    }
+
+    /// Puts its reader elsewhere.
+    pub(crate) async fn travel(&self, zone: &str) {
+        self.driver.cdp().emulation().set_timezone_override(zone).await.expect("told");
+    }
+
+    /// As wide as a phone, or as it was.
+    pub(crate) async fn narrow(&self, is_phone: bool) {
+        let cdp = self.driver.cdp();
+        if is_phone {
+            let phone =
+                json!({"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": true});
+            let told = cdp.send_raw("Emulation.setDeviceMetricsOverride", phone).await;
+            told.expect("told");
+        } else {
+            cdp.emulation().clear_device_metrics_override().await.expect("told");
+        }
+    }
+
+    /// What the checker finds wrong with the page, a line each.
+    pub(crate) async fn violations(&self) -> Vec<String> {
+        self.driver.execute(AXE, Vec::new()).await.expect("it ran");
+        let script = "const done = arguments[arguments.length - 1];
+            axe.run(document, { resultTypes: ['violations'] }).then(
+              (found) => done(found.violations.map((one) => `${one.impact} ${one.id}: ${one.help}: `
+                + one.nodes.map((node) => node.html).join(' '))),
+              (error) => done([String(error)]))";
+        let found = self.driver.execute_async(script, Vec::new()).await.expect("it ran");
+        found.convert().expect("a list of texts")
+    }
+
+    /// What it has complained of since it was asked last.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let log = self.driver.browser_log().await.expect("a log");
+        log.into_iter().map(|entry| format!("{}: {}", entry.level, entry.message)).collect()
+    }
+
+    /// A picture of what is in its window: in the folder of `QUEUE_PICTURES`, which
+    /// `ops/capture` sets, else in cargo's for tests.
+    pub(crate) async fn picture(&self, name: &str) {
+        let folder = std::env::var_os("QUEUE_PICTURES")
+            .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures"), PathBuf::from);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join(name).with_extension("png");
+        self.driver.screenshot(&file).await.expect("taken");
+    }
+
+    /// Ends it in good order.
+    pub(crate) async fn close(self) {
+        self.driver.quit().await.expect("ended");
+    }
+}

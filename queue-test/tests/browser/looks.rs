@@ -1,0 +1,147 @@
+//! How the pages look: each is within reach of everybody, in light, in the dark and on a phone, and
+//! its picture is taken.
+
+use std::time::Duration;
+
+use queue_core::NewMessage;
+use queue_core::topic::{Sampling, TopicSettings};
+use queue_test::{Program, until};
+use serde_json::json;
+
+use crate::chromium::{Chromium, Scheme};
+use crate::place::Place;
+
+/// The errors of the dead letters, and how many have each.
+const ERRORS: [(&str, usize); 3] = [
+    ("550 5.1.1 <ada@example.org>: no such user", 12),
+    ("452 4.2.2 mailbox full, try again later", 5),
+    ("connection refused by smtp.example.org:25 (is it behind the firewall again?)", 31),
+];
+
+/// A fleet at work. It ends with the test.
+struct Fleet {
+    _programs: Vec<Program>,
+    /// A dead letter.
+    dead: String,
+}
+
+async fn fleet(place: &Place) -> Fleet {
+    let settings = TopicSettings { trace: Sampling::ALL, ..TopicSettings::default() };
+    place.queue.topic_with("mail", &settings).await;
+    for line in [
+        "topic create invoices",
+        "topic create orders --kind stream --partitions 2",
+        "group create orders@billing",
+        "group create orders@caches --broadcast",
+        "schedule set nightly invoices --cron @daily --body report",
+        "schedule set heartbeat mail --cron @hourly --body fine",
+    ] {
+        place.queuectl(line);
+    }
+    let mut dead = String::new();
+    for (error, count) in ERRORS {
+        let body = r#"{"to":"ada@example.org","subject":"Your order is on its way","parcel":4711}"#;
+        let message = || {
+            NewMessage::new(body)
+                .with_key("customer-7")
+                .with_biz_id("order-1")
+                .with_header("tenant", "acme")
+        };
+        let messages: Vec<_> = (0..count).map(|_| message()).collect();
+        place.enqueue("mail", &messages).await;
+        place.dead_letter("mail", error).await;
+        dead = messages[0].msg_id.to_string();
+    }
+    let slow: Vec<_> = (0..8).map(|_| NewMessage::new("slow")).collect();
+    place.enqueue("mail", &slow).await;
+    let hours = |n: u64| Duration::from_secs(3600 * n);
+    let later: Vec<_> = (1..40).map(|n| NewMessage::new("later").with_delay(hours(n))).collect();
+    place.enqueue("invoices", &later).await;
+    let waiting: Vec<_> = (0..700).map(|n| NewMessage::new(n.to_string())).collect();
+    place.enqueue("invoices", &waiting).await;
+    place.enqueue("orders", &waiting).await;
+    let consumers = ["mail", "orders@billing"].map(|topic| place.consumer(topic));
+    let programs = consumers.into_iter().chain([place.start("janitor", &[])]).collect();
+    Fleet { _programs: programs, dead }
+}
+
+/// What is wrong with the page that is open.
+async fn wrong(ada: &Chromium, page: &str) -> Vec<String> {
+    let mut wrong = ada.violations().await;
+    let wide = "const { clientWidth: width, scrollWidth } = document.documentElement;
+        if (scrollWidth <= width) return [];
+        return [...document.body.querySelectorAll('*')]
+          .filter((it) => it.getBoundingClientRect().right > width && !it.closest('.wide'))
+          .map((it) => `too wide: ${it.outerHTML.slice(0, 200)}`)";
+    let wide = ada.script(wide, json!([])).await;
+    wrong.extend(serde_json::from_value::<Vec<String>>(wide).expect("texts"));
+    wrong.extend(ada.complaints().await);
+    wrong.into_iter().map(|sentence| format!("{page}: {sentence}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_for_everybody_and_its_picture_is_taken() {
+    let place = Place::new().await;
+    let fleet = fleet(&place).await;
+    let Some(ada) = Chromium::before(&place.console).await else { return };
+    ada.open("/").await;
+    let mut found = wrong(&ada, "sign-in").await;
+    ada.picture("sign-in").await;
+    crate::place::sign_in(&ada).await;
+    // A run, and what the pages tell of late, need a while.
+    ada.open("/dead/mail?error=452").await;
+    ada.click_in("main > .acts", "Redrive these").await;
+    ada.reads("#run [role=status]", "ended 5 dead letters.").await;
+    let run = ada.path().await;
+    ada.open("/").await;
+    until("plots are drawn", async || {
+        ada.script("return document.querySelectorAll('.plot .line').length", json!([])).await != 0
+    })
+    .await;
+    let message = format!("/messages/mail/{}", fleet.dead);
+    let pages = [
+        ("overview", "/"),
+        ("topics", "/topics"),
+        ("topic", "/topics/mail"),
+        ("stream", "/topics/orders"),
+        ("messages", "/messages?topic=mail&state=dead"),
+        ("message", &message),
+        ("dead", "/dead"),
+        ("dead-letters", "/dead/mail"),
+        ("run", &run),
+        ("scheduled", "/scheduled"),
+        ("scheduled-topic", "/scheduled/invoices"),
+        ("recurring", "/recurring"),
+        ("groups", "/groups"),
+        ("group", "/groups/orders@billing"),
+        ("members", "/groups/orders@caches"),
+        ("workers", "/workers"),
+        ("janitor", "/janitor"),
+        ("audit", "/audit"),
+        ("nowhere", "/nowhere"),
+    ];
+    for (scheme, is_phone) in [(Scheme::Light, false), (Scheme::Dark, false), (Scheme::Light, true)]
+    {
+        ada.prefer(scheme).await;
+        ada.narrow(is_phone).await;
+        for (name, path) in pages {
+            ada.open(path).await;
+            let title = match (scheme, is_phone) {
+                (_, true) => format!("{name}-phone"),
+                (Scheme::Dark, _) => format!("{name}-dark"),
+                (Scheme::Light, _) => name.to_owned(),
+            };
+            ada.picture(&title).await;
+            found.extend(wrong(&ada, &title).await);
+        }
+    }
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/console.md");
+    let document = std::fs::read_to_string(document).expect("the console's page");
+    let unshown =
+        pages.iter().filter(|(name, _)| !document.contains(&format!("console/{name}.png")));
+    found.extend(unshown.map(|(name, _)| format!("{name}: docs/console.md does not show it")));
+    // The page that is nowhere was not found, and the browser says so each time.
+    found.retain(|sentence| !(sentence.starts_with("nowhere") && sentence.contains("404")));
+    assert_eq!(found, Vec::<String>::new());
+    ada.close().await;
+}

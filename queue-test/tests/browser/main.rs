@@ -1,0 +1,16 @@
+//! The console as people meet it: the real programs, on a real server, in a real browser.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "tests: what cannot be set up has failed"
+)]
+
+mod changes;
+mod chromium;
+mod live;
+mod looks;
+mod place;
+#[path = "../tool/mod.rs"]
+mod tool;
