@@ -2,10 +2,8 @@
 -- A session that claims is a worker: its row has the session's CONNECTION_ID(), its name lock says
 -- that it lives, and the rescue treats it like any other.
 --
--- On MariaDB a KILL QUERY that comes while a range is planned makes an UPDATE or DELETE of one table
--- change nothing, and a SELECT find nothing, and answer that all is well (*run*: with one kill in seven;
--- not on MySQL, not for a SELECT by a whole key, not for an INSERT). So what must have a row is checked
--- by queue_refuse_killed, and what is believed to be gone is looked for twice.
+-- What must have a row is checked by queue_refuse_killed, and what is believed to be gone is looked for
+-- twice: of statements that are killed MariaDB says that they found nothing.
 
 -- Not for callers. Whether a transaction is open, after what a killed call has left open is undone:
 -- no handler runs after KILL QUERY or the end of a statement's time, so nothing rolls back. Such a
@@ -54,18 +52,6 @@ BEGIN
       WHERE state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
         AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID() LIMIT 1;
   END WHILE;
-END;
-
--- Not for callers. Fails as a killed statement does, if an UPDATE or DELETE that must have had a row had
--- none.
-CREATE PROCEDURE queue_refuse_killed(IN in_rows BIGINT)
-  NO SQL
-  SQL SECURITY DEFINER
-  COMMENT 'Used by the calls of consumers.'
-BEGIN
-  IF in_rows = 0 THEN
-    SIGNAL SQLSTATE '70100' SET MESSAGE_TEXT = 'Query execution was interrupted', MYSQL_ERRNO = 1317;
-  END IF;
 END;
 
 -- Not for callers. The wait after so many failures by a retry policy, in microseconds; NULL if the

@@ -1,17 +1,20 @@
-//! What a worker does when its statements are killed (KILL QUERY), again and again: MariaDB then
-//! says of some that they found nothing or changed nothing, and that all is well.
+//! What workers and producers by SQL do when their statements are killed (KILL QUERY), again and
+//! again: MariaDB then says of some that they found nothing or changed nothing, and that all is well.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use queue_core::Delivery;
 use queue_core::connection::ServerUrl;
 use queue_core::message::Settlement;
+use queue_core::topic::TopicSettings;
 use queue_core::worker::{SettleOutcome, Worker};
 
 use crate::scene::{Scene, all, retry};
 use crate::sql_contract::client;
+use crate::sql_faults::kill_often as kill_often_session;
 use crate::streams::Stream;
 
 /// Kills what the worker's sessions run until `ended`; how often.
@@ -108,4 +111,72 @@ async fn a_stream_loses_and_doubles_nothing() {
     assert!(kills > 50, "{kills}");
     let again = stream.number("SELECT COUNT(*) FROM queue_scheduled").await;
     assert_eq!(usize::try_from(again).unwrap(), handled / 2);
+}
+
+/// Calls in a transaction of its own until it is done.
+async fn call_until_done(conn: &mut Conn, call: &str) {
+    loop {
+        let mut done = Ok(());
+        for sql in ["START TRANSACTION", call, "COMMIT"] {
+            if done.is_ok() {
+                done = conn.query_drop(sql).await;
+            }
+        }
+        match done {
+            Ok(()) => return,
+            Err(mysql_async::Error::Server(error)) => {
+                assert!([1317, 1305].contains(&error.code), "{call}: {error}");
+                while conn.query_drop("ROLLBACK").await.is_err() {}
+            }
+            Err(error) => panic!("{call}: {error}"),
+        }
+    }
+}
+
+/// What is wrong after the message of the key was replaced by `body`, or followed by it.
+const ASTRAY: &str = "SELECT CONCAT(COUNT(*), ' wait, ', COALESCE(MAX(CONVERT(s.body USING latin1)), ''), \
+    IF(COUNT(u.unique_key), '', ': the key is not its')) \
+    FROM queue_scheduled s LEFT JOIN queue_unique u \
+      ON u.unique_key = s.unique_key AND u.msg_id = s.msg_id AND u.scheduled_id = s.id";
+
+#[tokio::test]
+async fn keys_and_ids_of_a_producer_by_sql_hold() {
+    let settings = TopicSettings {
+        dedupe_window: Some(Duration::from_secs(3600)),
+        ..TopicSettings::default()
+    };
+    let mut scene = Scene::with(&settings).await;
+    let (url, ended) = (scene.db.url().clone(), AtomicBool::new(false));
+    let mut conn = client(&url).await;
+    let session: u64 = conn.query_first("SELECT CONNECTION_ID()").await.unwrap().unwrap();
+    let works = async {
+        let mut astray = Vec::new();
+        for round in 0..1000 {
+            let call = |id: &str, choice: &str| {
+                format!(
+                    "CALL queue_enqueue_unique('t', 'body {round}', 'key', NULL, '{choice}', NULL, \
+                     UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, NULL, NULL, NULL, NULL, NULL, {id})"
+                )
+            };
+            call_until_done(&mut conn, &call("NULL", "debounce")).await;
+            let found = scene.text(ASTRAY).await;
+            if found != format!("1 wait, body {round}") {
+                astray.push(format!("{round}: {found}"));
+            }
+            // A message that its key refuses leaves its id as it was.
+            call_until_done(&mut conn, &call("UUID()", "keep")).await;
+            if scene.number("SELECT COUNT(*) FROM queue_dedupe").await > 0 {
+                astray.push(format!("{round}: a refused message has left its id"));
+                scene.sql("DELETE FROM queue_dedupe").await;
+            }
+            if round % 3 == 0 {
+                // As if it had been handled a moment ago.
+                scene.sql("DELETE FROM queue_scheduled").await;
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        astray
+    };
+    let (astray, ()) = tokio::join!(works, kill_often_session(&url, session, &ended));
+    assert_eq!(astray, Vec::<String>::new());
 }

@@ -214,7 +214,7 @@ async fn a_session_keeps_its_lease_when_it_is_registered_anew() {
 }
 
 /// Kills what the session runs, again and again.
-async fn kill_often(url: &ServerUrl, session: u64, ended: &AtomicBool) {
+pub(crate) async fn kill_often(url: &ServerUrl, session: u64, ended: &AtomicBool) {
     let mut conn = client(url).await;
     let (mut turn, mut times) = (0, 0);
     while !ended.load(Ordering::Relaxed) {
