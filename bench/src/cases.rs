@@ -189,6 +189,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         from: Extent::Quick,
     },
     Case {
+        name: "console",
+        about: "How soon the console's pages come, and what they cost the server while they are open",
+        members: idle::console,
+        from: Extent::Quick,
+    },
+    Case {
         name: "memory",
         about: "The memory of one consumer",
         members: idle::memory,

@@ -2,6 +2,7 @@
 //! source.
 
 mod backlog;
+mod console;
 mod delays;
 mod drain;
 mod enqueue;
@@ -56,6 +57,10 @@ pub(crate) enum Load {
     Read(Reading),
     /// The memory of a consumer that drains a backlog.
     Memory(Drain),
+    /// The console's pages, each asked for again and again.
+    Pages(Pages),
+    /// The console's pages, left open.
+    Viewers(Viewers),
     /// Another queue's backlog, emptied by its own program.
     Peer(PeerDrain),
 }
@@ -229,6 +234,8 @@ pub(crate) enum Beside {
     Finished(u64),
     /// So many messages that are due in an hour.
     Scheduled(u64),
+    /// So many dead letters.
+    Dead(u64),
 }
 
 /// Messages that come one by one to consumers with nothing to do.
@@ -277,6 +284,33 @@ pub(crate) struct Find {
     pub(crate) asks: usize,
     /// Bytes of a body.
     pub(crate) body: usize,
+}
+
+/// The console's pages, each asked for again and again.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Pages {
+    /// Messages that are ready.
+    pub(crate) backlog: u64,
+    /// Messages that are scheduled, and as many dead letters.
+    pub(crate) others: u64,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// How often each is asked for.
+    pub(crate) asks: usize,
+}
+
+/// The console's pages, left open: each of their readers has one of them, in turn.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Viewers {
+    /// How many read.
+    pub(crate) viewers: usize,
+    /// Messages that are ready.
+    pub(crate) backlog: u64,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// For how long.
+    #[serde(serialize_with = "seconds")]
+    pub(crate) time: Duration,
 }
 
 /// What is known of a message that is looked for.
@@ -334,6 +368,8 @@ impl Load {
             Self::Standing(load) => stream::standing(arena, *load).await,
             Self::Read(load) => stream::reading(arena, *load).await,
             Self::Memory(drain) => memory::run(arena, *drain).await,
+            Self::Pages(pages) => console::pages(arena, *pages).await,
+            Self::Viewers(viewers) => console::viewers(arena, *viewers).await,
             Self::Peer(peer) => peer::run(arena, peer).await,
         }
     }

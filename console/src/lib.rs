@@ -5,7 +5,7 @@
 //! * `settings` and `command`: what it is told;
 //! * `visitor`, `login`, `users`, `link`, `throttle`, `asked`: who comes, and what they
 //!   may ask for; every change is written into the audit by the transaction that makes it;
-//! * `database`, `sampler`, `runs`: what it asks of the server, and how often;
+//! * `database`, `sampler`, `per_look`, `runs`: what it asks of the server, and how often;
 //! * `page`: the pages; `api`: the JSON; `show`: how numbers and times look.
 
 mod api;
@@ -16,6 +16,7 @@ mod database;
 mod link;
 mod login;
 mod page;
+mod per_look;
 mod refusal;
 mod role;
 mod runs;

@@ -2,7 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod dead;
-mod groups;
+pub(crate) mod groups;
 mod janitor;
 pub(crate) mod message;
 pub(crate) mod messages;

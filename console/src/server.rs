@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use crate::database::Database;
 use crate::link::Link;
 use crate::login::Logins;
+use crate::page::groups::Parts;
+use crate::per_look::PerLook;
 use crate::runs::Runs;
 use crate::sampler::{self, Live};
 use crate::settings::Rules;
@@ -40,6 +42,7 @@ pub(crate) struct Console {
     /// The database and the server, for people.
     pub(crate) place: String,
     pub(crate) live: Live,
+    pub(crate) parts: PerLook<Parts>,
     pub(crate) runs: Runs,
     /// What is open for long ends by it.
     pub(crate) ending: CancellationToken,
@@ -62,6 +65,7 @@ pub(crate) async fn serve(
         link: rules.by_link().then(|| Link::new(address)),
         live: sampler::start(database.clone(), health, shutdown.drain.clone()),
         place: format!("{} on {}", url.database(), url.server()),
+        parts: PerLook::default(),
         runs: Runs::default(),
         ending: shutdown.drain.clone(),
         database,

@@ -1,11 +1,11 @@
-//! The cases of consumers with nothing to do, and of what one takes.
+//! The cases of consumers with nothing to do, of what one takes, and of those who only look.
 
 use std::time::Duration;
 
 use super::{BASE, BODY};
 use crate::case::{Extent, Measure, Member, Scale, Side};
 use crate::figure::Name;
-use crate::load::{Delays, Drain, Load, Pickup, WakeUp};
+use crate::load::{Delays, Drain, Load, Pages, Pickup, Viewers, WakeUp};
 
 pub(super) fn pickup(scale: &Scale) -> Vec<Member> {
     let (messages, idle) = match scale.extent {
@@ -62,4 +62,33 @@ pub(super) fn memory(_scale: &Scale) -> Vec<Member> {
     let drain = Drain { consumers: 1, backlog: 1_000_000, limit, ..BASE };
     let member = Member::new("one consumer, 1 M messages", Load::Memory(drain));
     vec![member.must(Name::Resident, Measure::Value, Side::AtMost(60.0))]
+}
+
+/// The console: its pages beside a backlog, and what they cost the server while they are open.
+pub(super) fn console(scale: &Scale) -> Vec<Member> {
+    const ONE: &str = "1 viewer, of a group";
+    let (backlog, others, word, asks, time) = match scale.extent {
+        Extent::Quick => (20_000, 2_000, "20 k", 5, 4),
+        Extent::Full => (1_000_000, 100_000, "1 M", 20, 30),
+        Extent::Long => (10_000_000, 1_000_000, "10 M", 20, 30),
+    };
+    let body = BODY;
+    let pages = Load::Pages(Pages { backlog, others, body, asks });
+    let viewers = |viewers| {
+        let (backlog, time) = (20_000, Duration::from_secs(time));
+        Load::Viewers(Viewers { viewers, backlog, body, time })
+    };
+    vec![
+        Member::new(format!("every page beside {word}"), pages).must(
+            Name::P99,
+            Measure::Value,
+            Side::AtMost(200.0),
+        ),
+        Member::new(ONE, viewers(1)),
+        Member::new("50 viewers", viewers(50)).against(ONE).must(
+            Name::Statements,
+            Measure::Ratio,
+            Side::AtMost(1.1),
+        ),
+    ]
 }

@@ -34,7 +34,8 @@ const FLUSHING: [(&str, u32); 4] = [
 const COPY: u64 = 20_000;
 
 pub(super) async fn run(arena: &Arena, backlog: Backlog) -> anyhow::Result<Sample> {
-    fill(arena, backlog).await?;
+    pile(arena, backlog.backlog, backlog.body).await?;
+    beside(arena, backlog.beside).await?;
     flush(arena).await?;
     let worker = Worker::start(WorkerOptions::new(arena.url().clone(), "bench")).await?;
     let limit = u32::try_from(backlog.batch)?;
@@ -60,7 +61,7 @@ pub(super) async fn run(arena: &Arena, backlog: Backlog) -> anyhow::Result<Sampl
 
 /// Has the server write what the fill has left in memory: behind ten million rows it would be busy
 /// with that for minutes, whoever claims (2.7 times the median).
-async fn flush(arena: &Arena) -> anyhow::Result<()> {
+pub(super) async fn flush(arena: &Arena) -> anyhow::Result<()> {
     let mut conn = arena.raw().await?;
     let mut usual = Vec::new();
     for (name, value) in FLUSHING {
@@ -82,21 +83,19 @@ async fn flush(arena: &Arena) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Large backlogs are copied within the server: sending them would take longer than the rest.
-async fn fill(arena: &Arena, backlog: Backlog) -> anyhow::Result<()> {
-    arena.fill(Claimer::Consumer, backlog.backlog.min(COPY), backlog.body).await?;
-    let mut conn = arena.raw().await?;
-    let mut rows = backlog.backlog.min(COPY);
-    while rows < backlog.backlog {
-        let more = COPY.min(backlog.backlog - rows);
-        conn.query_drop(format!(
-            "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, body) \
-             SELECT topic_id, priority, msg_id, enqueued_at, body FROM queue_message LIMIT {more}"
-        ))
-        .await?;
-        rows += more;
-    }
-    let (table, columns, values, beside) = match backlog.beside {
+/// Fills the topic. Large backlogs are copied within the server: sending them would take longer than
+/// the rest.
+pub(super) async fn pile(arena: &Arena, backlog: u64, body: usize) -> anyhow::Result<()> {
+    let sent = backlog.min(COPY);
+    arena.fill(Claimer::Consumer, sent, body).await?;
+    let insert = "INSERT INTO queue_message (topic_id, priority, msg_id, enqueued_at, body) \
+                  SELECT topic_id, priority, msg_id, enqueued_at, body FROM queue_message";
+    copy(arena, insert, backlog - sent).await
+}
+
+/// Puts copies of the topic's messages into another table.
+pub(super) async fn beside(arena: &Arena, beside: Beside) -> anyhow::Result<()> {
+    let (table, columns, values, rows) = match beside {
         Beside::Nothing => return Ok(()),
         Beside::Finished(rows) => (
             "queue_archive",
@@ -107,17 +106,28 @@ async fn fill(arena: &Arena, backlog: Backlog) -> anyhow::Result<()> {
         Beside::Scheduled(rows) => {
             ("queue_scheduled", "due_at", "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", rows)
         }
+        Beside::Dead(rows) => (
+            "queue_dead",
+            "cause, last_error, died_at",
+            "'handler', CONCAT('error ', id MOD 20), UTC_TIMESTAMP(6)",
+            rows,
+        ),
     };
-    let mut rows = 0;
-    while rows < beside {
-        let more = COPY.min(beside - rows);
-        conn.query_drop(format!(
-            "INSERT INTO {table} ({columns}, topic_id, priority, msg_id, delivery_no, failures, \
-             crashes, suspicions, enqueued_at, body) SELECT {values}, topic_id, priority, msg_id, 0, \
-             0, 0, 0, enqueued_at, body FROM queue_message LIMIT {more}"
-        ))
-        .await?;
-        rows += more;
+    let insert = format!(
+        "INSERT INTO {table} ({columns}, topic_id, priority, msg_id, delivery_no, failures, crashes, \
+         suspicions, enqueued_at, body) SELECT {values}, topic_id, priority, msg_id, 0, 0, 0, 0, \
+         enqueued_at, body FROM queue_message"
+    );
+    copy(arena, &insert, rows).await
+}
+
+async fn copy(arena: &Arena, insert: &str, rows: u64) -> anyhow::Result<()> {
+    let mut conn = arena.raw().await?;
+    let mut left = rows;
+    while left > 0 {
+        let some = COPY.min(left);
+        conn.query_drop(format!("{insert} LIMIT {some}")).await?;
+        left -= some;
     }
     Ok(())
 }

@@ -63,7 +63,8 @@ pub(super) fn table(groups: &[&GroupNow]) -> Markup {
 }
 
 /// What the partitions and the members of a group tell.
-enum Parts {
+#[derive(Debug)]
+pub(crate) enum Parts {
     Claiming { partitions: Vec<Standing>, claims: Vec<GroupClaim> },
     Broadcast { members: Vec<MemberStanding> },
 }
@@ -92,20 +93,22 @@ async fn parts(session: &mut Session, name: TopicName) -> queue_core::Result<Par
 
 pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<String>) -> Page {
     let name = topic_name(&name)?;
-    let of = name.clone();
-    let parts = console.database.read(move |session| Box::pin(parts(session, of))).await?;
-    let live = console.live.now();
+    let (live, of) = (console.live.now(), name.clone());
+    let read = async || console.database.read(|session| Box::pin(parts(session, of))).await;
+    let parts = console.parts.get(live.no, &name, read).await?;
     let content = html! {
-        div id="group" data-live { @if let Some(group) = live.group(&name) { (table(&[group])) } }
-        @match &parts {
-            Parts::Claiming { partitions, claims } => {
-                (partition_table(partitions))
-                (claim_table(claims))
+        div id="group" data-live {
+            @if let Some(group) = live.group(&name) { (table(&[group])) }
+            @match &*parts {
+                Parts::Claiming { partitions, claims } => {
+                    (partition_table(partitions))
+                    (claim_table(claims))
+                }
+                Parts::Broadcast { members } => (member_table(members)),
             }
-            Parts::Broadcast { members } => (member_table(members)),
         }
         p { a href={ "/topics/" (name) } { "Its own topic" } ": what it tries again, and its access. " a href={ "/dead/" (name) } { "Its dead letters" } }
-        @if by.may(Reset::NEEDS) { (forms(&by, &name, matches!(parts, Parts::Claiming { .. }))) }
+        @if by.may(Reset::NEEDS) { (forms(&by, &name, matches!(*parts, Parts::Claiming { .. }))) }
     };
     Ok(layout(&console, &by, "/groups", &format!("Group {name}"), &content))
 }

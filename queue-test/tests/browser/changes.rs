@@ -132,11 +132,11 @@ async fn a_group_is_put_back_to_the_start_of_its_stream() {
     })
     .await;
     drop(consumer);
-    ada.reads_only("#group td:nth-child(4)", "0").await;
+    ada.reads_only("#group [aria-label=Groups] td:nth-child(4)", "0").await;
     ada.write("input[name=to]", "earliest").await;
     ada.tick("form[action$=reset] input[type=checkbox]").await;
     ada.click("Reset").await;
-    ada.reads_only("#group td:nth-child(4)", "100").await;
+    ada.reads_only("#group [aria-label=Groups] td:nth-child(4)", "100").await;
     ada.open("/audit").await;
     ada.reads("tbody tr", "orders@billing").await;
     ada.reads("tbody tr", "to earliest").await;

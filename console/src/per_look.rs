@@ -1,0 +1,83 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use queue_core::{Result, TopicName};
+use tokio::sync::OnceCell;
+
+/// What pages that are left open read of a topic besides what every look sees: at most once from one
+/// look to the next, however many have such a page open.
+#[derive(Debug)]
+pub(crate) struct PerLook<T> {
+    /// By topic: of which look, and what was read then.
+    known: Mutex<HashMap<TopicName, (u64, Read<T>)>>,
+}
+
+type Read<T> = Arc<OnceCell<Arc<T>>>;
+
+impl<T> Default for PerLook<T> {
+    fn default() -> Self {
+        Self { known: Mutex::default() }
+    }
+}
+
+impl<T> PerLook<T> {
+    /// What was read of it since the look with the number `look`; `read` reads it. Those who ask
+    /// meanwhile wait for that.
+    pub(crate) async fn get(
+        &self,
+        look: u64,
+        name: &TopicName,
+        read: impl AsyncFnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let cell = self.cell(look, name);
+        let known = cell.get_or_try_init(async || read().await.map(Arc::new)).await?;
+        Ok(Arc::clone(known))
+    }
+
+    fn cell(&self, look: u64, name: &TopicName) -> Read<T> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // What nobody has asked for since the look before is forgotten.
+        known.retain(|_, (of, _)| *of + 1 >= look);
+        let (of, cell) = known.entry(name.clone()).or_default();
+        if *of < look {
+            (*of, *cell) = (look, Read::default());
+        }
+        Arc::clone(cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures_util::future::join_all;
+    use queue_core::Error;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn fifty_who_ask_at_once_read_it_once_a_look() {
+        let (known, reads) = (PerLook::default(), AtomicU64::new(0));
+        let name = TopicName::new("orders@billing").expect("a name");
+        for look in 1..=3 {
+            let ask = || {
+                known.get(look, &name, async || {
+                    let n = reads.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    Ok(n + 1)
+                })
+            };
+            let told = join_all((0..50).map(|_| ask())).await;
+            assert!(told.iter().all(|told| told.as_ref().is_ok_and(|n| **n == look)), "{told:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_failed_is_read_by_the_next_who_asks() {
+        let known = PerLook::default();
+        let name = TopicName::new("orders@billing").expect("a name");
+        let failed = known.get(1, &name, async || Err(Error::UnknownTopic { topic: name.clone() }));
+        assert!(failed.await.is_err());
+        assert_eq!(*known.get(1, &name, async || Ok(7)).await.expect("read"), 7);
+    }
+}
