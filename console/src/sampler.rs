@@ -14,6 +14,8 @@ use queue_core::inspect::{
 };
 use queue_core::store::inspect::Depth;
 use queue_core::store::{self, stream::partition};
+use queue_core::throughput::Throughput;
+use queue_core::topic::TopicId;
 use queue_core::{Error, Result, Topic, TopicName};
 use queue_service::endpoint::Health;
 use serde::Serialize;
@@ -127,6 +129,7 @@ struct Look {
     groups: Vec<GroupStanding>,
     workers: Vec<WorkerStanding>,
     duties: Vec<DutyStanding>,
+    throughput: HashMap<TopicId, Throughput>,
 }
 
 /// The log of a stream, all partitions together.
@@ -188,9 +191,12 @@ async fn look(session: &mut Session) -> Result<Look> {
         let (depth, log) = session.call("read the topic's depth", read).await?;
         topics.push((topic, depth, log));
     }
+    let read = async |conn: &mut Link| store::throughput::by_topic(conn).await;
+    let throughput = session.call("read the throughput", read).await?.into_iter().collect();
     let now = async |conn: &mut Link| store::topic::server_time(conn).await;
     Ok(Look {
         topics,
+        throughput,
         groups: groups(session, None).await?,
         workers: workers(session, Workers::Alive).await?,
         duties: duties(session).await?,
@@ -208,12 +214,15 @@ impl Histories {
     fn with(&mut self, look: Look) -> Snapshot {
         let mut appended = HashMap::new();
         let mut topics = Vec::new();
+        let throughput = |of: TopicId| look.throughput.get(&of).copied().unwrap_or_default();
         for (topic, depth, log) in look.topics {
             let point = Point {
                 at: look.at,
                 waiting: depth.unsettled,
                 oldest_ms: depth.oldest_age_ms,
                 passed: log.map(|log| log.appended),
+                throughput: throughput(topic.id),
+                rates: Rates::default(),
             };
             let (rates, history) = self.take(&topic.name, point);
             if let Some(log) = log {
@@ -233,6 +242,8 @@ impl Histories {
                 waiting: standing.lag,
                 oldest_ms: standing.lag_ms,
                 passed: through,
+                throughput: throughput(standing.topic.id),
+                rates: Rates::default(),
             };
             let (rates, history) = self.take_group(&standing.topic.name, point);
             let handled_per_second = rates.passed_per_second;

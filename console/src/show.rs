@@ -72,6 +72,16 @@ pub(crate) fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.1}/s"))
 }
 
+/// How long messages wait on average, in milliseconds.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only shown")]
+pub(crate) fn wait(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.1} ms") } else { age(ms.round() as u64) }
+}
+
+pub(crate) fn maybe_wait(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), wait)
+}
+
 /// A size in its largest unit.
 #[allow(clippy::cast_precision_loss, reason = "only shown, to one digit")]
 pub(crate) fn size(bytes: u64) -> String {

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use queue_core::Topic;
 use queue_core::checkpoint::Keeper;
+use queue_core::topic::TopicId;
 use queue_core::worker::{Claimed, Worker};
+use queue_core::{Delivery, Topic};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,13 @@ impl Crew {
     pub(crate) async fn claim(&self, topic: &Topic, limit: u32) -> queue_core::Result<Claimed> {
         let member = topic.broadcast().map(|_| self.members.of(topic)).transpose()?;
         self.worker.claim_of(topic, member.as_ref(), limit).await
+    }
+
+    /// Counts how long a delivery of the topic, which may be a group's, has waited for its claim.
+    pub(crate) fn picked_up(&self, topic: TopicId, delivery: &Delivery) {
+        if let Some(after) = delivery.pickup() {
+            self.worker.counter().picked_up(topic, after);
+        }
     }
 }
 

@@ -239,6 +239,7 @@ impl Receiver {
                 self.poll.found(now);
                 for delivery in claimed.deliveries {
                     self.meter.picked_up(&delivery);
+                    self.crew.picked_up(self.topic.id, &delivery);
                     let counts = [HeldCount::default(), self.crew.settler.held()];
                     let mut received = Received {
                         delivery: Arc::new(delivery),
@@ -357,6 +358,7 @@ impl Received {
         let Some(holding) = self.holding.take() else { return };
         self.settler.settle(Finished {
             topic: self.topic.name.clone(),
+            topic_id: self.topic.id,
             msg_id: self.delivery.msg_id,
             delivery_no: self.delivery.delivery_no,
             settled: Settled::in_topic(&self.delivery, settlement, &self.topic.settings),

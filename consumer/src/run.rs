@@ -184,6 +184,7 @@ impl Post {
     fn hand_over(&self, topic: &Topic, waiting: Waiting, settled: Settled, run: OwnRun) {
         self.crew.settler.settle(Finished {
             topic: topic.name.clone(),
+            topic_id: topic.id,
             msg_id: waiting.delivery.msg_id,
             delivery_no: waiting.delivery.delivery_no,
             settled,

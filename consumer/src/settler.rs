@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use queue_core::message::{DeliveryNo, Settlement};
+use queue_core::topic::TopicId;
 use queue_core::worker::{SettleOutcome, Settled, Worker};
 use queue_core::{Error, MsgId, TopicName, telemetry};
 use tokio::sync::{mpsc, oneshot};
@@ -20,6 +21,7 @@ const BATCH: usize = 1000;
 /// A delivery that has come to its end.
 pub(crate) struct Finished {
     pub(crate) topic: TopicName,
+    pub(crate) topic_id: TopicId,
     pub(crate) msg_id: MsgId,
     pub(crate) delivery_no: DeliveryNo,
     pub(crate) settled: Settled,
@@ -178,7 +180,7 @@ fn conclude(
 ) {
     match outcomes {
         Ok(outcomes) => {
-            count(&batch, &outcomes);
+            count(worker, &batch, &outcomes);
             for (finished, outcome) in batch.into_iter().zip(outcomes) {
                 finished.tell(listener, Ok(outcome));
                 report(worker, finished, outcome);
@@ -213,13 +215,14 @@ async fn forget(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
 }
 
 /// Counts what was settled, a batch at a time: most of it has the same topic and verb.
-fn count(batch: &[Finished], outcomes: &[SettleOutcome]) {
+fn count(worker: &Worker, batch: &[Finished], outcomes: &[SettleOutcome]) {
     let mut counts: Vec<(&TopicName, &'static str, usize)> = Vec::new();
     for (finished, outcome) in batch.iter().zip(outcomes) {
         // What is deferred the worker sees through itself.
         if *outcome == SettleOutcome::Fenced {
             continue;
         }
+        worker.counter().settled(finished.topic_id, &finished.settled.settlement);
         let (topic, verb) = (&finished.topic, finished.settled.settlement.verb());
         match counts.iter_mut().find(|known| known.0 == topic && known.1 == verb) {
             Some(known) => known.2 += 1,

@@ -214,8 +214,10 @@ impl TopicLoop {
                 if claimed.suspect_waits && state.suspect_at.is_none() {
                     state.suspect_at = Some(now + SUSPECT_PAUSE);
                 }
+                let topic_id = self.topic.borrow().id;
                 for delivery in claimed.deliveries {
                     self.post.meter.picked_up(&delivery);
+                    self.post.crew.picked_up(topic_id, &delivery);
                     let counts = [state.held.clone(), self.post.crew.settler.held()];
                     let holding = Holding::new(Arc::clone(&pass), counts);
                     let waiting = Waiting { delivery: Arc::new(delivery), holding, since: now };

@@ -263,6 +263,17 @@ CREATE TABLE queue_checkpoint (
   KEY queue_checkpoint_saved_at (saved_at)
 ) ENGINE = InnoDB;
 
+-- How much each worker has got done, in totals that it tells now and then. worker_id 0: all that are gone.
+CREATE TABLE queue_throughput (
+  worker_id BIGINT UNSIGNED NOT NULL,
+  topic_id  INT UNSIGNED    NOT NULL,
+  done      BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  failed    BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  picked_up BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  waited_us BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  PRIMARY KEY (worker_id, topic_id)
+) ENGINE = InnoDB;
+
 -- Recurring messages: one row a schedule. Whoever has locked the row enqueues what is due of it and
 -- moves next_at on, in one transaction, so that each tick is enqueued once.
 CREATE TABLE queue_schedule (

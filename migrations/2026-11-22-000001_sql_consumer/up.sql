@@ -341,6 +341,11 @@ BEGIN
       VALUES (the_topic, the_id, 'settled', UTC_TIMESTAMP(6), the_delivery, in_worker, CONNECTION_ID(), REPLACE(out_verdict, '-', '_'),
         IF(out_verdict IN ('retry', 'dead-letter', 'discard'), the_short, NULL));
   END IF;
+  IF out_verdict NOT IN ('release', 'snooze') THEN
+    INSERT INTO queue_throughput (worker_id, topic_id, done, failed)
+      VALUES (in_worker, the_topic, out_verdict NOT IN ('retry', 'dead-letter'), out_verdict IN ('retry', 'dead-letter'))
+      ON DUPLICATE KEY UPDATE done = done + VALUES(done), failed = failed + VALUES(failed);
+  END IF;
   -- Last, so that the floor's row is locked no longer than the commit takes.
   IF out_verdict = 'release' AND the_priority <= 9 THEN
     INSERT INTO queue_floor (topic_id, priority, floor, seq) VALUES (the_topic, the_priority, in_row, 1)

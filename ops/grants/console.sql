@@ -15,6 +15,7 @@ GRANT SELECT, UPDATE, DELETE ON queue_scheduled TO 'queue_console'@'%';
 GRANT SELECT, UPDATE, DELETE ON queue_dead TO 'queue_console'@'%';
 GRANT SELECT ON queue_archive TO 'queue_console'@'%';
 GRANT SELECT ON queue_checkpoint TO 'queue_console'@'%';
+GRANT SELECT ON queue_throughput TO 'queue_console'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_lookup TO 'queue_console'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_unique TO 'queue_console'@'%';
 GRANT SELECT, UPDATE ON queue_schedule TO 'queue_console'@'%';

@@ -16,6 +16,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_scheduled TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT ON queue_dead TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_archive TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_checkpoint TO 'queue_consumer'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_ledger TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_limit TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_slot TO 'queue_consumer'@'%';

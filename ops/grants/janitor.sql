@@ -15,6 +15,7 @@ GRANT SELECT, INSERT, DELETE ON queue_scheduled TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT ON queue_dead TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_archive TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_checkpoint TO 'queue_janitor'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_ledger TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_lookup TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_dedupe TO 'queue_janitor'@'%';

@@ -15,6 +15,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_scheduled TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_dead TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_archive TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_checkpoint TO 'queue_operator'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_ledger TO 'queue_operator'@'%';
 GRANT SELECT, DELETE ON queue_limit TO 'queue_operator'@'%';
 GRANT SELECT, DELETE ON queue_slot TO 'queue_operator'@'%';

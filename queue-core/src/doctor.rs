@@ -32,7 +32,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that the migrations make.
-pub const TABLES: [&str; 27] = [
+pub const TABLES: [&str; 28] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -44,6 +44,7 @@ pub const TABLES: [&str; 27] = [
     "queue_dead",
     "queue_archive",
     "queue_checkpoint",
+    "queue_throughput",
     "queue_limit",
     "queue_slot",
     "queue_ledger",

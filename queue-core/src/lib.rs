@@ -30,6 +30,7 @@ pub mod simulation;
 pub mod store;
 pub mod stream;
 pub mod telemetry;
+pub mod throughput;
 pub mod topic;
 pub mod trace;
 mod waiting;

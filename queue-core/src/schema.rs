@@ -213,6 +213,17 @@ table! {
 }
 
 table! {
+    queue_throughput (worker_id, topic_id) {
+        worker_id -> Unsigned<BigInt>,
+        topic_id -> Unsigned<Integer>,
+        done -> Unsigned<BigInt>,
+        failed -> Unsigned<BigInt>,
+        picked_up -> Unsigned<BigInt>,
+        waited_us -> Unsigned<BigInt>,
+    }
+}
+
+table! {
     queue_schedule (name) {
         name -> Varbinary,
         topic_id -> Unsigned<Integer>,
@@ -355,6 +366,7 @@ allow_tables_to_appear_in_same_query!(
     queue_dead,
     queue_archive,
     queue_checkpoint,
+    queue_throughput,
     queue_limit,
     queue_slot,
     queue_ledger,

@@ -41,6 +41,7 @@ pub(crate) mod standing;
 mod statement;
 pub mod stream;
 pub mod switch;
+pub mod throughput;
 pub mod topic;
 pub mod trace;
 pub mod unique;

@@ -45,6 +45,7 @@ use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
 use crate::store::floor::Pulse;
 use crate::store::stream::range::Wanted;
 use crate::stream::Group;
+use crate::throughput::Counter;
 use crate::topic::TopicId;
 
 /// How a worker fares.
@@ -82,6 +83,7 @@ pub struct Worker {
     commands: mpsc::UnboundedSender<Command>,
     stop_life: mpsc::Sender<oneshot::Sender<()>>,
     lost: LostClaims,
+    counter: Counter,
 }
 
 impl Worker {
@@ -98,7 +100,9 @@ impl Worker {
         let holds = watch::Sender::new(false);
         let quiet = || Quiet::new(options.doorbell.as_ref(), holds.subscribe());
         let (for_life, for_work) = (quiet(), quiet());
-        let life = life::start(options.clone(), instance, ended.clone(), for_life).await?;
+        let counter = Counter::default();
+        let counted = counter.clone();
+        let life = life::start(options.clone(), instance, ended.clone(), for_life, counted).await?;
         let lost = LostClaims::default();
         let commands = work::start(work::Start {
             options,
@@ -121,6 +125,7 @@ impl Worker {
             commands,
             stop_life: life.stop,
             lost,
+            counter,
         })
     }
 
@@ -146,6 +151,13 @@ impl Worker {
     #[must_use]
     pub fn life(&self) -> watch::Receiver<Life> {
         self.life.clone()
+    }
+
+    /// Where it is counted what the worker gets done; its totals are written down every
+    /// two seconds, if there is anything new.
+    #[must_use]
+    pub fn counter(&self) -> &Counter {
+        &self.counter
     }
 
     /// Whether somebody wants the message in this row of the hot table

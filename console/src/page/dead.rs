@@ -163,7 +163,7 @@ fn by_error(by: &SignedIn, name: &TopicName, errors: &[DeadError]) -> Markup {
         } @else {
             (show::wide("Errors", &html! {
                 table {
-                    thead { tr { th class="n" { "Letters" } th { "Cause" } th { "Error" } th { "Last died" } th { "Redrive" } } }
+                    thead { tr { th class="n" { "Letters" } th { "Cause" } th { "Error" } th { "Last died" } th { "Put back" } } }
                     tbody {
                         @for error in errors {
                             tr {

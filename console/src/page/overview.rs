@@ -3,7 +3,7 @@ use maud::{Markup, html};
 use queue_core::TopicName;
 
 use super::{At, Page, layout};
-use crate::sampler::{Point, Snapshot, TopicNow};
+use crate::sampler::{Point, Rates, Snapshot, TopicNow};
 use crate::show::{self, plot};
 use crate::visitor::SignedIn;
 
@@ -29,6 +29,12 @@ fn sum(live: &Snapshot, of: impl Fn(&TopicNow) -> u64) -> u64 {
     live.topics.iter().map(of).sum()
 }
 
+/// A rate of all topics together; nothing before there is one.
+fn rate(live: &Snapshot, of: impl Fn(&Rates) -> Option<f64>) -> Option<f64> {
+    let rates: Vec<f64> = live.topics.iter().filter_map(|one| of(&one.rates)).collect();
+    (!rates.is_empty()).then(|| rates.iter().sum())
+}
+
 fn summary(live: &Snapshot) -> Markup {
     let figure = |name: &str, value: String, href: &str| {
         html! { a class="figure" href=(href) { strong { (value) } span { (name) } } }
@@ -41,6 +47,8 @@ fn summary(live: &Snapshot) -> Markup {
             (figure("scheduled", show::number(sum(live, |one| one.depth.scheduled)), "/scheduled"))
             (figure("dead letters", show::number(sum(live, |one| one.depth.dead)), "/dead"))
             (figure("oldest", show::maybe_age(oldest), "/topics"))
+            (figure("done", show::rate(rate(live, |rates| rates.done_per_second)), "/topics"))
+            (figure("failed", show::rate(rate(live, |rates| rates.failed_per_second)), "/topics"))
             (figure("workers", show::number(live.workers.len() as u64), "/workers"))
         }
         @if live.topics.is_empty() {
@@ -52,26 +60,30 @@ fn summary(live: &Snapshot) -> Markup {
 }
 
 /// The samples of what `of` tells of each look, all topics together.
-#[allow(clippy::cast_precision_loss, reason = "only drawn")]
 fn together(
     live: &Snapshot,
-    of: impl Fn(&Point) -> u64,
+    of: impl Fn(&Point) -> f64,
     most: bool,
 ) -> Vec<(chrono::DateTime<chrono::Utc>, f64)> {
     let mut sums = std::collections::BTreeMap::new();
     for point in live.topics.iter().flat_map(|topic| topic.history.iter()) {
-        let sum: &mut u64 = sums.entry(point.at).or_default();
-        *sum = if most { (*sum).max(of(point)) } else { *sum + of(point) };
+        let sum: &mut f64 = sums.entry(point.at).or_default();
+        *sum = if most { sum.max(of(point)) } else { *sum + of(point) };
     }
-    sums.into_iter().map(|(at, sum)| (at, sum as f64)).collect()
+    sums.into_iter().collect()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "was a whole number")]
+#[allow(clippy::cast_precision_loss, reason = "only drawn")]
 fn plots(live: &Snapshot) -> Markup {
-    let backlog = together(live, |point| point.waiting, false);
-    let oldest = together(live, |point| point.oldest_ms.unwrap_or(0), true);
+    let done = together(live, |point| point.rates.done_per_second.unwrap_or(0.0), false);
+    let waited = together(live, |point| point.rates.waited_ms.unwrap_or(0.0), true);
+    let backlog = together(live, |point| point.waiting as f64, false);
+    let oldest = together(live, |point| point.oldest_ms.unwrap_or(0) as f64, true);
     html! {
         div class="columns" {
+            (plot("Done", &done, |rate| show::rate(Some(rate))))
+            (plot("Wait for a consumer, of the slowest topic", &waited, show::wait))
             (plot("Not done", &backlog, |n| show::number(n as u64)))
             (plot("Oldest message", &oldest, |ms| show::age(ms as u64)))
         }

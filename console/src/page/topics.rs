@@ -12,7 +12,7 @@ use super::{At, Page, layout, topic_name};
 use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::sampler::{Snapshot, TopicNow};
+use crate::sampler::{Rates, Snapshot, TopicNow};
 use crate::server::Console;
 use crate::show::{self, plot, spark};
 use crate::visitor::SignedIn;
@@ -31,7 +31,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
                             tr {
                                 th { "Topic" } th { "Kind" } th { "Access" } th class="n" { "Not done" }
                                 th class="n" { "Claimed" } th class="n" { "Scheduled" } th class="n" { "Dead" }
-                                th class="n" { "Oldest" } th class="n" { "Change" } th { "Of late" }
+                                th class="n" { "Oldest" } th class="n" { "Change" } th class="n" { "Done" } th { "Of late" }
                             }
                         }
                         tbody { @for one in topics { (row(one)) } }
@@ -56,6 +56,7 @@ fn row(one: &TopicNow) -> Markup {
             td class="n" { a href={ "/dead/" (topic.name) } { (show::capped(depth.dead)) } }
             td class="n" { (show::maybe_age(depth.oldest_age_ms)) }
             td class="n" { (show::change(one.rates.change_per_second)) }
+            td class="n" { (show::rate(one.rates.done_per_second)) }
             td { (spark("Not done of late", &waiting(one))) }
         }
     }
@@ -69,6 +70,16 @@ fn waiting(one: &TopicNow) -> Vec<(chrono::DateTime<chrono::Utc>, f64)> {
 #[allow(clippy::cast_precision_loss, reason = "only drawn")]
 fn oldest(one: &TopicNow) -> Vec<(chrono::DateTime<chrono::Utc>, f64)> {
     one.history.iter().map(|point| (point.at, point.oldest_ms.unwrap_or(0) as f64)).collect()
+}
+
+fn done(one: &TopicNow) -> Vec<(chrono::DateTime<chrono::Utc>, f64)> {
+    let rate = |rates: &Rates| rates.done_per_second.unwrap_or(0.0);
+    one.history.iter().map(|point| (point.at, rate(&point.rates))).collect()
+}
+
+fn waited(one: &TopicNow) -> Vec<(chrono::DateTime<chrono::Utc>, f64)> {
+    let wait = |rates: &Rates| rates.waited_ms.unwrap_or(0.0);
+    one.history.iter().map(|point| (point.at, wait(&point.rates))).collect()
 }
 
 pub(crate) async fn show(State(console): At, by: SignedIn, Path(name): Path<String>) -> Page {
@@ -103,6 +114,9 @@ fn depths(one: &TopicNow) -> Markup {
             a class="figure" href={ "/dead/" (topic.name) } { strong { (show::capped(depth.dead)) } span { "dead letters" } }
             div class="figure" { strong { (show::maybe_age(depth.oldest_age_ms)) } span { "oldest" } }
             div class="figure" { strong { (show::change(rates.change_per_second)) } span { "change" } }
+            div class="figure" { strong { (show::rate(rates.done_per_second)) } span { "done" } }
+            div class="figure" { strong { (show::rate(rates.failed_per_second)) } span { "failed" } }
+            div class="figure" { strong { (show::maybe_wait(rates.waited_ms)) } span { "wait for a consumer" } }
             @if let Some(logged) = logged {
                 div class="figure" { strong { (show::number(*logged)) } span { "in the log" } }
                 div class="figure" { strong { (show::rate(rates.passed_per_second)) } span { "appended" } }
@@ -131,6 +145,8 @@ fn groups(live: &Snapshot, one: &TopicNow) -> Markup {
 fn plots(one: &TopicNow) -> Markup {
     html! {
         div class="columns" {
+            (plot("Done", &done(one), |rate| show::rate(Some(rate))))
+            (plot("Wait for a consumer", &waited(one), show::wait))
             (plot("Not done", &waiting(one), |n| show::capped(n as u64)))
             (plot("Oldest message", &oldest(one), |ms| show::age(ms as u64)))
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::TopicName;
 use queue_core::store::inspect::DEPTH_CAP;
+use queue_core::throughput::Throughput;
 use serde::Serialize;
 
 /// How far back it is remembered.
@@ -13,7 +14,7 @@ const KEPT: TimeDelta = TimeDelta::minutes(15);
 const RATE_OVER: TimeDelta = TimeDelta::seconds(10);
 
 /// What was seen of a topic or a group at one look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Point {
     /// When, by the server's clock.
     pub(crate) at: DateTime<Utc>,
@@ -24,6 +25,12 @@ pub(crate) struct Point {
     /// Messages that have ever passed, where that is counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) passed: Option<u64>,
+    /// What its consumers have got done.
+    #[serde(flatten)]
+    pub(crate) throughput: Throughput,
+    /// How fast it changed, over the last seconds before.
+    #[serde(skip)]
+    pub(crate) rates: Rates,
 }
 
 /// How fast something changes.
@@ -34,6 +41,13 @@ pub(crate) struct Rates {
     pub(crate) change_per_second: Option<f64>,
     /// Messages a second that have passed, where that is counted.
     pub(crate) passed_per_second: Option<f64>,
+    /// Deliveries a second that consumers have handled well.
+    pub(crate) done_per_second: Option<f64>,
+    /// Those that failed.
+    pub(crate) failed_per_second: Option<f64>,
+    /// How long they have waited for a consumer on average, in milliseconds; nothing where none was
+    /// picked up.
+    pub(crate) waited_ms: Option<f64>,
 }
 
 /// What was seen of late.
@@ -64,15 +78,15 @@ impl Histories {
 fn append(
     all: &mut HashMap<TopicName, VecDeque<Point>>,
     name: &TopicName,
-    point: Point,
+    mut point: Point,
 ) -> (Rates, Arc<[Point]>) {
     let points = all.entry(name.clone()).or_default();
     // A clock that was put back would make a plot run backwards.
     points.retain(|old| old.at < point.at && point.at - old.at < KEPT);
-    points.push_back(point);
     let since = points.iter().rev().take_while(|old| point.at - old.at <= RATE_OVER).last();
-    let rates = since.map_or_else(Rates::default, |since| rates(*since, point));
-    (rates, points.iter().copied().collect())
+    point.rates = since.map_or_else(Rates::default, |since| rates(*since, point));
+    points.push_back(point);
+    (point.rates, points.iter().copied().collect())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "only shown, to one digit")]
@@ -86,7 +100,18 @@ fn rates(from: Point, to: Point) -> Rates {
         |point: Point| Some(point.waiting).filter(|n| point.passed.is_some() || *n < DEPTH_CAP);
     let change = counted(from).zip(counted(to)).map(|(from, to)| per_second(from, to));
     let passed = from.passed.zip(to.passed).map(|(from, to)| per_second(from, to));
-    Rates { change_per_second: change, passed_per_second: passed }
+    let (before, now) = (from.throughput, to.throughput);
+    // Workers that have begun anew, after a failover that lost rows, would make it negative.
+    let grown = |from: u64, to: u64| (to >= from).then(|| per_second(from, to));
+    let picked_up = now.picked_up.saturating_sub(before.picked_up);
+    let waited = now.waited.saturating_sub(before.waited).as_secs_f64() * 1000.0;
+    Rates {
+        change_per_second: change,
+        passed_per_second: passed,
+        done_per_second: grown(before.done, now.done),
+        failed_per_second: grown(before.failed, now.failed),
+        waited_ms: (picked_up > 0).then(|| waited / picked_up as f64),
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +120,8 @@ mod tests {
 
     fn point(second: i64, waiting: u64, passed: Option<u64>) -> Point {
         let at = DateTime::from_timestamp(second, 0).expect("a time");
-        Point { at, waiting, oldest_ms: None, passed }
+        let (throughput, rates) = Default::default();
+        Point { at, waiting, oldest_ms: None, passed, throughput, rates }
     }
 
     #[test]
@@ -105,7 +131,13 @@ mod tests {
         assert_eq!(histories.take(&name, point(0, 9000, Some(0))).0, Rates::default());
         histories.take(&name, point(90, 100, Some(1000)));
         let (rates, points) = histories.take(&name, point(95, 50, Some(1100)));
-        let wanted = Rates { change_per_second: Some(-10.0), passed_per_second: Some(20.0) };
+        let wanted = Rates {
+            change_per_second: Some(-10.0),
+            passed_per_second: Some(20.0),
+            done_per_second: Some(0.0),
+            failed_per_second: Some(0.0),
+            waited_ms: None,
+        };
         assert_eq!(rates, wanted);
         assert_eq!(points.len(), 3);
         let (_, points) = histories.take(&name, point(994, 0, None));
@@ -118,7 +150,24 @@ mod tests {
         let name = TopicName::new("mail").expect("a name");
         histories.take(&name, point(0, DEPTH_CAP, None));
         let (rates, _) = histories.take(&name, point(2, 9000, None));
-        assert_eq!(rates, Rates::default());
+        assert_eq!(rates.change_per_second, None);
+    }
+
+    #[test]
+    fn what_consumers_get_done_is_told_by_the_second_and_how_long_it_waited_by_the_message() {
+        let mut histories = Histories::default();
+        let name = TopicName::new("mail").expect("a name");
+        let at = |second, done, picked_up, waited| {
+            let waited = std::time::Duration::from_millis(waited);
+            let throughput = Throughput { done, failed: done / 10, picked_up, waited };
+            Point { throughput, ..point(second, 0, None) }
+        };
+        histories.take(&name, at(0, 100, 100, 1000));
+        let rates = histories.take(&name, at(4, 140, 120, 1100)).0;
+        assert_eq!((rates.done_per_second, rates.failed_per_second), (Some(10.0), Some(1.0)));
+        assert_eq!(rates.waited_ms, Some(5.0));
+        let rates = histories.take(&name, at(6, 0, 0, 0)).0;
+        assert_eq!((rates.done_per_second, rates.waited_ms), (None, None), "it began anew");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod polling;
 mod running;
 mod runs;
 mod spans;
+mod throughput;
 mod upgrade;
 mod verdicts;
 mod weights;

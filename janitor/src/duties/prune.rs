@@ -9,7 +9,7 @@ use queue_core::store::lane::LaneKind;
 use queue_core::store::prune::{self, Pruned};
 use queue_core::store::trace;
 use queue_core::trace::KEPT;
-use queue_core::{Error, Result, store, telemetry};
+use queue_core::{Error, Result, store, telemetry, throughput};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -116,6 +116,8 @@ impl Duty for Prune {
         }
         let workers = async |conn: &mut Link| prune::workers(conn, WORKER_ENDED, BATCH).await;
         report.workers = failed.or(session.transaction("prune the workers", workers).await);
+        let fold = async |conn: &mut Link| throughput::fold(conn, BATCH).await;
+        failed.or(session.transaction("fold the throughput", fold).await);
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lookup", report.lookup);

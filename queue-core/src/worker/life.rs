@@ -15,8 +15,10 @@ use crate::connection::{Session, SessionKind};
 use crate::error::{Error, Fault, Result};
 use crate::message::WorkerId;
 use crate::store::floor::{self, Pulse};
+use crate::store::throughput;
 use crate::store::worker::{self, Registration, Role};
 use crate::telemetry;
+use crate::throughput::Counter;
 
 /// How often the session is probed. A lost session must be taken up again before the janitor's
 /// grace (1 s) is over, or a mere reconnect would cost a second run.
@@ -27,6 +29,9 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 /// After the end of work without a stop (a panic of its actor) a stop may still be on its way.
 const WORK_END: Duration = Duration::from_millis(500);
+
+/// How often the throughput is told.
+const TELL: Duration = Duration::from_secs(2);
 
 /// The name lock is asked for in whole seconds; see [`worker::take_lock`].
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -43,6 +48,7 @@ pub(super) async fn start(
     instance: Uuid,
     work_ended: CancellationToken,
     quiet: Quiet,
+    counter: Counter,
 ) -> Result<Started> {
     let (ready, registered) = oneshot::channel();
     let (publish, watch) =
@@ -71,6 +77,8 @@ pub(super) async fn start(
                         answered,
                         quiet,
                         pulsed,
+                        counter,
+                        told: pulsed,
                     };
                     life.run(stops, work_ended).await;
                 }
@@ -128,6 +136,9 @@ struct LifeSession {
     quiet: Quiet,
     /// When the pulse was read last.
     pulsed: Instant,
+    counter: Counter,
+    /// When the throughput was told last.
+    told: Instant,
 }
 
 impl LifeSession {
@@ -169,6 +180,9 @@ impl LifeSession {
                         next_beat = began + self.options.beat;
                     }
                     self.publish_alive(pulse.map(Arc::new));
+                    if self.told.elapsed() >= TELL {
+                        self.tell().await;
+                    }
                 }
                 Err(Error::WorkerDead { reason }) => {
                     telemetry::worker_died();
@@ -181,11 +195,31 @@ impl LifeSession {
             }
         };
         silence.abort();
+        self.tell().await;
         self.deregister().await;
         let reason = "it has stopped".to_owned();
         self.publish.send_modify(|life| life.phase = Phase::Dead { reason });
         if stopped.is_some_and(|done| done.send(()).is_err()) {
             tracing::debug!(worker.id = %self.id, "Nobody waited for the worker's end.");
+        }
+    }
+
+    /// Writes down what the worker has got done since. Nothing depends on it.
+    async fn tell(&mut self) {
+        self.told = Instant::now();
+        let (id, totals) = (self.id, self.counter.untold());
+        if totals.is_empty() {
+            return;
+        }
+        let tell = async |conn: &mut _| {
+            for (topic, total) in &totals {
+                throughput::tell(conn, id, *topic, *total).await?;
+            }
+            Ok(())
+        };
+        match self.session.call("tell the throughput", tell).await {
+            Ok(()) => self.counter.told(&totals),
+            Err(error) => tracing::debug!(worker.id = %id, %error, "Cannot tell the throughput."),
         }
     }
 

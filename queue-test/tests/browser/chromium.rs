@@ -208,7 +208,8 @@ impl Chromium {
             .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures"), PathBuf::from);
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join(name).with_extension("png");
-        self.driver.screenshot(&file).await.expect("taken");
+        // On a busy machine it may not have drawn the page yet.
+        until("its picture is taken", async || self.driver.screenshot(&file).await.is_ok()).await;
     }
 
     /// Ends it in good order.

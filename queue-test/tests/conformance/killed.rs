@@ -1,5 +1,5 @@
-//! What workers and producers by SQL do when their statements are killed (KILL QUERY), again and
-//! again: MariaDB then says of some that they found nothing or changed nothing, and that all is well.
+//! What workers, and producers by SQL, do when their statements are killed (KILL QUERY), again and
+//! again: MariaDB then says of some that they found or changed nothing, and that all is well.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

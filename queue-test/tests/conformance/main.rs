@@ -62,6 +62,7 @@ mod sql_unique;
 mod sql_verdicts;
 mod storm;
 mod streams;
+mod throughput;
 mod topics;
 mod trace;
 mod unique;

@@ -1,0 +1,132 @@
+//! How much workers have got done, by topic. Rows of workers that are gone are kept under number 0.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Unsigned};
+
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::WorkerId;
+use crate::throughput::Throughput;
+use crate::topic::TopicId;
+
+/// PRIMARY: a worker's totals of a topic. A total, unlike what is added, may be told twice.
+///
+/// # Errors
+/// A database failure.
+pub async fn tell(
+    conn: &mut impl Connection,
+    worker: WorkerId,
+    topic: TopicId,
+    total: Throughput,
+) -> Result<usize> {
+    let statement = Statement::new(
+        "INSERT INTO queue_throughput (worker_id, topic_id, done, failed, picked_up, waited_us) \
+         VALUES (?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE done = VALUES(done), \
+         failed = VALUES(failed), picked_up = VALUES(picked_up), waited_us = VALUES(waited_us)",
+    )
+    .number(worker.0)
+    .number(topic.0)
+    .number(total.done)
+    .number(total.failed)
+    .number(total.picked_up)
+    .number(u64::try_from(total.waited.as_micros()).unwrap_or(u64::MAX));
+    execute(conn, "tell the throughput", statement).await
+}
+
+/// Reads the whole table, which has a row for each topic of each worker: the sums by topic.
+///
+/// # Errors
+/// A database failure.
+pub async fn by_topic(conn: &mut impl Connection) -> Result<Vec<(TopicId, Throughput)>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        topic_id: u32,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        done: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        failed: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        picked_up: u64,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        waited_us: u64,
+    }
+    let statement = Statement::new(
+        "SELECT topic_id, CAST(SUM(done) AS UNSIGNED) AS done, \
+         CAST(SUM(failed) AS UNSIGNED) AS failed, \
+         CAST(SUM(picked_up) AS UNSIGNED) AS picked_up, \
+         CAST(SUM(waited_us) AS UNSIGNED) AS waited_us FROM queue_throughput GROUP BY topic_id",
+    );
+    let rows: Vec<Row> = load(conn, "read the throughput", statement).await?;
+    let total = |row: Row| {
+        let Row { done, failed, picked_up, .. } = row;
+        let waited = Duration::from_micros(row.waited_us);
+        (TopicId(row.topic_id), Throughput { done, failed, picked_up, waited })
+    };
+    Ok(rows.into_iter().map(total).collect())
+}
+
+#[derive(QueryableByName)]
+struct WorkerRow {
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    worker_id: u64,
+}
+
+/// PRIMARY of both tables: up to `limit` workers that have totals and no row any more.
+///
+/// # Errors
+/// A database failure.
+pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerId>> {
+    let statement = Statement::new(
+        "SELECT DISTINCT t.worker_id FROM queue_throughput t FORCE INDEX (PRIMARY) \
+         WHERE t.worker_id > 0 AND NOT EXISTS \
+         (SELECT 1 FROM queue_worker w FORCE INDEX (PRIMARY) WHERE w.id = t.worker_id) LIMIT ?",
+    )
+    .number(limit);
+    let rows: Vec<WorkerRow> = load(conn, "look for workers that are gone", statement).await?;
+    Ok(rows.into_iter().map(|row| WorkerId(row.worker_id)).collect())
+}
+
+/// PRIMARY: locks a worker's totals; how many topics they are of.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
+    let statement = Statement::new(
+        "SELECT worker_id FROM queue_throughput FORCE INDEX (PRIMARY) WHERE worker_id = ? FOR UPDATE",
+    )
+    .number(worker.0);
+    let rows: Vec<WorkerRow> = load(conn, "lock the throughput", statement).await?;
+    Ok(rows.len())
+}
+
+/// PRIMARY: adds a worker's totals to those of all that are gone.
+///
+/// # Errors
+/// A database failure.
+pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
+    let statement = Statement::new(
+        "INSERT INTO queue_throughput (worker_id, topic_id, done, failed, picked_up, waited_us) \
+         SELECT 0, t.topic_id, t.done, t.failed, t.picked_up, t.waited_us \
+         FROM queue_throughput t FORCE INDEX (PRIMARY) WHERE t.worker_id = ? \
+         ON DUPLICATE KEY UPDATE done = queue_throughput.done + VALUES(done), \
+         failed = queue_throughput.failed + VALUES(failed), \
+         picked_up = queue_throughput.picked_up + VALUES(picked_up), \
+         waited_us = queue_throughput.waited_us + VALUES(waited_us)",
+    )
+    .number(worker.0);
+    execute(conn, "fold the throughput", statement).await
+}
+
+/// PRIMARY: removes a worker's totals.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
+    let statement =
+        Statement::new("DELETE FROM queue_throughput WHERE worker_id = ?").number(worker.0);
+    execute(conn, "forget the throughput", statement).await
+}

@@ -1,0 +1,134 @@
+//! How much the workers get done: counted by each, told with its beats, and added up by topic.
+//!
+//! A consumer counts what it settles, and at times writes its totals down ([`Counter`]); a session
+//! by the SQL contract counts in `queue_settle`. The row of a worker that is gone is folded into
+//! one for all of those, so that the sums of a topic never shrink.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Settlement, WorkerId};
+use crate::store::throughput;
+use crate::topic::TopicId;
+
+/// Totals of a topic, since it exists or since a worker was registered. They only grow, and are for
+/// people to look at: a worker that is killed takes its last seconds with it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Throughput {
+    /// Deliveries after which the message was done.
+    pub done: u64,
+    /// Those that failed: to be tried again, or dead.
+    pub failed: u64,
+    /// Deliveries that waited to be claimed, where it is known for how long.
+    pub picked_up: u64,
+    /// How long they waited, all together: from when they were ready.
+    #[serde(rename = "waited_us", serialize_with = "micros")]
+    pub waited: Duration,
+}
+
+fn micros<S: serde::Serializer>(time: &Duration, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+impl Throughput {
+    fn count(&mut self, settlement: &Settlement) {
+        match settlement {
+            Settlement::Ack | Settlement::Repeated | Settlement::Discard { .. } => self.done += 1,
+            Settlement::Retry { .. }
+            | Settlement::RetryAt { .. }
+            | Settlement::DeadLetter { .. } => self.failed += 1,
+            Settlement::Release | Settlement::Snooze { .. } => {}
+        }
+    }
+}
+
+/// What a worker counts, by topic. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Counter(Arc<Mutex<HashMap<TopicId, Counted>>>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    now: Throughput,
+    told: Throughput,
+}
+
+impl Counter {
+    /// A delivery was settled so.
+    pub fn settled(&self, topic: TopicId, settlement: &Settlement) {
+        self.change(topic, |now| now.count(settlement));
+    }
+
+    /// A delivery was claimed that had waited for so long.
+    pub fn picked_up(&self, topic: TopicId, after: Duration) {
+        self.change(topic, |now| {
+            now.picked_up += 1;
+            now.waited += after;
+        });
+    }
+
+    fn change(&self, topic: TopicId, change: impl FnOnce(&mut Throughput)) {
+        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut topics.entry(topic).or_default().now);
+    }
+
+    /// The totals that have changed since they were [told](Self::told).
+    pub(crate) fn untold(&self) -> Vec<(TopicId, Throughput)> {
+        let topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = topics.iter().filter(|(_, counted)| counted.now != counted.told);
+        changed.map(|(topic, counted)| (*topic, counted.now)).collect()
+    }
+
+    /// These totals are written down.
+    pub(crate) fn told(&self, totals: &[(TopicId, Throughput)]) {
+        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (topic, total) in totals {
+            topics.entry(*topic).or_default().told = *total;
+        }
+    }
+}
+
+/// Folds the totals of workers that have no row any more into one for all of them, up to `limit`
+/// workers; how many it was. It joins the caller's transaction.
+///
+/// # Errors
+/// A database failure.
+pub async fn fold(conn: &mut impl Connection, limit: u32) -> Result<usize> {
+    let gone: Vec<WorkerId> = throughput::of_gone(conn, limit).await?;
+    let mut folded = 0;
+    for worker in gone {
+        // Somebody else may have been quicker.
+        if throughput::lock(conn, worker).await? > 0 {
+            throughput::fold(conn, worker).await?;
+            throughput::forget(conn, worker).await?;
+            folded += 1;
+        }
+    }
+    Ok(folded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_told_once() {
+        let (counter, topic) = (Counter::default(), TopicId(7));
+        assert_eq!(counter.untold(), []);
+        counter.settled(topic, &Settlement::Ack);
+        counter.clone().settled(topic, &Settlement::Release);
+        counter.picked_up(topic, Duration::from_millis(3));
+        let totals = counter.untold();
+        let waited = Duration::from_millis(3);
+        let wanted = Throughput { done: 1, failed: 0, picked_up: 1, waited };
+        assert_eq!(totals, [(topic, wanted)]);
+        // Meanwhile another one.
+        counter.settled(topic, &Settlement::Ack);
+        counter.told(&totals);
+        assert_eq!(counter.untold(), [(topic, Throughput { done: 2, ..wanted })]);
+        counter.told(&counter.untold());
+        assert_eq!(counter.untold(), []);
+    }
+}
