@@ -236,13 +236,16 @@ mod tests {
             "ports": [{"name": "pages", "containerPort": 9480}],
             "env": [{"name": "QUEUE_CONSOLE_ORIGIN", "value": "https://queue.example.com"}],
         });
+        let template = json!({
+            "metadata": {"labels": {"name": "console"}},
+            "spec": {"containers": [container]},
+        });
         let to = json!({"service": {"name": "queue-console", "port": {"name": "http"}}});
+        let paths = json!([{"path": "/", "backend": to}]);
         [
             json!({
                 "kind": "Deployment", "metadata": {"name": "queue-console"},
-                "spec": {"template": {
-                    "metadata": {"labels": {"name": "console"}}, "spec": {"containers": [container]},
-                }},
+                "spec": {"template": template},
             }),
             json!({
                 "kind": "Service", "metadata": {"name": "queue-console"},
@@ -253,9 +256,7 @@ mod tests {
             }),
             json!({
                 "kind": "Ingress", "metadata": {"name": "queue-console"},
-                "spec": {"rules": [
-                    {"host": "queue.example.com", "http": {"paths": [{"path": "/", "backend": to}]}},
-                ]},
+                "spec": {"rules": [{"host": "queue.example.com", "http": {"paths": paths}}]},
             }),
         ]
     }
