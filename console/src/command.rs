@@ -36,7 +36,7 @@ struct Arguments {
 enum Command {
     /// Print a line for the users' file; the password is read from standard input.
     ///
-    /// `read -rs password; console user ada --role operator <<<"$password" >>users`
+    /// So that nobody sees it: `read -rs password`, and then this with `<<<"$password" >>users`.
     User {
         /// Who signs in.
         name: String,

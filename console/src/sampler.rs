@@ -33,6 +33,10 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// a tenth of one connection.
 const REST: u32 = 9;
 
+/// While it rests, the loop shows so often that it turns: however long a look took, no probe is to
+/// take the rest after it for a loop that hangs.
+const TURN: Duration = Duration::from_secs(5);
+
 /// What was seen last. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
@@ -151,7 +155,8 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
         let mut no = 0;
         while !ending.is_cancelled() {
             let began = Instant::now();
-            let looked = database.read(|session| Box::pin(look(session))).await;
+            let turning = health.clone();
+            let looked = database.read(move |it| Box::pin(look(it, turning))).await;
             let took = began.elapsed();
             health.alive();
             health.ready(looked.as_ref().map(drop).map_err(ToString::to_string));
@@ -168,21 +173,36 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
             next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             tell.send_replace(Arc::new(next));
             let rest = INTERVAL.saturating_sub(took).max(took * REST);
-            // Whoever wants another look waits for as long as one takes: half of the time is rest.
-            let woken = async {
-                tokio::time::sleep(took).await;
-                drop(tokio::time::timeout(rest.saturating_sub(took), wanted.notified()).await);
-            };
-            ending.run_until_cancelled(woken).await;
+            ending.run_until_cancelled(woken(&health, &wanted, took, rest)).await;
         }
     });
     live
 }
 
-async fn look(session: &mut Session) -> Result<Look> {
+/// Rests, until somebody wants another look. They wait for as long as one took: half of the time is
+/// rest.
+async fn woken(health: &Health, wanted: &Notify, took: Duration, rest: Duration) {
+    let rested = tokio::time::Instant::now();
+    loop {
+        health.alive();
+        let must = took.saturating_sub(rested.elapsed());
+        let may = rest.saturating_sub(rested.elapsed());
+        if !must.is_zero() {
+            tokio::time::sleep(must.min(TURN)).await;
+        } else if may.is_zero()
+            || tokio::time::timeout(may.min(TURN), wanted.notified()).await.is_ok()
+        {
+            return;
+        }
+    }
+}
+
+async fn look(session: &mut Session, turning: Health) -> Result<Look> {
     let all = async |conn: &mut Link| store::topic::all(conn).await;
     let mut topics = Vec::new();
     for topic in session.call("list the topics", all).await? {
+        // With many topics a look is long, and is no less at work.
+        turning.alive();
         let read = async |conn: &mut Link| {
             let depth = store::inspect::depth(conn, topic.id).await?;
             let log = if topic.is_stream() { Some(log_of(conn, &topic).await?) } else { None };
@@ -252,5 +272,33 @@ impl Histories {
         self.forget_before(look.at);
         let (workers, duties) = (look.workers, look.duties);
         Snapshot { at: Some(look.at), topics, groups, workers, duties, ..Snapshot::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_rests_for_long_is_none_that_hangs() {
+        let (health, wanted) = (Health::new(), Notify::new());
+        let (took, rest) = (Duration::from_secs(15), Duration::from_secs(135));
+        let mut resting = std::pin::pin!(woken(&health, &wanted, took, rest));
+        let began = tokio::time::Instant::now();
+        let mut turned = health.last_turn();
+        while tokio::time::timeout(2 * TURN, &mut resting).await.is_err() {
+            assert!(health.last_turn() > turned);
+            turned = health.last_turn();
+        }
+        assert_eq!(began.elapsed().as_secs(), rest.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_wants_another_look_waits_for_as_long_as_one_takes() {
+        let (health, wanted) = (Health::new(), Notify::new());
+        wanted.notify_one();
+        let began = tokio::time::Instant::now();
+        woken(&health, &wanted, Duration::from_secs(7), Duration::from_secs(63)).await;
+        assert_eq!(began.elapsed().as_secs(), 7);
     }
 }

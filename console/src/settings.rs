@@ -8,6 +8,7 @@ use axum::http::HeaderName;
 use humantime::parse_duration;
 use ipnet::IpNet;
 use queue_service::config::Settings;
+use queue_service::process;
 use url::Url;
 
 use crate::role::Role;
@@ -21,9 +22,9 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9480")]
     #[arg(value_parser = queue_service::args::address)]
     listen: SocketAddr,
-    /// File of those who may sign in: a line each, as `console user` prints it. Without it, and
-    /// without a proxy that signs people in, whoever reads the console's log signs in by a link
-    /// that works once.
+    /// File of those who may sign in: a line each, as the command `user` prints it. Without it, the
+    /// systemd credential `queue-users`. Without either, and without a proxy that signs people in,
+    /// whoever reads the console's log signs in by a link that works once.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     /// Where people reach the console, if a proxy stands before it: <https://queue.example.com>.
@@ -52,7 +53,7 @@ pub(crate) struct SettingsArgs {
 #[error("'{name}' {reason}")]
 struct Unworkable {
     name: &'static str,
-    reason: &'static str,
+    reason: String,
 }
 
 /// The settings, checked.
@@ -99,8 +100,12 @@ impl Rules {
 
 impl SettingsArgs {
     pub(crate) fn check(self, settings: &Settings) -> anyhow::Result<Rules> {
-        self.together().map_err(|error| settings.refused(error.name, error))?;
-        let users = self.users.as_deref().map(Users::read).transpose()?;
+        let users = match self.users.as_deref() {
+            Some(file) => Some(Users::read(file)?),
+            None => Users::of_credential()?,
+        };
+        let has_users = users.is_some();
+        self.together(has_users).map_err(|error| settings.refused(error.name, error))?;
         Ok(Rules {
             listen: self.listen,
             users,
@@ -115,8 +120,8 @@ impl SettingsArgs {
         })
     }
 
-    fn together(&self) -> Result<(), Unworkable> {
-        let wrong = |name, reason| Err(Unworkable { name, reason });
+    fn together(&self, has_users: bool) -> Result<(), Unworkable> {
+        let wrong = |name, reason: &str| Err(Unworkable { name, reason: reason.to_owned() });
         if self.login_time.is_zero() {
             return wrong("login_time", "is nothing: use a time such as 12h");
         }
@@ -129,13 +134,14 @@ impl SettingsArgs {
         if self.proxy_role_header.is_some() && self.proxy_user_header.is_none() {
             return wrong("proxy_role_header", "says nothing without 'proxy_user_header'");
         }
-        let nobody = self.users.is_none() && self.proxy_user_header.is_none();
+        let nobody = !has_users && self.proxy_user_header.is_none();
         if nobody && !self.listen.ip().is_loopback() {
-            return wrong(
-                "listen",
+            let reason = format!(
                 "is more than loopback, where nobody has been named who may come in: name a file \
-                 of 'users' (`console user NAME --role ROLE` prints its lines), or use 127.0.0.1",
+                 of 'users' (`{} user NAME --role ROLE` prints its lines), or use 127.0.0.1",
+                process::name()
             );
+            return wrong("listen", &reason);
         }
         if nobody && self.origin.is_some() {
             return wrong("origin", "leads here from elsewhere: name a file of 'users' first");

@@ -8,12 +8,17 @@ use anyhow::{Context, anyhow, bail};
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use queue_service::args::credential;
+use queue_service::process;
 use tokio::sync::Semaphore;
 
 use crate::role::Role;
 
 /// Hashes worked on at once: each takes 19 MiB and some 20 ms of a core.
 const AT_ONCE: usize = 2;
+
+/// The systemd credential that holds the file.
+const CREDENTIAL: &str = "queue-users";
 
 /// The shortest password that is taken.
 const SHORTEST: usize = 8;
@@ -34,7 +39,24 @@ pub(crate) struct Users {
 }
 
 impl Users {
+    /// Those of a file, which must name one.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        Self::named(path)?.with_context(|| {
+            let program = process::name();
+            format!(
+                "{} names no user: `{program} user NAME --role ROLE` prints a line for it",
+                path.display()
+            )
+        })
+    }
+
+    /// Those of the systemd credential. The unit hands one over that names nobody where there is no
+    /// users' file.
+    pub(crate) fn of_credential() -> anyhow::Result<Option<Self>> {
+        credential(CREDENTIAL).map_or(Ok(None), |path| Self::named(&path))
+    }
+
+    fn named(path: &Path) -> anyhow::Result<Option<Self>> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("Cannot read the users' file {}", path.display()))?;
         let mut users = HashMap::new();
@@ -49,16 +71,13 @@ impl Users {
             }
         }
         if users.is_empty() {
-            bail!(
-                "{} names no user: `console user NAME --role ROLE` prints a line for it",
-                path.display()
-            );
+            return Ok(None);
         }
-        Ok(Self {
+        Ok(Some(Self {
             users,
             nobody: hash("nobody's password")?,
             places: Arc::new(Semaphore::new(AT_ONCE)),
-        })
+        }))
     }
 
     /// The role of this user, if this is the password.
@@ -88,12 +107,14 @@ fn user_of(line: &str) -> anyhow::Result<(String, User)> {
         Some((name, role, hash))
     });
     let Some((name, role, hash)) = parts.filter(|(name, ..)| !name.is_empty()) else {
-        bail!("a line is NAME:ROLE:HASH, as `console user NAME --role ROLE` prints it");
+        let program = process::name();
+        bail!("a line is NAME:ROLE:HASH, as `{program} user NAME --role ROLE` prints it");
     };
     let role = role.parse().map_err(|wrong| anyhow!("'{role}' is no role; {wrong}"))?;
     let known = PasswordHash::new(hash).ok().filter(|hash| hash.algorithm.as_str() == "argon2id");
     if known.is_none() {
-        bail!("the hash is none of argon2id: `console user {name} --role {role}` makes one");
+        let program = process::name();
+        bail!("the hash is none of argon2id: `{program} user {name} --role {role}` makes one");
     }
     Ok((name.to_owned(), User { role, hash: hash.to_owned() }))
 }

@@ -17,9 +17,9 @@ use crate::paperwork;
 /// with 2. A process that was only asked for completions or manual pages writes them and exits.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
-    let mut command = paperwork::with_commands(T::command());
+    let mut command = paperwork::command_line::<T>();
     let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
-        paperwork::answer(paperwork::with_commands(T::command()), &matches);
+        paperwork::answer(paperwork::command_line::<T>(), &matches);
         T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     });
     parsed.unwrap_or_else(|error| {
@@ -36,6 +36,13 @@ pub fn parse<T: Parser>() -> T {
 
 /// The name of the systemd credential that holds the URL.
 const CREDENTIAL: &str = "queue-url";
+
+/// The file of a systemd credential, if the service was handed one of this name.
+#[must_use]
+pub fn credential(name: &str) -> Option<PathBuf> {
+    let file = Path::new(&std::env::var_os("CREDENTIALS_DIRECTORY")?).join(name);
+    file.exists().then_some(file)
+}
 
 /// Where the server is. Flatten it into a process's own arguments.
 ///
@@ -103,11 +110,8 @@ impl ServerArgs {
             let url = ServerUrl::new(url.trim())?;
             return Ok(Located { url, from: "QUEUE_URL".to_owned() });
         }
-        if let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY") {
-            let file = Path::new(&directory).join(CREDENTIAL);
-            if file.exists() {
-                return from_file(&file);
-            }
+        if let Some(file) = credential(CREDENTIAL) {
+            return from_file(&file);
         }
         if let Some(located) = self.config.as_deref().map(in_config).transpose()?.flatten() {
             return Ok(located);

@@ -45,7 +45,7 @@ pub struct Configured<T> {
 #[must_use]
 pub fn parse<T: CommandFactory + FromArgMatches>(process: Process) -> Configured<T> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let program = paperwork::with_commands(T::command());
+    let program = paperwork::command_line::<T>();
     if let Ok(matches) = program.clone().try_get_matches_from(&arguments) {
         paperwork::answer(program, &matches);
     }
@@ -92,7 +92,7 @@ fn read<T: CommandFactory + FromArgMatches>(
     arguments: &[OsString],
     environment: &[(String, String)],
 ) -> Result<Configured<T>, Refusal> {
-    let program = paperwork::with_commands(T::command());
+    let program = paperwork::command_line::<T>();
     let mut command = layers::named(program, process, environment);
     // Help is given whatever the file says.
     if let Err(error) = command.clone().try_get_matches_from(arguments)

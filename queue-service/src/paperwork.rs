@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use clap_complete::Shell;
 
 const COMPLETIONS: &str = "completions";
@@ -25,9 +25,15 @@ struct Manual {
     directory: PathBuf,
 }
 
+/// The program's command line, by the name that it was called by: completions and manual pages are
+/// those of the program as it is installed.
+pub(crate) fn command_line<T: CommandFactory>() -> Command {
+    with_commands(T::command().name(crate::process::name()))
+}
+
 /// The command line with the commands that all programs have. That for manual pages is for those
 /// who make packages, and not shown.
-pub(crate) fn with_commands(program: Command) -> Command {
+fn with_commands(program: Command) -> Command {
     let name = program.get_name().to_owned();
     let about = format!("Print a shell's completions: `source <({name} completions bash)`");
     program

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -43,10 +44,15 @@ pub(crate) fn complain(sentence: &str) {
     drop(writeln!(std::io::stderr(), "{}: {sentence}", name()));
 }
 
-fn name() -> String {
-    let path = std::env::args_os().next().unwrap_or_default();
-    let name = std::path::Path::new(&path).file_name().unwrap_or(&path);
-    name.to_string_lossy().into_owned()
+/// The program's name: the one that it was called by, which packages may have changed.
+#[must_use]
+pub fn name() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let path = std::env::args_os().next().unwrap_or_default();
+        let name = std::path::Path::new(&path).file_name().unwrap_or(&path);
+        name.to_string_lossy().into_owned()
+    });
+    &NAME
 }
 
 /// The error and its causes in one line, and what to do about it where the error alone does not

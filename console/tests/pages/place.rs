@@ -108,7 +108,7 @@ impl RawHandler for Dies {
 }
 
 /// A line of the users' file, as the program prints it.
-fn line(name: &str, role: &str) -> String {
+pub(crate) fn line(name: &str, role: &str) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_console"))
         .args(["user", name, "--role", role])
         .stdin(Stdio::piped())

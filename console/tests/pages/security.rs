@@ -1,12 +1,13 @@
 //! Who comes in, and what they may do.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use queue_core::NewMessage;
 use queue_test::until;
 use reqwest::Method;
 
-use crate::place::{PASSWORD, Place};
+use crate::place::{PASSWORD, Place, line};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_sees_anything_before_signing_in() {
@@ -234,31 +235,50 @@ async fn what_others_have_written_is_shown_and_never_run() {
     }
 }
 
+/// What the program says to `--check` with these options, and whether they are right.
+fn checked(options: &[&str], handed: Option<&Path>) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
+    command.args(options).arg("--check").env("QUEUE_URL", "mysql://u:p@127.0.0.1/q");
+    command.env_remove("QUEUE_CONFIG").env_remove("CREDENTIALS_DIRECTORY").stdin(Stdio::null());
+    if let Some(directory) = handed {
+        command.env("CREDENTIALS_DIRECTORY", directory);
+    }
+    let ended = command.output().expect("it runs");
+    (ended.status.code(), String::from_utf8(ended.stderr).expect("text"))
+}
+
 #[test]
 fn settings_that_would_let_strangers_in_are_refused_with_what_to_do() {
-    let refused = |options: &[&str]| {
-        let ended = Command::new(env!("CARGO_BIN_EXE_console"))
-            .args(options)
-            .arg("--check")
-            .env("QUEUE_URL", "mysql://u:p@127.0.0.1/q")
-            .env_remove("QUEUE_CONFIG")
-            .stdin(Stdio::null())
-            .output()
-            .expect("it runs");
-        let said = String::from_utf8(ended.stderr).expect("text");
-        assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        said
-    };
     for (options, sentence) in [
         (&["--listen", "0.0.0.0:9480"][..], "--listen: 'listen' is more than loopback"),
         (&["--users", "/nowhere"], "Cannot read the users' file /nowhere"),
+        (&["--users", "/dev/null"], "/dev/null names no user: `console user NAME"),
         (&["--proxy-user-header", "x-user"], "'proxy_user_header' is believed of nobody"),
         (&["--origin", "https://queue.example.com"], "'origin' leads here from elsewhere"),
         (&["--origin", "queue.example.com"], "it looks like https://queue.example.com"),
         (&["--trusted-proxy", "here"], "it looks like 10.0.0.7"),
     ] {
-        let said = refused(options);
+        let (code, said) = checked(options, None);
+        assert_eq!(code, Some(2), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
         assert!(said.contains(sentence), "{said}");
     }
+}
+
+#[test]
+fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
+    let handed = tempfile::tempdir().expect("a folder");
+    let everywhere = ["--listen", "0.0.0.0:9480"];
+    let hand = |text: &str| {
+        std::fs::write(handed.path().join("queue-users"), text).expect("written");
+        checked(&everywhere, Some(handed.path()))
+    };
+    let (code, said) = hand("# nobody\n");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("'listen' is more than loopback"), "{said}");
+    let (code, said) = hand("ada:admin:none\n");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("queue-users:1: the hash is none of argon2id"), "{said}");
+    let (code, said) = hand(&line("ada", "admin"));
+    assert_eq!(code, Some(0), "{said}");
 }

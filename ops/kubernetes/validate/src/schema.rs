@@ -17,10 +17,12 @@ pub fn wrong(document: &Value) -> Vec<String> {
     let text = |field: &str| document[field].as_str().unwrap_or_default();
     let typed = match (text("apiVersion"), text("kind")) {
         ("v1", "ConfigMap") => again::<core::v1::ConfigMap>(document),
+        ("v1", "Service") => again::<core::v1::Service>(document),
         ("v1", "ServiceAccount") => again::<core::v1::ServiceAccount>(document),
         ("apps/v1", "Deployment") => again::<apps::v1::Deployment>(document),
         ("batch/v1", "Job") => again::<batch::v1::Job>(document),
         ("policy/v1", "PodDisruptionBudget") => again::<policy::v1::PodDisruptionBudget>(document),
+        ("networking.k8s.io/v1", "Ingress") => again::<networking::v1::Ingress>(document),
         ("networking.k8s.io/v1", "NetworkPolicy") => {
             again::<networking::v1::NetworkPolicy>(document)
         }
