@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use queue_core::{Result, TopicName};
 use tokio::sync::OnceCell;
 
-/// What pages that are left open read of a topic besides what every look sees: at most once from one
-/// look to the next, however many have such a page open.
+/// What pages that are left open read of a topic besides what every look sees: at most once from
+/// one look to the next, however many have such a page open.
 #[derive(Debug)]
 pub(crate) struct PerLook<T> {
     /// By topic: of which look, and what was read then.

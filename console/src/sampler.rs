@@ -171,8 +171,10 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
             };
             next.no = no;
             next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            // A server that has failed to answer is not spared: somebody waits for it to come back.
+            let times = if next.failure.is_some() { 1 } else { REST };
+            let rest = INTERVAL.saturating_sub(took).max(took * times);
             tell.send_replace(Arc::new(next));
-            let rest = INTERVAL.saturating_sub(took).max(took * REST);
             ending.run_until_cancelled(woken(&health, &wanted, took, rest)).await;
         }
     });

@@ -83,8 +83,8 @@ pub(super) async fn flush(arena: &Arena) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fills the topic. Large backlogs are copied within the server: sending them would take longer than
-/// the rest.
+/// Fills the topic. Large backlogs are copied within the server: sending them would take longer
+/// than the rest.
 pub(super) async fn pile(arena: &Arena, backlog: u64, body: usize) -> anyhow::Result<()> {
     let sent = backlog.min(COPY);
     arena.fill(Claimer::Consumer, sent, body).await?;

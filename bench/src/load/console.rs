@@ -1,5 +1,5 @@
-//! The console before a backlog: how long its pages take, and what those that are left open cost the
-//! server.
+//! The console before a backlog: how long its pages take, and what those that are left open cost
+//! the server.
 
 use std::process::Command;
 use std::time::Duration;
