@@ -34,6 +34,11 @@ impl<T> PerLook<T> {
         Ok(Arc::clone(known))
     }
 
+    /// Has it read anew by the next who asks: it was changed.
+    pub(crate) fn forget(&self, name: &TopicName) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     fn cell(&self, look: u64, name: &TopicName) -> Read<T> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // What nobody has asked for since the look before is forgotten.

@@ -710,10 +710,12 @@ BEGIN
             SET ordering_key = in_key, biz_id = in_biz_id, headers = in_headers, body = in_body, expires_at = in_expires_at
             WHERE topic_id = the_topic AND priority = the_level AND id = the_ready;
           IF ROW_COUNT() = 0 THEN
-            -- Of the same words as before, or killed.
+            -- Of the same words as before, or killed. FOR UPDATE: of what it has locked the caller's
+            -- transaction may see an older version.
             SELECT COUNT(*) INTO the_found FROM queue_message FORCE INDEX (PRIMARY)
               WHERE topic_id = the_topic AND priority = the_level AND id = the_ready
-                AND ordering_key <=> in_key AND biz_id <=> in_biz_id AND headers <=> in_headers AND body <=> in_body AND expires_at <=> in_expires_at;
+                AND ordering_key <=> in_key AND biz_id <=> in_biz_id AND headers <=> in_headers AND body <=> in_body AND expires_at <=> in_expires_at
+              FOR UPDATE;
             CALL queue_refuse_killed(the_found);
           END IF;
           SET the_fate = 'replaced';
@@ -727,7 +729,8 @@ BEGIN
             SELECT COUNT(*) INTO the_found FROM queue_scheduled FORCE INDEX (queue_scheduled_id)
               WHERE id = the_later
                 AND ordering_key <=> in_key AND biz_id <=> in_biz_id AND headers <=> in_headers AND body <=> in_body AND expires_at <=> in_expires_at
-                AND due_at = GREATEST(the_now, LEAST(COALESCE(in_deliver_at, the_now), enqueued_at + INTERVAL COALESCE(in_max_wait, 315360000) SECOND));
+                AND due_at = GREATEST(the_now, LEAST(COALESCE(in_deliver_at, the_now), enqueued_at + INTERVAL COALESCE(in_max_wait, 315360000) SECOND))
+              FOR UPDATE;
             CALL queue_refuse_killed(the_found);
           END IF;
           SET the_fate = 'replaced';
@@ -764,7 +767,8 @@ BEGIN
         WHERE topic_id = the_topic AND msg_id = the_other;
       IF ROW_COUNT() = 0 THEN
         SELECT COUNT(*) INTO the_found FROM queue_lookup
-          WHERE topic_id = the_topic AND msg_id = the_other AND NOT (biz_id <=> in_biz_id AND ordering_key <=> in_key);
+          WHERE topic_id = the_topic AND msg_id = the_other AND NOT (biz_id <=> in_biz_id AND ordering_key <=> in_key)
+          FOR UPDATE;
         CALL queue_refuse_killed(the_found = 0);
       END IF;
     END IF;

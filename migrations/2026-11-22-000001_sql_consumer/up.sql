@@ -172,6 +172,7 @@ BEGIN
   DECLARE the_short    TEXT CHARACTER SET utf8mb4;
   DECLARE the_line     BLOB;
   DECLARE the_told     BLOB;
+  DECLARE the_counted  BOOLEAN DEFAULT FALSE;
   DECLARE the_entry    DATETIME(6) DEFAULT NULL;
   DECLARE the_left     BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_looks    INT DEFAULT 0;
@@ -342,9 +343,19 @@ BEGIN
         IF(out_verdict IN ('retry', 'dead-letter', 'discard'), the_short, NULL));
   END IF;
   IF out_verdict NOT IN ('release', 'snooze') THEN
-    INSERT INTO queue_throughput (worker_id, topic_id, done, failed)
-      VALUES (in_worker, the_topic, out_verdict NOT IN ('retry', 'dead-letter'), out_verdict IN ('retry', 'dead-letter'))
-      ON DUPLICATE KEY UPDATE done = done + VALUES(done), failed = failed + VALUES(failed);
+    BEGIN
+      DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+      -- Its own row, which it always sees. An upsert of a row that is there locks the gap before it, where others begin theirs (MySQL).
+      SELECT 1 INTO the_counted FROM queue_throughput WHERE worker_id = in_worker AND topic_id = the_topic;
+    END;
+    IF the_counted THEN
+      UPDATE queue_throughput SET done = done + (out_verdict NOT IN ('retry', 'dead-letter')), failed = failed + (out_verdict IN ('retry', 'dead-letter'))
+        WHERE worker_id = in_worker AND topic_id = the_topic;
+      CALL queue_refuse_killed(ROW_COUNT());
+    ELSE
+      INSERT INTO queue_throughput (worker_id, topic_id, done, failed)
+        VALUES (in_worker, the_topic, out_verdict NOT IN ('retry', 'dead-letter'), out_verdict IN ('retry', 'dead-letter'));
+    END IF;
   END IF;
   -- Last, so that the floor's row is locked no longer than the commit takes.
   IF out_verdict = 'release' AND the_priority <= 9 THEN

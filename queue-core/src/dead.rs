@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::audit::AuditNo;
 use crate::connection::{Link, Session};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::find::StateWord;
 use crate::message::MsgId;
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
@@ -14,6 +14,10 @@ use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
 use crate::store::{audit, floor, lookup, unique};
 use crate::topic::{Topic, TopicId};
+
+/// How often a stretch is tried of which somebody else has locked a row: each takes some two
+/// seconds, and whoever holds it (another redrive, a transaction of the application) is done by then.
+const TRIES: u32 = 30;
 
 /// The first dead letters of the topic that the filter wants, at most `limit`, in the order of
 /// their death, without bodies.
@@ -197,7 +201,14 @@ async fn each(
         progress.seen += window.seen;
         if !rows.is_empty() {
             let some = async |conn: &mut Link| work(conn, &rows).await;
-            progress.done += session.transaction(operation, some).await?;
+            let mut tries = 0;
+            progress.done += loop {
+                tries += 1;
+                match session.transaction(operation, some).await {
+                    Err(error) if error.fault() == Fault::LockWait && tries < TRIES => {}
+                    ended => break ended?,
+                }
+            };
         }
         tell(progress);
     }

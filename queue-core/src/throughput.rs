@@ -74,11 +74,11 @@ impl Counter {
         change(&mut topics.entry(topic).or_default().now);
     }
 
-    /// The totals that have changed since they were [told](Self::told).
-    pub(crate) fn untold(&self) -> Vec<(TopicId, Throughput)> {
+    /// Totals that have changed since they were [told](Self::told), of at most `limit` topics.
+    pub(crate) fn untold(&self, limit: usize) -> Vec<(TopicId, Throughput)> {
         let topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = topics.iter().filter(|(_, counted)| counted.now != counted.told);
-        changed.map(|(topic, counted)| (*topic, counted.now)).collect()
+        changed.map(|(topic, counted)| (*topic, counted.now)).take(limit).collect()
     }
 
     /// These totals are written down.
@@ -91,7 +91,8 @@ impl Counter {
 }
 
 /// Folds the totals of workers that have no row any more into one for all of them, up to `limit`
-/// workers; how many it was. It joins the caller's transaction.
+/// workers, and forgets those of topics that are gone; how many workers it was. It joins the
+/// caller's transaction.
 ///
 /// # Errors
 /// A database failure.
@@ -106,6 +107,7 @@ pub async fn fold(conn: &mut impl Connection, limit: u32) -> Result<usize> {
             folded += 1;
         }
     }
+    throughput::forget_topics(conn).await?;
     Ok(folded)
 }
 
@@ -116,19 +118,21 @@ mod tests {
     #[test]
     fn what_has_changed_is_told_once() {
         let (counter, topic) = (Counter::default(), TopicId(7));
-        assert_eq!(counter.untold(), []);
+        assert_eq!(counter.untold(9), []);
         counter.settled(topic, &Settlement::Ack);
         counter.clone().settled(topic, &Settlement::Release);
         counter.picked_up(topic, Duration::from_millis(3));
-        let totals = counter.untold();
+        let totals = counter.untold(9);
         let waited = Duration::from_millis(3);
         let wanted = Throughput { done: 1, failed: 0, picked_up: 1, waited };
         assert_eq!(totals, [(topic, wanted)]);
         // Meanwhile another one.
         counter.settled(topic, &Settlement::Ack);
         counter.told(&totals);
-        assert_eq!(counter.untold(), [(topic, Throughput { done: 2, ..wanted })]);
-        counter.told(&counter.untold());
-        assert_eq!(counter.untold(), []);
+        assert_eq!(counter.untold(9), [(topic, Throughput { done: 2, ..wanted })]);
+        counter.settled(TopicId(8), &Settlement::Ack);
+        assert_eq!(counter.untold(1).len(), 1);
+        counter.told(&counter.untold(9));
+        assert_eq!(counter.untold(9), []);
     }
 }

@@ -2,7 +2,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crate::until;
 
@@ -12,10 +12,12 @@ use crate::until;
 pub struct Program {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    reader: JoinHandle<()>,
 }
 
 impl Program {
-    /// The command of a program that was built together with this test: of the same folder.
+    /// The command of a program of this workspace, as it was built last: it is in the folder of the
+    /// tests, and building a test alone does not build it.
     #[must_use]
     pub fn built(name: &str) -> Command {
         let test = std::env::current_exe().expect("A test knows its own path.");
@@ -30,15 +32,16 @@ impl Program {
         let mut child = command.spawn().unwrap_or_else(|error| {
             panic!("{} cannot be started: {error}.", command.get_program().display())
         });
-        let lines = BufReader::new(child.stderr.take().expect("It was piped.")).lines();
+        let lines = BufReader::new(child.stderr.take().expect("It was piped.")).split(b'\n');
         let log = Arc::new(Mutex::new(Vec::new()));
         let written = Arc::clone(&log);
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
                 written.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        Self { child, log }
+        Self { child, log, reader }
     }
 
     /// The lines of its log that have this text in them.
@@ -51,10 +54,16 @@ impl Program {
     /// Waits for a line with this text in its log.
     ///
     /// # Panics
-    /// When none comes within [`PATIENCE`](crate::PATIENCE).
+    /// When none comes within [`PATIENCE`](crate::PATIENCE), or before it ends.
     pub async fn said(&self, text: &str) -> String {
-        until(text, async || !self.lines(text).is_empty()).await;
-        self.lines(text).pop().expect("There was one.")
+        let mut said = None;
+        until(text, async || {
+            let has_ended = self.reader.is_finished();
+            said = self.lines(text).pop();
+            said.is_some() || has_ended
+        })
+        .await;
+        said.unwrap_or_else(|| panic!("It has ended, and did not say: {text}"))
     }
 
     /// Kills it at once, as the kernel does when memory is short.

@@ -66,7 +66,8 @@ impl Console {
         let mut command = Command::new(program.with_file_name("console"));
         command.args(["--listen", "127.0.0.1:0", "--trusted-proxy", "127.0.0.1"]);
         command.args(["--proxy-user-header", "x-user", "--proxy-role-header", "x-role"]);
-        let program = Program::start(command.env("QUEUE_URL", arena.url().expose()));
+        let program =
+            Program::start(command.env("QUEUE_URL", arena.url().expose()).env_remove("RUST_LOG"));
         let line = program.said("The console is served.").await;
         let address = line.rsplit('=').next().unwrap_or_default().trim().to_owned();
         // One of them may have been chosen already.

@@ -44,9 +44,17 @@ const DEADLINE: Duration = Duration::from_secs(15);
 /// `queue_settle`: another consumer has it.
 const FENCED: u16 = 31015;
 
-/// What undoes a transaction and lets it be done again: a lock wait, a deadlock, a snapshot that is
-/// too old, a KILL (which may show as a savepoint that is not there), an ack whose work was undone.
-const AGAIN: [u16; 6] = [1205, 1213, 1020, 1317, 1305, 31025];
+/// The first number of the calls' own refusals. What is below is the server's: a lock wait, a
+/// deadlock, a KILL, a server that takes no writes. It says nothing of the delivery, which stays the
+/// session's own until it is settled: so the whole is done again, for as long as it takes.
+const REFUSALS: u16 = 31_001;
+
+/// `queue_settle`: an ack whose work may have been undone.
+const UNDONE: u16 = 31025;
+
+fn may_be_done_again(number: u16) -> bool {
+    number < REFUSALS || number == UNDONE
+}
 
 pub(crate) async fn run(args: CallerArgs) -> anyhow::Result<ExitCode> {
     logging::init(&args.service);
@@ -181,9 +189,10 @@ impl Session<'_> {
             match self.book_once(claimed).await {
                 Err(Failure::Refused(number)) => {
                     self.undo().await?;
-                    if !AGAIN.contains(&number) {
+                    if !may_be_done_again(number) {
                         return Err(Failure::Refused(number));
                     }
+                    tokio::time::sleep(PAUSE).await;
                 }
                 ended => return ended,
             }
@@ -215,7 +224,10 @@ impl Session<'_> {
         let settle = "CALL queue_settle(?, ?, 'it is asked to', ?)";
         loop {
             match self.say(settle, (&claimed.delivery, verdict, delay)).await {
-                Err(Failure::Refused(number)) if AGAIN.contains(&number) => self.undo().await?,
+                Err(Failure::Refused(number)) if may_be_done_again(number) => {
+                    self.undo().await?;
+                    tokio::time::sleep(PAUSE).await;
+                }
                 ended => return ended.map(drop),
             }
         }

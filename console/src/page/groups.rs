@@ -238,6 +238,7 @@ pub(crate) async fn reset(
         target: name.to_string(),
         detail,
     };
+    let of = name.clone();
     let work = console.database.write(move |session| {
         Box::pin(async move {
             let topic = topic_of(session, name).await?;
@@ -253,6 +254,7 @@ pub(crate) async fn reset(
     });
     work.await?;
     console.live.look_again().await;
+    console.parts.forget(&of);
     Ok(back)
 }
 
@@ -271,6 +273,7 @@ pub(crate) async fn replay(
         target: name.to_string(),
         detail,
     };
+    let of = name.clone();
     let work = console.database.write(move |session| {
         Box::pin(async move {
             let topic = topic_of(session, name).await?;
@@ -284,5 +287,6 @@ pub(crate) async fn replay(
     });
     work.await?;
     console.live.look_again().await;
+    console.parts.forget(&of);
     Ok(back)
 }

@@ -104,13 +104,15 @@ fn rates(from: Point, to: Point) -> Rates {
     // Workers that have begun anew, after a failover that lost rows, would make it negative.
     let grown = |from: u64, to: u64| (to >= from).then(|| per_second(from, to));
     let picked_up = now.picked_up.saturating_sub(before.picked_up);
-    let waited = now.waited.saturating_sub(before.waited).as_secs_f64() * 1000.0;
+    let waited = now.waited.checked_sub(before.waited);
     Rates {
         change_per_second: change,
         passed_per_second: passed,
         done_per_second: grown(before.done, now.done),
         failed_per_second: grown(before.failed, now.failed),
-        waited_ms: (picked_up > 0).then(|| waited / picked_up as f64),
+        waited_ms: waited
+            .filter(|_| picked_up > 0)
+            .map(|waited| waited.as_secs_f64() * 1000.0 / picked_up as f64),
     }
 }
 

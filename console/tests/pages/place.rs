@@ -162,6 +162,8 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         if !std::thread::panicking() {
+            // Its last words count, too.
+            self.program.kill();
             assert_eq!(self.program.lines("denied"), Vec::<String>::new());
         }
     }

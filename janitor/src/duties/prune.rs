@@ -19,6 +19,9 @@ use crate::duty::{Duty, Sweep};
 /// The most rows of one statement.
 const BATCH: u32 = 1000;
 
+/// The most workers whose throughput is folded in one transaction: three statements each.
+const FOLD: u32 = 50;
+
 /// The most statements a table and run.
 const ROUNDS: usize = 10;
 
@@ -116,8 +119,12 @@ impl Duty for Prune {
         }
         let workers = async |conn: &mut Link| prune::workers(conn, WORKER_ENDED, BATCH).await;
         report.workers = failed.or(session.transaction("prune the workers", workers).await);
-        let fold = async |conn: &mut Link| throughput::fold(conn, BATCH).await;
-        failed.or(session.transaction("fold the throughput", fold).await);
+        let fold = async |conn: &mut Link| throughput::fold(conn, FOLD).await;
+        for _ in 0..ROUNDS {
+            if failed.or(session.transaction("fold the throughput", fold).await) < FOLD as usize {
+                break;
+            }
+        }
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lookup", report.lookup);

@@ -12,27 +12,34 @@ use crate::message::WorkerId;
 use crate::throughput::Throughput;
 use crate::topic::TopicId;
 
-/// PRIMARY: a worker's totals of a topic. A total, unlike what is added, may be told twice.
+/// The most topics of one [`tell`].
+pub const TOLD: usize = 32;
+
+/// PRIMARY: a worker's totals of up to [`TOLD`] topics. A total, unlike what is added, may be told
+/// twice.
 ///
 /// # Errors
 /// A database failure.
 pub async fn tell(
     conn: &mut impl Connection,
     worker: WorkerId,
-    topic: TopicId,
-    total: Throughput,
+    totals: &[(TopicId, Throughput)],
 ) -> Result<usize> {
-    let statement = Statement::new(
+    let rows = vec!["(?, ?, ?, ?, ?, ?)"; totals.len()].join(", ");
+    let mut statement = Statement::new(format!(
         "INSERT INTO queue_throughput (worker_id, topic_id, done, failed, picked_up, waited_us) \
-         VALUES (?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE done = VALUES(done), \
-         failed = VALUES(failed), picked_up = VALUES(picked_up), waited_us = VALUES(waited_us)",
-    )
-    .number(worker.0)
-    .number(topic.0)
-    .number(total.done)
-    .number(total.failed)
-    .number(total.picked_up)
-    .number(u64::try_from(total.waited.as_micros()).unwrap_or(u64::MAX));
+         VALUES {rows} ON DUPLICATE KEY UPDATE done = VALUES(done), \
+         failed = VALUES(failed), picked_up = VALUES(picked_up), waited_us = VALUES(waited_us)"
+    ));
+    for (topic, total) in totals {
+        statement = statement
+            .number(worker.0)
+            .number(topic.0)
+            .number(total.done)
+            .number(total.failed)
+            .number(total.picked_up)
+            .number(u64::try_from(total.waited.as_micros()).unwrap_or(u64::MAX));
+    }
     execute(conn, "tell the throughput", statement).await
 }
 
@@ -129,4 +136,16 @@ pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usiz
     let statement =
         Statement::new("DELETE FROM queue_throughput WHERE worker_id = ?").number(worker.0);
     execute(conn, "forget the throughput", statement).await
+}
+
+/// PRIMARY: removes what workers that are gone have told of topics that are gone.
+///
+/// # Errors
+/// A database failure.
+pub async fn forget_topics(conn: &mut impl Connection) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE FROM queue_throughput WHERE worker_id = 0 AND NOT EXISTS \
+         (SELECT 1 FROM queue_topic t WHERE t.id = queue_throughput.topic_id)",
+    );
+    execute(conn, "forget the throughput of topics", statement).await
 }

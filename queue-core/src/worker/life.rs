@@ -33,6 +33,9 @@ const WORK_END: Duration = Duration::from_millis(500);
 /// How often the throughput is told.
 const TELL: Duration = Duration::from_secs(2);
 
+/// How much later, if that has failed: the session is there for what matters more.
+const TELL_AGAIN: Duration = Duration::from_secs(30);
+
 /// The name lock is asked for in whole seconds; see [`worker::take_lock`].
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
@@ -78,7 +81,7 @@ pub(super) async fn start(
                         quiet,
                         pulsed,
                         counter,
-                        told: pulsed,
+                        tell_at: pulsed,
                     };
                     life.run(stops, work_ended).await;
                 }
@@ -137,8 +140,8 @@ struct LifeSession {
     /// When the pulse was read last.
     pulsed: Instant,
     counter: Counter,
-    /// When the throughput was told last.
-    told: Instant,
+    /// When the throughput is to be told next.
+    tell_at: Instant,
 }
 
 impl LifeSession {
@@ -180,7 +183,7 @@ impl LifeSession {
                         next_beat = began + self.options.beat;
                     }
                     self.publish_alive(pulse.map(Arc::new));
-                    if self.told.elapsed() >= TELL {
+                    if Instant::now() >= self.tell_at {
                         self.tell().await;
                     }
                 }
@@ -195,7 +198,9 @@ impl LifeSession {
             }
         };
         silence.abort();
-        self.tell().await;
+        if Instant::now() + TELL >= self.tell_at {
+            self.tell().await;
+        }
         self.deregister().await;
         let reason = "it has stopped".to_owned();
         self.publish.send_modify(|life| life.phase = Phase::Dead { reason });
@@ -204,22 +209,20 @@ impl LifeSession {
         }
     }
 
-    /// Writes down what the worker has got done since. Nothing depends on it.
+    /// Writes down what the worker has got done since: one statement, which nothing depends on.
     async fn tell(&mut self) {
-        self.told = Instant::now();
-        let (id, totals) = (self.id, self.counter.untold());
+        self.tell_at = Instant::now() + TELL;
+        let (id, totals) = (self.id, self.counter.untold(throughput::TOLD));
         if totals.is_empty() {
             return;
         }
-        let tell = async |conn: &mut _| {
-            for (topic, total) in &totals {
-                throughput::tell(conn, id, *topic, *total).await?;
-            }
-            Ok(())
-        };
+        let tell = async |conn: &mut _| throughput::tell(conn, id, &totals).await;
         match self.session.call("tell the throughput", tell).await {
-            Ok(()) => self.counter.told(&totals),
-            Err(error) => tracing::debug!(worker.id = %id, %error, "Cannot tell the throughput."),
+            Ok(_) => self.counter.told(&totals),
+            Err(error) => {
+                self.tell_at += TELL_AGAIN;
+                tracing::warn!(worker.id = %id, %error, "What is done cannot be written down.");
+            }
         }
     }
 

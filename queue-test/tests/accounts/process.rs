@@ -79,6 +79,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !std::thread::panicking() {
+            // Its last words count, too.
+            self.program.kill();
             assert_eq!(self.denied(), Vec::<String>::new());
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use queue_test::{Program, until};
+use queue_test::{PATIENCE, Program, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel};
@@ -29,6 +29,8 @@ pub(crate) struct Chromium {
     driver: WebDriver,
     console: String,
     _program: Program,
+    /// Where it keeps what it leaves behind.
+    _folder: tempfile::TempDir,
 }
 
 impl Chromium {
@@ -39,7 +41,9 @@ impl Chromium {
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut command = Command::new("/bin/sh");
         let told = r#"exec "$0" --port=0 1>&2"#;
-        let program = Program::start(command.args(["-c", told, &driver]).stdout(Stdio::null()));
+        let folder = tempfile::tempdir().expect("a folder");
+        command.args(["-c", told, &driver]).stdout(Stdio::null()).env("TMPDIR", folder.path());
+        let program = Program::start(&mut command);
         let line = program.said("started successfully on port").await;
         let port = line.trim_end_matches('.').rsplit(' ').next().expect("a port").to_owned();
         let mut wishes = DesiredCapabilities::chrome();
@@ -54,8 +58,11 @@ impl Chromium {
         wishes.add_arg("--remote-debugging-pipe").expect("an option");
         wishes.add_arg(&format!("--window-size={width},{height}")).expect("an option");
         let address = format!("http://127.0.0.1:{port}");
-        let driver = WebDriver::new(address, wishes).await.expect("a session");
-        Some(Self { driver, console: console.to_owned(), _program: program })
+        // No proxy leads to loopback.
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
+        let session = WebDriver::builder(address, wishes).client(client.expect("a client"));
+        let driver = session.await.expect("a session");
+        Some(Self { driver, console: console.to_owned(), _program: program, _folder: folder })
     }
 
     /// Opens a page of the console.

@@ -1,4 +1,4 @@
-//! What the pages show of a fleet at work, by themselves: nobody loads a page again here.
+//! What the pages show of a fleet at work, by themselves: nobody loads one again to see it.
 
 use queue_core::NewMessage;
 use queue_test::until;
@@ -29,7 +29,11 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
         grew && left >= 10
     })
     .await;
-    ada.reads_only(".figure:nth-child(1)", &format!("{left} ready")).await;
+    until("the page shows what is left", async || {
+        let left = place.queue.depth("mail").await.unsettled;
+        left >= 10 && ada.text(".figure:nth-child(1)").await == format!("{left} ready")
+    })
+    .await;
     ada.click("Resume consumers").await;
     ada.reads_only(".figure:nth-child(1)", "0 ready").await;
     assert_eq!(place.queue.depth("mail").await.unsettled, 0);

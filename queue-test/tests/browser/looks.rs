@@ -95,7 +95,10 @@ async fn every_page_is_for_everybody_and_its_picture_is_taken() {
     let run = ada.path().await;
     ada.open("/").await;
     until("plots are drawn", async || {
-        ada.script("return document.querySelectorAll('.plot .line').length", json!([])).await != 0
+        ada.script("return document.querySelector('.plot .line')?.points.length ?? 0", json!([]))
+            .await
+            .as_u64()
+            > Some(3)
     })
     .await;
     let message = format!("/messages/mail/{}", fleet.dead);

@@ -246,3 +246,26 @@ async fn what_does_not_go_together_is_refused() {
         assert!(text.contains("queue: "), "{text}");
     }
 }
+
+/// Of what it has locked, a transaction at REPEATABLE READ may see an older version.
+#[tokio::test]
+async fn a_replacement_by_the_same_words_is_none_that_was_killed() {
+    let scene = scene().await;
+    let (mut one, mut two) = (client(scene.db.url()).await, client(scene.db.url()).await);
+    let call = unique("reindex 42", "'k', NULL, 'replace', NULL, NULL");
+    two.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    two.query_drop("START TRANSACTION").await.unwrap();
+    two.query_drop("SELECT COUNT(*) FROM queue_message").await.unwrap();
+    let first = called(&mut one, &call).await;
+    match two.query_drop(&call).await {
+        Ok(()) => {
+            two.query_drop("COMMIT").await.unwrap();
+            let left = "SELECT @queue_msg_id, @queue_duplicate, @queue_replaced";
+            let again: (String, u8, u8) = two.query_first(left).await.unwrap().unwrap();
+            assert_eq!(again, (first.0, 1, 1));
+        }
+        // MariaDB: a row that another has changed since the transaction began.
+        Err(mysql_async::Error::Server(error)) => assert_eq!(error.code, 1020, "{error}"),
+        Err(error) => panic!("{error}"),
+    }
+}
