@@ -13,8 +13,9 @@ use crate::invocation::Invocation;
 const NAMES: [&str; 2] = ["queue-bench", "bench"];
 
 /// What is measured unless something else is said: the way in and the way out, each beside the raw
-/// limit of the server, in some minutes.
-const SHORT: [&str; 4] = ["run", "--quick", "--only", "enqueue-one,enqueue-bulk,drain"];
+/// limit of the server, once each.
+const SHORT: [&str; 6] =
+    ["run", "--quick", "--only", "enqueue-one,enqueue-bulk,drain", "--out", "queue-bench-report"];
 
 /// Measure the queue on this server, beside the raw limit of its tables.
 ///
@@ -23,7 +24,8 @@ const SHORT: [&str; 4] = ["run", "--quick", "--only", "enqueue-one,enqueue-bulk,
 /// arguments: `queuectl bench cases`, `queuectl bench run --help`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// As `queue-bench` takes them [default: run --quick --only enqueue-one,enqueue-bulk,drain].
+    /// As `queue-bench` takes them [default: run --quick --only enqueue-one,enqueue-bulk,drain --out
+    /// queue-bench-report].
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -2,14 +2,17 @@
 //! remembers no ids.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::{Command, Stdio};
 
 use queue_core::connection::ServerUrl;
 use queue_core::message::RowId;
+use queue_core::store::lane::{self, LaneId, LaneKind};
 use queue_core::store::ready;
 use queue_core::{Priority, Topic};
 use queue_test::proxy::FaultProxy;
 use queue_test::{Program, TestDatabase, until};
+use serde_json::Value;
 
 use crate::import::file_of;
 use crate::run::Queuectl;
@@ -120,6 +123,34 @@ async fn an_import_that_is_killed_at_any_moment_stores_each_message_once() {
     assert!(killed > 0);
     Queuectl::on(&database).say(&["import", file]);
     assert_each_once(&database, &topic).await;
+}
+
+#[tokio::test]
+async fn an_import_whose_row_a_failover_has_lost_stores_nothing_more() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let proxy = FaultProxy::start(database.url()).await;
+    let (_folder, file) = file_of(MESSAGES);
+    let file = file.to_str().expect("text");
+    proxy.darken_at("COMMIT");
+    let command = Queuectl::at(&proxy.url(database.url())).command(&["import", file]);
+    let import = tokio::task::spawn_blocking(move || { command }.output());
+    proxy.sprung().await;
+    proxy.refuse();
+    let journal = fs::read_to_string(format!("{file}.import")).expect("there");
+    let begun: Value = serde_json::from_str(&journal).expect("a line of JSON");
+    let lane = LaneId {
+        row: RowId(begun["lane"]["row"].as_u64().expect("a number")),
+        name: begun["lane"]["name"].as_str().expect("text").parse().expect("a name"),
+        kind: LaneKind::Durable,
+    };
+    lane::close(&mut database.connect().await, lane).await.expect("its row is gone");
+    proxy.pass();
+    let ended = import.await.expect("it runs").expect("it runs");
+    assert_eq!(ended.status.code(), Some(1));
+    let sentence = String::from_utf8(ended.stderr).expect("text");
+    assert!(sentence.contains("knows nothing of this import"), "{sentence}");
+    assert_eq!(bodies(&database, &topic).await.len(), 0);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, LaneId, LaneKind};
 use queue_core::store::topic;
-use queue_core::{Enqueued, NewMessage, chance, enqueue_in_transaction};
+use queue_core::{Error, NewMessage, chance, enqueue_in_transaction};
 
 use super::plan::{Piece, Plan};
 
@@ -36,6 +36,33 @@ pub(super) struct Tally {
     pub(super) duplicates: u64,
 }
 
+/// How far an import is, as far as this process knows.
+#[derive(Debug, Default)]
+struct Progress {
+    /// How many pieces were stored when the lane was asked first.
+    begun: Option<u64>,
+    stored: u64,
+    /// The duplicates of the piece that was handed over last: they count if it is stored.
+    handed_over: u64,
+    duplicates: u64,
+}
+
+impl Progress {
+    /// So many pieces are stored.
+    fn reach(&mut self, stored: u64) {
+        let begun = *self.begun.get_or_insert(stored);
+        if stored > self.stored && stored > begun {
+            self.duplicates += self.handed_over;
+        }
+        (self.stored, self.handed_over) = (stored, 0);
+    }
+
+    fn tally(&self, plan: &Plan) -> Tally {
+        let earlier = messages(plan, self.begun.unwrap_or_default());
+        Tally { earlier, duplicates: self.duplicates }
+    }
+}
+
 impl Lane {
     pub(super) fn new(url: ServerUrl, give_up_after: Duration) -> Self {
         Self { url, give_up_after, session: None }
@@ -55,72 +82,83 @@ impl Lane {
         plan: &Plan,
         tell: impl Fn(usize),
     ) -> anyhow::Result<Tally> {
-        let mut stored = self.stored(id).await?;
-        let mut tally = Tally { earlier: messages(plan, stored), duplicates: 0 };
+        let mut progress = Progress::default();
         let mut since = Instant::now();
         loop {
-            tell(usize::try_from(messages(plan, stored)).unwrap_or(usize::MAX));
-            let Some(piece) = plan.pieces.get(index(stored)) else {
-                // MariaDB may say of a statement that somebody has killed that all is well.
-                stored = self.stored(id).await?;
-                if index(stored) >= plan.pieces.len() {
-                    return Ok(tally);
-                }
-                continue;
+            let before = progress.stored;
+            let Err(error) = self.go_on(id, plan, &mut progress, &tell).await else {
+                return Ok(progress.tally(plan));
             };
-            let of_piece = plan.messages_of(piece)?;
-            let mut enqueued = Vec::new();
-            let done = self.store_piece(id, stored, piece, &of_piece, &mut enqueued).await;
-            let found = match &done {
-                Ok(()) => stored + 1,
-                // It may be committed all the same, or another process was here.
-                Err(_) => self.found(id, stored).await?,
-            };
-            match done {
-                _ if found > stored => {
-                    tally.duplicates +=
-                        enqueued.iter().filter(|one| !one.is_stored()).count() as u64;
-                    (stored, since) = (found, Instant::now());
-                }
-                Err(error) if !error.is_transient() || since.elapsed() > self.give_up_after => {
-                    return Err(error).with_context(|| plan.place(piece));
-                }
-                _ => tokio::time::sleep(PAUSE).await,
+            if progress.begun.is_none() {
+                // The server was never reached: its name may be wrong.
+                return Err(error);
+            }
+            if progress.stored != before {
+                since = Instant::now();
+            }
+            let known = error.chain().find_map(|cause| cause.downcast_ref::<Error>());
+            let passes = known.is_some_and(Error::is_transient);
+            if passes && since.elapsed() < self.give_up_after {
+                tokio::time::sleep(PAUSE).await;
+            } else if !self.has_moved(id, progress.stored).await {
+                return Err(error);
             }
         }
     }
 
-    /// Stores a piece and takes the lane from `stored` to the next number, in one transaction.
+    /// Stores pieces until all are stored, or one is not. The lane is asked before: after whatever
+    /// has failed, it alone knows, and a lane whose row a failover has lost must not be made anew.
+    async fn go_on(
+        &mut self,
+        id: LaneId,
+        plan: &Plan,
+        progress: &mut Progress,
+        tell: &impl Fn(usize),
+    ) -> anyhow::Result<()> {
+        loop {
+            let stored = self.seq(id).await?.ok_or_else(forgotten)?;
+            progress.reach(stored);
+            if index(stored) >= plan.pieces.len() {
+                return Ok(());
+            }
+            // And asked again behind the last one: MariaDB may say of a statement that somebody
+            // has killed that all is well.
+            while let Some(piece) = plan.pieces.get(index(progress.stored)) {
+                tell(usize::try_from(messages(plan, progress.stored)).unwrap_or(usize::MAX));
+                let of_piece = plan.messages_of(piece)?;
+                let stored = self.store_piece(id, piece, &of_piece, progress).await;
+                stored.with_context(|| plan.place(piece))?;
+                progress.reach(progress.stored + 1);
+            }
+        }
+    }
+
+    /// Whether the lane is elsewhere: another process was here, or a commit that was under way has
+    /// come to its end.
+    async fn has_moved(&mut self, id: LaneId, from: u64) -> bool {
+        matches!(self.seq(id).await, Ok(Some(seq)) if seq != from)
+    }
+
+    /// Stores the next piece and takes the lane to the next number, in one transaction.
     async fn store_piece(
         &mut self,
         id: LaneId,
-        stored: u64,
         Piece { topic: name, .. }: &Piece,
         messages: &[NewMessage],
-        enqueued: &mut Vec<Enqueued>,
+        progress: &mut Progress,
     ) -> queue_core::Result<()> {
+        let seq = progress.stored + 1;
         let session = self.connected().await?;
         session
             .transaction("import", async |conn| {
                 // Asked each time: it may have been closed since, or be full.
                 let topic = topic::existing(conn, name).await?;
-                *enqueued = enqueue_in_transaction(conn, &topic, messages).await?;
-                insert_in_lane(conn, topic.id, &[], id, stored + 1).await
+                let enqueued = enqueue_in_transaction(conn, &topic, messages).await?;
+                progress.handed_over =
+                    enqueued.iter().filter(|one| !one.is_stored()).count() as u64;
+                insert_in_lane(conn, topic.id, &[], id, seq).await
             })
             .await
-    }
-
-    /// Where the lane stands after a failure; as before, if that cannot be learned now.
-    async fn found(&mut self, id: LaneId, before: u64) -> anyhow::Result<u64> {
-        match self.seq(id).await {
-            Ok(Some(seq)) => Ok(seq),
-            Ok(None) => Err(forgotten()),
-            Err(_) => Ok(before),
-        }
-    }
-
-    async fn stored(&mut self, id: LaneId) -> anyhow::Result<u64> {
-        self.seq(id).await?.ok_or_else(forgotten)
     }
 
     async fn seq(&mut self, id: LaneId) -> queue_core::Result<Option<u64>> {
