@@ -24,8 +24,8 @@ const SHORT: [&str; 6] =
 /// arguments: `queuectl bench cases`, `queuectl bench run --help`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// As `queue-bench` takes them [default: run --quick --only enqueue-one,enqueue-bulk,drain --out
-    /// queue-bench-report].
+    /// As `queue-bench` takes them; without any, a quick run of enqueue and drain, whose report
+    /// goes to ./queue-bench-report.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -40,7 +40,7 @@ pub(crate) struct Export {
 #[derive(Debug, Serialize)]
 struct Exported {
     topic: TopicName,
-    file: PathBuf,
+    file: String,
     messages: u64,
     /// Of them, those that an earlier run has written.
     earlier: u64,
@@ -62,20 +62,18 @@ impl Export {
         export.bar.end();
         let messages = export.sink.messages();
         let Some(file) = self.to else { return ended };
+        let (topic, file) = (self.topic, file.display().to_string());
         ended.and_then(|()| export.sink.end()).with_context(|| {
             format!(
-                "The export of '{topic}' is not whole: `queuectl export {topic} --to {file} --resume` goes on behind the {messages} messages that the file has",
-                topic = self.topic,
-                file = file.display(),
+                "The export of '{topic}' is not whole: `queuectl export {topic} --to {file} --resume` goes on behind the {messages} messages that the file has"
             )
         })?;
         let since = match earlier {
             0 => String::new(),
             earlier => format!(", {earlier} of them since before"),
         };
-        let sentence =
-            format!("{messages} messages of '{}' are in {}{since}.", self.topic, file.display());
-        let exported = Exported { topic: self.topic, file, messages, earlier };
+        let sentence = format!("{messages} messages of '{topic}' are in {file}{since}.");
+        let exported = Exported { topic, file, messages, earlier };
         invocation.output.told(&exported, &sentence)
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Import {
 
 #[derive(Debug, Serialize)]
 struct Imported {
-    file: PathBuf,
+    file: String,
     messages: u64,
     /// Of them, those that earlier runs have brought.
     earlier: u64,
@@ -118,7 +118,7 @@ impl Import {
         tally: &Tally,
         journal: &Journal,
     ) -> anyhow::Result<()> {
-        let (file, messages) = (self.file.display(), plan.messages);
+        let (file, messages) = (self.file.display().to_string(), plan.messages);
         let mut sentence = match earlier {
             0 => format!("{messages} messages of {file} are imported"),
             _ if earlier == messages => format!(
@@ -135,7 +135,7 @@ impl Import {
         }
         sentence.push('.');
         let duplicates = tally.duplicates;
-        let imported = Imported { file: self.file, messages, earlier, duplicates };
+        let imported = Imported { file, messages, earlier, duplicates };
         invocation.output.told(&imported, &sentence)
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn message(line: &[u8]) -> Result<NewMessage, LineError> {
-        MessageLine::parse(line)?.into_message(|body| NewMessage::new(body))
+        MessageLine::parse(line)?.into_message(NewMessage::new)
     }
 
     fn body(line: &str) -> Result<Vec<u8>, LineError> {

@@ -120,7 +120,7 @@ impl Plan {
 
 fn message(line: &[u8]) -> Result<NewMessage, String> {
     let line = MessageLine::parse(line).map_err(|error| error.to_string())?;
-    line.into_message(|body| NewMessage::new(body)).map_err(|error| error.to_string())
+    line.into_message(NewMessage::new).map_err(|error| error.to_string())
 }
 
 /// Checks a line: where its message goes.
