@@ -4,7 +4,6 @@ mod arguments;
 mod bar;
 mod input;
 mod intake;
-mod ndjson;
 mod pace;
 mod sending;
 mod summary;

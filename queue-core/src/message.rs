@@ -16,7 +16,7 @@ pub use self::delivery::Delivery;
 pub use self::failed_run::FailedRun;
 pub use self::headers::Headers;
 pub use self::ids::{ClaimNo, ConnId, DeliveryNo, MsgId, RowId, WorkerId};
-pub use self::line::{LineBytes, text_or_base64};
+pub use self::line::{LineBytes, LineError, MessageLine, text_or_base64};
 pub(crate) use self::moment::LONGEST;
 pub use self::moment::Moment;
 pub use self::new_message::NewMessage;

@@ -1,15 +1,17 @@
 //! One file a command.
 
 mod access;
+mod bench;
 mod cancel;
 mod dead;
 mod doctor;
 mod drain;
 mod enqueue;
-mod export;
+pub(crate) mod export;
 mod find;
 mod grants;
 mod group;
+mod import;
 mod janitor;
 mod migrate;
 mod peek;
@@ -47,6 +49,7 @@ pub(crate) enum Command {
     Trace(trace::Trace),
     Cancel(cancel::Cancel),
     Export(export::Export),
+    Import(import::Import),
     Drain(drain::Drain),
     Move(relocate::Move),
     Purge(purge::Purge),
@@ -60,6 +63,7 @@ pub(crate) enum Command {
     Stats(stats::Stats),
     Top(top::Top),
     Janitor(janitor::Janitor),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -78,6 +82,7 @@ impl Command {
             Self::Trace(command) => command.run(invocation).await?,
             Self::Cancel(command) => command.run(invocation).await?,
             Self::Export(command) => command.run(invocation).await?,
+            Self::Import(command) => command.run(invocation).await?,
             Self::Drain(command) => return command.run(invocation).await,
             Self::Move(command) => command.run(invocation).await?,
             Self::Purge(command) => command.run(invocation).await?,
@@ -88,6 +93,7 @@ impl Command {
             Self::Stats(command) => command.run(invocation).await?,
             Self::Top(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,
+            Self::Bench(command) => command.run(invocation)?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -17,6 +17,17 @@ impl Bar {
         })
     }
 
+    /// Of so many `{what}`.
+    pub(crate) fn of(all: u64, what: &str) -> Self {
+        let bar = ProgressBar::new(all);
+        let template =
+            format!("{{bar:30}} {{pos}} of {{len}} {what} in {{elapsed}}, {{eta}} to go");
+        Self(match ProgressStyle::with_template(&template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        })
+    }
+
     pub(crate) fn show(&self, n: usize) {
         self.0.set_position(n as u64);
     }

@@ -1,10 +1,13 @@
 use chrono::{DateTime, Utc};
 use queue_core::message::{Delivery, LineBytes};
 use queue_core::store::ready::Stored;
+use queue_core::store::scheduled::Scheduled;
 use queue_core::{Headers, MsgId, Priority, TopicName};
 use serde::Serialize;
 
-/// A message as a line of JSON that `producer send --ndjson` reads.
+use crate::commands::export::Place;
+
+/// A message as a line of JSON that `queuectl import` and `producer send --ndjson` read.
 #[derive(Debug, Serialize)]
 pub(crate) struct Record<'m> {
     msg_id: MsgId,
@@ -13,11 +16,15 @@ pub(crate) struct Record<'m> {
     priority: Option<Priority>,
     enqueued_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    deliver: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
     #[serde(flatten)]
     bytes: LineBytes<'m>,
     #[serde(skip_serializing_if = "is_empty")]
     headers: &'m Headers,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
 }
 
 fn is_empty(headers: &&Headers) -> bool {
@@ -31,10 +38,25 @@ impl<'m> Record<'m> {
             topic,
             priority: Some(priority),
             enqueued_at: stored.enqueued_at,
-            expires: stored.expires_at.map(|at| at.format("%FT%T%.6fZ").to_string()),
+            deliver: None,
+            expires: stored.expires_at.map(text),
             bytes: LineBytes::new(stored.key.as_deref(), stored.biz_id.as_deref(), &stored.body),
             headers: &stored.headers,
+            place: None,
         }
+    }
+
+    pub(crate) fn of_scheduled(topic: &'m TopicName, one: &'m Scheduled) -> Self {
+        // A retry may be due when its message has expired. Nobody would handle that, so it would be
+        // refused as a new message; one that is ready is discarded, as the old one would be.
+        let in_time = one.stored.expires_at.is_none_or(|end| one.due_at < end);
+        let deliver = in_time.then(|| text(one.due_at));
+        Self { deliver, ..Self::of_queue(topic, one.priority, &one.stored) }
+    }
+
+    /// With where it was, so that an export can go on behind it.
+    pub(crate) fn at(self, place: Place) -> Self {
+        Self { place: Some(place), ..self }
     }
 
     pub(crate) fn of_stream(topic: &'m TopicName, delivery: &'m Delivery) -> Self {
@@ -43,6 +65,7 @@ impl<'m> Record<'m> {
             topic,
             priority: None,
             enqueued_at: delivery.enqueued_at,
+            deliver: None,
             expires: None,
             bytes: LineBytes::new(
                 delivery.key.as_deref(),
@@ -50,6 +73,12 @@ impl<'m> Record<'m> {
                 &delivery.body,
             ),
             headers: &delivery.headers,
+            place: None,
         }
     }
+}
+
+/// A time to the microsecond, as the server has it.
+fn text(at: DateTime<Utc>) -> String {
+    at.format("%FT%T%.6fZ").to_string()
 }

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use queue_core::message::MessageLine;
 use queue_core::{Headers, Moment, NewMessage, Priority};
 
 use super::arguments::Arguments;
 use super::intake::{Intake, Item};
-use super::ndjson;
 
 /// The longest line: the largest packet that either server can be set to take.
 const LINE_LIMIT: u64 = 1024 * 1024 * 1024;
@@ -185,7 +185,9 @@ fn put_lines(
             Format::Newline | Format::Nul => Ok(template.message(line)),
             // A blank line separates nothing.
             Format::Ndjson if line.trim_ascii().is_empty() => continue,
-            Format::Ndjson => ndjson::parse(&line, template),
+            Format::Ndjson => MessageLine::parse(&line)
+                .and_then(|line| line.into_message(|body| template.message(body)))
+                .map_err(|error| error.to_string()),
         };
         if !intake.put(Item { number, end, message }) {
             break;

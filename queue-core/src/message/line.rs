@@ -1,4 +1,8 @@
-//! The bytes of a message in a line of JSON, as `producer send --ndjson` reads it.
+//! A message as a line of JSON, the form in which messages leave the queue and come back.
+
+mod read;
+
+pub use self::read::{LineError, MessageLine};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

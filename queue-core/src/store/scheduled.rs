@@ -1,9 +1,11 @@
 //! Messages that become ready later: delayed ones, and retries.
 
 mod insert;
+mod read;
 mod waiting;
 
 pub use self::insert::insert;
+pub use self::read::{Scheduled, ScheduledPlace, read};
 pub use self::waiting::{Waiting, find, list, reschedule};
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::find::Bodies;
 use queue_core::store::lane::{self, LaneKind};
 use queue_core::store::row_set::RowSet;
-use queue_core::store::scheduled::{self, Reach};
+use queue_core::store::scheduled::{self, Reach, Scheduled};
 use queue_core::store::{backlog, floor, ledger, lookup, prune, rescue, unique};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
@@ -261,6 +261,9 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     assert!(reschedule(&mut conn, topic, later.msg_id, soon).await.unwrap());
     assert!(cancel(&mut conn, topic, later.msg_id).await.unwrap());
     scheduled::list(&mut conn, scene.topic.id, 10).await.unwrap();
+    let page = scheduled::read(&mut conn, scene.topic.id, None, 10).await.unwrap();
+    let after = page.last().map(Scheduled::place);
+    assert_eq!(scheduled::read(&mut conn, scene.topic.id, after, 10).await.unwrap().len(), 10);
     redrive(&mut conn, scene.topic.id).await;
     look_up(scene, recorder).await;
     floor::pulse(&mut conn).await.unwrap();

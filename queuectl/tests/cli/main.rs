@@ -4,13 +4,17 @@
 #![allow(clippy::expect_used, reason = "a test that cannot run its command has failed")]
 
 mod access;
+mod bench;
 mod broadcast;
 mod cancel;
 mod dead;
 mod delete;
+mod export;
 mod find;
 mod grants;
 mod groups;
+mod import;
+mod import_cut_off;
 mod messages;
 mod observation;
 mod own_server;

@@ -1,4 +1,4 @@
-//! What is done with ready messages: watched, moved, purged, waited for, written out.
+//! What is done with ready messages: watched, moved, purged, waited for.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -97,27 +97,6 @@ async fn drain_says_what_is_left_and_waits_until_nothing_is() {
     assert!(ended.status.success());
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "The topic 'mail' is drained.\n");
     worker.stop().await.expect("stopped");
-}
-
-#[tokio::test]
-async fn export_writes_what_producer_send_reads() {
-    let database = TestDatabase::new().await;
-    let queuectl = Queuectl::on(&database);
-    let topic = database.topic("mail").await;
-    let mut bytes = NewMessage::new(vec![0xff, 0]).with_priority(queue_core::Priority::FIRST);
-    bytes.key = Some(b"k".to_vec());
-    bytes.headers.0.insert("h".to_owned(), "v".to_owned());
-    let mut messages = vec![bytes.clone()];
-    messages.extend((0..450).map(|n| NewMessage::new(n.to_string())));
-    enqueue_to(&mut database.connect().await, &topic, &messages).await.expect("enqueued");
-    let out = queuectl.say(&["export", "mail"]);
-    let lines: Vec<Value> =
-        out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(lines.len(), 451);
-    assert_eq!(lines[0]["msg_id"], bytes.msg_id.to_string());
-    assert_eq!(lines[0]["body_base64"], "/wA=");
-    assert_eq!((&lines[0]["key"], &lines[0]["headers"]["h"]), (&json!("k"), &json!("v")));
-    assert_eq!([&lines[1]["body"], &lines[450]["body"]], [&json!("0"), &json!("449")]);
 }
 
 #[tokio::test]

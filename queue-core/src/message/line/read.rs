@@ -1,20 +1,25 @@
-//! A message as a line of JSON.
+//! A line of JSON that is to be a message.
 
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::input::Template;
+use crate::message::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Unique};
 
-/// What `consumer forward` writes is read, too; where a message was is of no account here.
-#[derive(Deserialize)]
+/// Why a line is no message, as the end of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LineError(String);
+
+/// A message as a line of JSON says it. What `queuectl export` and `consumer forward` write is
+/// read, too; where a message was is of no account here.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+pub struct MessageLine {
     body: Option<String>,
     #[serde(default, deserialize_with = "present")]
     json: Option<Box<RawValue>>,
@@ -25,8 +30,9 @@ struct Record {
     key_base64: Option<String>,
     biz_id: Option<String>,
     biz_id_base64: Option<String>,
-    #[serde(rename = "topic")]
-    _topic: Option<IgnoredAny>,
+    topic: Option<String>,
+    #[serde(rename = "place")]
+    _place: Option<IgnoredAny>,
     #[serde(rename = "delivery_no")]
     _delivery_no: Option<IgnoredAny>,
     #[serde(rename = "enqueued_at")]
@@ -48,38 +54,56 @@ fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<RawValue>>,
     Box::<RawValue>::deserialize(value).map(Some)
 }
 
-/// Reads one line; what it does not say is as the template has it. The error says what is wrong,
-/// as the end of a sentence.
-pub(super) fn parse(line: &[u8], template: &Template) -> Result<NewMessage, String> {
-    let record: Record = serde_json::from_slice(line)
-        .map_err(|error| error.to_string().replace(" at line 1 column ", " at column "))?;
-    let body = match (record.body, record.json, record.body_base64) {
-        (Some(text), None, None) => text.into_bytes(),
-        (None, Some(json), None) => json.get().as_bytes().to_vec(),
-        (None, None, text @ Some(_)) => bytes("body_base64", None, text)?.unwrap_or_default(),
-        _ => return Err("it needs one of body, json and body_base64".to_owned()),
-    };
-    let mut message = template.message(body);
-    if let Some(msg_id) = record.msg_id {
-        message.msg_id = msg_id;
+impl MessageLine {
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// What is no JSON object of a message's fields.
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        let line: Self = serde_json::from_slice(line).map_err(|error| {
+            LineError(error.to_string().replace(" at line 1 column ", " at column "))
+        })?;
+        match (&line.body, &line.json, &line.body_base64) {
+            (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(_)) => Ok(line),
+            _ => Err(LineError("it needs one of body, json and body_base64".to_owned())),
+        }
     }
-    if let Some(priority) = record.priority {
-        message.priority = priority;
+
+    /// The topic that it names.
+    #[must_use]
+    pub fn topic(&self) -> Option<&str> {
+        self.topic.as_deref()
     }
-    if let Some(key) = bytes("key", record.key, record.key_base64)? {
-        message.key = Some(key);
+
+    /// The message; what the line does not say is as `blank` makes it of the body.
+    ///
+    /// # Errors
+    /// What is no base64, and what cannot be said together.
+    pub fn into_message(
+        self,
+        blank: impl FnOnce(Vec<u8>) -> NewMessage,
+    ) -> Result<NewMessage, LineError> {
+        let body = match (self.body, self.json) {
+            (Some(text), _) => text.into_bytes(),
+            (None, Some(json)) => json.get().as_bytes().to_vec(),
+            (None, None) => bytes("body", None, self.body_base64)?.unwrap_or_default(),
+        };
+        let mut message = blank(body);
+        message.msg_id = self.msg_id.unwrap_or(message.msg_id);
+        message.priority = self.priority.unwrap_or(message.priority);
+        message.key = bytes("key", self.key, self.key_base64)?.or(message.key);
+        message.biz_id = bytes("biz_id", self.biz_id, self.biz_id_base64)?;
+        message.deliver = self.deliver.or(message.deliver);
+        message.expires = self.expires.or(message.expires);
+        if let Some(headers) = self.headers {
+            message.headers.0.extend(headers.0);
+        }
+        let key = bytes("unique", self.unique, self.unique_base64)?;
+        message.unique =
+            Unique::from_options(key, self.unique_for, self.on_conflict, self.max_wait)
+                .map_err(|error| LineError(error.to_string()))?;
+        Ok(message)
     }
-    message.biz_id = bytes("biz_id", record.biz_id, record.biz_id_base64)?;
-    message.deliver = record.deliver.or(message.deliver);
-    message.expires = record.expires.or(message.expires);
-    if let Some(headers) = record.headers {
-        message.headers.0.extend(headers.0);
-    }
-    let key = bytes("unique", record.unique, record.unique_base64)?;
-    message.unique =
-        Unique::from_options(key, record.unique_for, record.on_conflict, record.max_wait)
-            .map_err(|error| error.to_string())?;
-    Ok(message)
 }
 
 /// A field that is text, or bytes in base64.
@@ -87,14 +111,14 @@ fn bytes(
     name: &str,
     text: Option<String>,
     base64: Option<String>,
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Option<Vec<u8>>, LineError> {
     match (text, base64) {
         (text, None) => Ok(text.map(String::into_bytes)),
         (None, Some(base64)) => match STANDARD.decode(base64) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) => Err(format!("{name}_base64: {error}")),
+            Err(error) => Err(LineError(format!("{name}_base64: {error}"))),
         },
-        (Some(_), Some(_)) => Err(format!("it has both {name} and {name}_base64")),
+        (Some(_), Some(_)) => Err(LineError(format!("it has both {name} and {name}_base64"))),
     }
 }
 
@@ -102,8 +126,12 @@ fn bytes(
 mod tests {
     use super::*;
 
-    fn body(line: &str) -> Result<Vec<u8>, String> {
-        parse(line.as_bytes(), &Template::default()).map(|message| message.body)
+    fn message(line: &[u8]) -> Result<NewMessage, LineError> {
+        MessageLine::parse(line)?.into_message(NewMessage::new)
+    }
+
+    fn body(line: &str) -> Result<Vec<u8>, LineError> {
+        message(line.as_bytes()).map(|message| message.body)
     }
 
     #[test]
@@ -116,19 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn the_line_goes_before_the_template() {
-        let template = Template {
-            priority: Priority::FIRST,
-            key: Some(b"k".to_vec()),
-            headers: Headers::from_iter([("a", "1"), ("b", "1")]),
-            deliver: Some(Moment::After(Duration::from_secs(1))),
-            expires: None,
+    fn the_line_goes_before_what_the_message_has_already() {
+        let blank = |body: Vec<u8>| {
+            let message = NewMessage::new(body).with_priority(Priority::FIRST).with_key("k");
+            let message = message.with_header("a", "1").with_header("b", "1");
+            message.with_delay(Duration::from_secs(1))
         };
-        let plain = parse(br#"{"body":""}"#, &template).expect("a message");
+        let parse = |line: &[u8]| MessageLine::parse(line)?.into_message(blank);
+        let plain = parse(br#"{"body":""}"#).expect("a message");
         assert_eq!((plain.priority, plain.key), (Priority::FIRST, Some(b"k".to_vec())));
         let line = br#"{"body":"","priority":9,"key":"x","biz_id":"o-1","headers":{"b":"2"},"expires":"2d",
             "msg_id":"0199f5a0-0000-7000-8000-000000000001"}"#;
-        let full = parse(line, &template).expect("a message");
+        let full = parse(line).expect("a message");
         assert_eq!(full.deliver, Some(Moment::After(Duration::from_secs(1))));
         assert_eq!(full.expires, Some(Moment::After(Duration::from_secs(172_800))));
         assert_eq!(full.priority, Priority::LAST);
@@ -143,7 +170,7 @@ mod tests {
         let line =
             br#"{"msg_id":"0199f5a0-0000-7000-8000-000000000001","topic":"a","delivery_no":2,
             "enqueued_at":"2026-11-21T17:00:00Z","key_base64":"/w==","biz_id":"o-1","body":"b"}"#;
-        let message = parse(line, &Template::default()).expect("a message");
+        let message = message(line).expect("a message");
         assert_eq!(message.msg_id.to_string(), "0199f5a0-0000-7000-8000-000000000001");
         assert_eq!(message.key.as_deref(), Some(&[0xff][..]));
         assert_eq!((message.biz_id, message.body), (Some(b"o-1".to_vec()), b"b".to_vec()));
@@ -167,10 +194,10 @@ mod tests {
             (r#"{"body":"","key":"a","key_base64":"YQ=="}"#, "both key and key_base64"),
             ("{\"body\":\"\u{fffd}", "EOF"),
         ] {
-            let error = body(line).expect_err(line);
+            let error = body(line).expect_err(line).to_string();
             assert!(error.contains(why), "{line}: {error}");
             assert!(!error.contains("at line"), "{line}: {error}");
         }
-        assert!(parse(b"{\"body\":\"\xff\"}", &Template::default()).is_err());
+        assert!(message(b"{\"body\":\"\xff\"}").is_err());
     }
 }

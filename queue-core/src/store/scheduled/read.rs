@@ -1,0 +1,106 @@
+//! Messages whose time has not come, whole.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use diesel::QueryableByName;
+use diesel::mysql::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
+
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::{Headers, MsgId, Priority, RowId};
+use crate::store::moment::{MOMENT, micros};
+use crate::store::ready::Stored;
+use crate::store::{Statement, load};
+use crate::topic::TopicId;
+
+/// Where a message lies among the scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScheduledPlace {
+    /// Server time at which it becomes ready.
+    pub due_at: DateTime<Utc>,
+    /// Its row.
+    pub row: RowId,
+}
+
+/// A scheduled message, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Server time at which it becomes ready.
+    pub due_at: DateTime<Utc>,
+    /// Its priority.
+    pub priority: Priority,
+    /// The rest of it; the row is one among the scheduled.
+    pub stored: Stored,
+}
+
+impl Scheduled {
+    /// Where it lies.
+    #[must_use]
+    pub fn place(&self) -> ScheduledPlace {
+        ScheduledPlace { due_at: self.due_at, row: self.stored.row }
+    }
+}
+
+/// KEY (`topic_id`), forced, whose entries lie in the order of the primary key: the topic's next
+/// messages behind the place `after`, at most `limit`; locks nothing.
+///
+/// # Errors
+/// A database failure.
+pub async fn read(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    after: Option<ScheduledPlace>,
+    limit: u32,
+) -> Result<Vec<Scheduled>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+        #[diesel(sql_type = Binary)]
+        msg_id: Vec<u8>,
+        #[diesel(sql_type = Unsigned<TinyInt>)]
+        priority: u8,
+        #[diesel(sql_type = Datetime)]
+        due_at: NaiveDateTime,
+        #[diesel(sql_type = Datetime)]
+        enqueued_at: NaiveDateTime,
+        #[diesel(sql_type = Nullable<Datetime>)]
+        expires_at: Option<NaiveDateTime>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        ordering_key: Option<Vec<u8>>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        biz_id: Option<Vec<u8>>,
+        #[diesel(sql_type = Nullable<Binary>)]
+        headers: Option<Vec<u8>>,
+        #[diesel(sql_type = Binary)]
+        body: Vec<u8>,
+    }
+    let (due_at, row) = after.map_or((0, 0), |place| (micros(place.due_at), place.row.0));
+    let statement = Statement::new(format!(
+        "SELECT id, msg_id, priority, due_at, enqueued_at, expires_at, ordering_key, biz_id, \
+         headers, body FROM queue_scheduled FORCE INDEX (queue_scheduled_topic) \
+         WHERE topic_id = ? AND due_at >= {MOMENT} \
+         AND (due_at > {MOMENT} OR id > ?) ORDER BY topic_id, due_at, id LIMIT ?"
+    ))
+    .number(topic.0)
+    .number(due_at)
+    .number(due_at)
+    .number(row)
+    .number(limit);
+    let rows: Vec<Row> = load(conn, "read scheduled messages", statement).await?;
+    let whole = |row: Row| Scheduled {
+        due_at: row.due_at.and_utc(),
+        priority: Priority::from_stored(row.priority),
+        stored: Stored {
+            row: RowId(row.id),
+            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
+            enqueued_at: row.enqueued_at.and_utc(),
+            expires_at: row.expires_at.map(|at| at.and_utc()),
+            key: row.ordering_key,
+            biz_id: row.biz_id,
+            headers: Headers::from_stored(row.headers.as_deref()),
+            body: row.body,
+        },
+    };
+    Ok(rows.into_iter().map(whole).collect())
+}

@@ -1,0 +1,59 @@
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::invocation::Invocation;
+
+/// What the program is called where it is installed, and where it is built. `bench` alone is looked
+/// for beside this program only: elsewhere it may be anybody's.
+const NAMES: [&str; 2] = ["queue-bench", "bench"];
+
+/// What is measured unless something else is said: the way in and the way out, each beside the raw
+/// limit of the server, once each.
+const SHORT: [&str; 6] =
+    ["run", "--quick", "--only", "enqueue-one,enqueue-bulk,drain", "--out", "queue-bench-report"];
+
+/// Measure the queue on this server, beside the raw limit of its tables.
+///
+/// It fills databases of its own, which the account must be allowed to create, and drops them; do
+/// not run it beside work that matters. The program `queue-bench` does it, and is given all
+/// arguments: `queuectl bench cases`, `queuectl bench run --help`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// As `queue-bench` takes them; without any, a quick run of enqueue and drain, whose report
+    /// goes to ./queue-bench-report.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl Bench {
+    /// Becomes the program.
+    pub(crate) fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let url = invocation.url()?;
+        let Some(program) = find() else {
+            bail!(
+                "The program queue-bench is neither beside queuectl nor in PATH, and the packages do not have it: build it with `cargo build --release --package bench`, and put target/release/bench there as queue-bench."
+            );
+        };
+        let mut command = Command::new(&program);
+        match self.arguments.is_empty() {
+            true => command.args(SHORT),
+            false => command.args(self.arguments),
+        };
+        let error = command.env("QUEUE_URL", url.expose()).exec();
+        Err(error).with_context(|| format!("Cannot start {}", program.display()))
+    }
+}
+
+fn find() -> Option<PathBuf> {
+    let beside = env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent).into_iter();
+    let beside = beside.flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let in_path = env::split_paths(&path).map(|folder| folder.join(NAMES[0])).collect::<Vec<_>>();
+    beside.chain(in_path).find(|program| program.is_file())
+}

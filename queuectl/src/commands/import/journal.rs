@@ -1,0 +1,172 @@
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use queue_core::TopicName;
+use queue_core::message::RowId;
+use queue_core::store::lane::{LaneId, LaneKind};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Which import a file's is. How far it is, is not in here: that is committed with the messages, in
+/// the import's lane, where no crash can part them. Lines are only added, so that a crash leaves
+/// one that is whole or none.
+pub(super) struct Journal {
+    pub(super) path: PathBuf,
+    pub(super) begun: Option<Begun>,
+    pub(super) finished: bool,
+    file: File,
+}
+
+/// The first line, on the disk before anything is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Begun {
+    pub(super) messages: u64,
+    /// The checksum of the file.
+    pub(super) content: u32,
+    /// Where all messages go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) topic: Option<TopicName>,
+    pub(super) lane: LaneName,
+}
+
+/// The lane: its row, and its name there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LaneName {
+    row: u64,
+    name: Uuid,
+}
+
+impl From<LaneId> for LaneName {
+    fn from(lane: LaneId) -> Self {
+        Self { row: lane.row.0, name: lane.name }
+    }
+}
+
+impl From<LaneName> for LaneId {
+    fn from(LaneName { row, name }: LaneName) -> Self {
+        Self { row: RowId(row), name, kind: LaneKind::Durable }
+    }
+}
+
+/// The second line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Finished {
+    finished: bool,
+}
+
+impl Journal {
+    /// Opens the journal, or begins one; it stays locked to this process.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display();
+        let cannot = || {
+            format!(
+                "Cannot keep in {name} which import this is; say with --journal where it can be kept"
+            )
+        };
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = opened.with_context(cannot)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "{name} is in use by another import of the same file: wait for its end, or give this one a --journal of its own."
+            ),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).with_context(cannot)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n');
+        let foreign = || {
+            format!("{name} is no journal of an import: say with --journal where one can be kept")
+        };
+        if whole == 0 && bytes.first().is_some_and(|byte| *byte != b'{') {
+            bail!("{}.", foreign());
+        }
+        let begun = lines.next().map(serde_json::from_slice).transpose().with_context(foreign)?;
+        let finished: Option<Finished> =
+            lines.next().map(serde_json::from_slice).transpose().with_context(foreign)?;
+        // A line that is torn was never relied on.
+        file.set_len(whole as u64)
+            .and_then(|()| file.seek(SeekFrom::End(0)))
+            .with_context(cannot)?;
+        let finished = finished.is_some_and(|line| line.finished);
+        Ok(Self { path: path.to_owned(), begun, finished, file })
+    }
+
+    /// Notes which import it is. When this has returned, a crash does not lose it.
+    pub(super) fn begin(&mut self, begun: Begun) -> anyhow::Result<()> {
+        self.add(&begun)?;
+        // The name in its folder, too: without the file, the import would begin anew.
+        let folder = match self.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("Cannot keep {}", self.path.display()))?;
+        self.begun = Some(begun);
+        Ok(())
+    }
+
+    /// Notes that all of it is stored.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        self.add(&Finished { finished: true })?;
+        self.finished = true;
+        Ok(())
+    }
+
+    fn add(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        self.file
+            .write_all(&bytes)
+            .and_then(|()| self.file.sync_all())
+            .with_context(|| format!("Cannot write {}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun() -> Begun {
+        let lane = LaneName { row: 7, name: Uuid::nil() };
+        Begun { messages: 3, content: 9, topic: None, lane }
+    }
+
+    #[test]
+    fn what_is_noted_is_there_again_and_a_torn_line_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.import");
+        let mut journal = Journal::open(&path).expect("opened");
+        assert!(Journal::open(&path).err().expect("refused").to_string().contains("in use"));
+        assert_eq!(journal.begun, None);
+        journal.begin(begun()).expect("noted");
+        drop(journal);
+        let mut torn = OpenOptions::new().append(true).open(&path).expect("opened");
+        torn.write_all(b"{\"finis").expect("written");
+        let mut journal = Journal::open(&path).expect("opened");
+        assert_eq!((&journal.begun, journal.finished), (&Some(begun()), false));
+        journal.finish().expect("noted");
+        drop(journal);
+        assert!(Journal::open(&path).expect("opened").finished);
+    }
+
+    #[test]
+    fn another_file_is_left_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for content in ["my notes", "my notes\n", "{\"body\":\"x\"}\n"] {
+            let path = folder.path().join("notes");
+            std::fs::write(&path, content).expect("written");
+            let error = Journal::open(&path).err().expect("refused").to_string();
+            assert!(error.contains("--journal"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).expect("there"), content);
+        }
+    }
+}

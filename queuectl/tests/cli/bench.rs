@@ -1,0 +1,55 @@
+//! The way to the benchmark's program.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+const URL: &str = "mysql://u:secret@127.0.0.1:9/q";
+
+/// `queuectl` in a folder of its own, with another one in PATH.
+fn queuectl(beside: &Path, path: &Path, arguments: &[&str]) -> Command {
+    let program = beside.join("queuectl");
+    if !program.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_queuectl"), &program).expect("copied");
+    }
+    let mut command = Command::new(program);
+    command.env("QUEUE_URL", URL).env("PATH", format!("{}:/usr/bin:/bin", path.display()));
+    command.arg("bench").args(arguments);
+    command
+}
+
+/// A program that says what it was given.
+fn put(folder: &Path, name: &str) {
+    let program = folder.join(name);
+    fs::write(&program, "#!/bin/sh\necho \"${0##*/} $QUEUE_URL $*\"\nexit 3\n").expect("written");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("made a program");
+}
+
+#[test]
+fn without_the_program_it_says_where_to_get_it() {
+    let (beside, path) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    // Elsewhere it may be anybody's.
+    put(path.path(), "bench");
+    let ended = queuectl(beside.path(), path.path(), &["cases"]).output().expect("it runs");
+    let error = String::from_utf8(ended.stderr).expect("text");
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(error.contains("cargo build --release --package bench"), "{error}");
+}
+
+#[test]
+fn the_program_is_given_the_server_and_all_arguments() {
+    let (beside, path) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let said = |arguments: &[&str]| {
+        let ended = queuectl(beside.path(), path.path(), arguments).output().expect("it runs");
+        assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+        String::from_utf8(ended.stdout).expect("text")
+    };
+    put(path.path(), "queue-bench");
+    let all = ["run", "--only", "drain", "--json", "--help"];
+    assert_eq!(said(&all), format!("queue-bench {URL} run --only drain --json --help\n"));
+    let short = said(&[]);
+    assert!(short.starts_with(&format!("queue-bench {URL} run --quick --only ")), "{short}");
+    put(beside.path(), "bench");
+    assert!(said(&["cases"]).starts_with("bench "), "beside queuectl goes before PATH");
+}
