@@ -16,7 +16,7 @@ use crate::store::{audit, floor, lookup, unique};
 use crate::topic::{Topic, TopicId};
 
 /// How often a stretch is tried of which somebody else has locked a row: each takes some two
-/// seconds, and whoever holds it (another redrive, a transaction of the application) is done by then.
+/// seconds, and whoever holds it (another redrive, an application) is done by then.
 const TRIES: u32 = 30;
 
 /// The first dead letters of the topic that the filter wants, at most `limit`, in the order of

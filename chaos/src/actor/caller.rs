@@ -45,8 +45,8 @@ const DEADLINE: Duration = Duration::from_secs(15);
 const FENCED: u16 = 31015;
 
 /// The first number of the calls' own refusals. What is below is the server's: a lock wait, a
-/// deadlock, a KILL, a server that takes no writes. It says nothing of the delivery, which stays the
-/// session's own until it is settled: so the whole is done again, for as long as it takes.
+/// deadlock, a KILL, a server that takes no writes. It says nothing of the delivery, which stays
+/// the session's own until it is settled: so the whole is done again, for as long as it takes.
 const REFUSALS: u16 = 31_001;
 
 /// `queue_settle`: an ack whose work may have been undone.
