@@ -8,9 +8,10 @@ use anyhow::{Context, bail};
 
 use crate::invocation::Invocation;
 
-/// What the program is called where it is installed, and where it is built. `bench` alone is looked
-/// for beside this program only: elsewhere it may be anybody's.
-const NAMES: [&str; 2] = ["queue-bench", "bench"];
+/// What the program is called where it is installed, and where it is built: there only, as elsewhere
+/// a `bench` may be anybody's, and it is given the server's password.
+const INSTALLED: &str = "queue-bench";
+const BUILT: &str = "bench";
 
 /// What is measured unless something else is said: the way in and the way out, each beside the raw
 /// limit of the server, once each.
@@ -50,10 +51,12 @@ impl Bench {
 }
 
 fn find() -> Option<PathBuf> {
-    let beside = env::current_exe().ok();
-    let beside = beside.as_deref().and_then(Path::parent).into_iter();
-    let beside = beside.flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    let this = env::current_exe().ok();
+    let beside = this.as_deref().and_then(Path::parent);
+    let built = beside.filter(|folder| folder.join("deps").is_dir());
     let path = env::var_os("PATH").unwrap_or_default();
-    let in_path = env::split_paths(&path).map(|folder| folder.join(NAMES[0])).collect::<Vec<_>>();
-    beside.chain(in_path).find(|program| program.is_file())
+    let in_path = env::split_paths(&path).map(|folder| folder.join(INSTALLED)).collect::<Vec<_>>();
+    let beside = beside.map(|folder| folder.join(INSTALLED));
+    let built = built.map(|folder| folder.join(BUILT));
+    beside.into_iter().chain(built).chain(in_path).find(|program| program.is_file())
 }

@@ -89,7 +89,8 @@ struct Run {
 impl Run {
     /// Writes what lies behind `from`. The last row is noted before anything is read, and the
     /// delayed messages and the suspects come first: what becomes ready meanwhile gets a row behind
-    /// the last one, so that no message comes twice.
+    /// the last one, and is left out. What goes back to the delayed ones behind the place that was
+    /// reached there comes twice.
     async fn all(&mut self, from: Option<Place>) -> anyhow::Result<()> {
         let last = match from {
             Some(Place { last, .. }) => last,

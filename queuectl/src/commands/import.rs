@@ -57,9 +57,6 @@ impl Import {
         let mut journal = Journal::open(&path)?;
         if let Some(begun) = &journal.begun {
             self.check(begun, &plan, &journal)?;
-            if journal.finished {
-                return self.told(invocation, &plan, plan.messages, &Tally::default(), &journal);
-            }
         }
         let mut lane = Lane::new(invocation.url()?, self.give_up_after);
         let id = match &journal.begun {
@@ -84,8 +81,7 @@ impl Import {
                 self.file.display()
             )
         })?;
-        journal.finish()?;
-        self.told(invocation, &plan, tally.earlier, &tally, &journal)
+        self.told(invocation, &plan, &tally)
     }
 
     /// Whether what was begun is this import.
@@ -110,21 +106,16 @@ impl Import {
         Ok(())
     }
 
-    fn told(
-        self,
-        invocation: &Invocation,
-        plan: &Plan,
-        earlier: u64,
-        tally: &Tally,
-        journal: &Journal,
-    ) -> anyhow::Result<()> {
+    fn told(self, invocation: &Invocation, plan: &Plan, tally: &Tally) -> anyhow::Result<()> {
         let (file, messages) = (self.file.display().to_string(), plan.messages);
+        let earlier = tally.earlier;
         let mut sentence = match earlier {
             0 => format!("{messages} messages of {file} are imported"),
-            _ if earlier == messages => format!(
-                "All {messages} messages of {file} were imported before, as {} says",
-                journal.path.display()
-            ),
+            _ if earlier == messages => {
+                format!(
+                    "All {messages} messages of {file} were imported before, as the database says"
+                )
+            }
             _ => format!("{messages} messages of {file} are imported, {earlier} of them before"),
         };
         if tally.duplicates > 0 {

@@ -161,6 +161,12 @@ async fn a_file_of_something_else_is_left_as_it_is() {
         assert!(sentence.starts_with("Line 751 of"), "{sentence}");
         assert_eq!(fs::read_to_string(&file).expect("there"), content);
     }
+    for content in ["notes", "{\"a\":1}", "{\"messages\":"] {
+        fs::write(&file, content).expect("written");
+        let sentence = queuectl.refuse(&["export", "mail", "--to", path, "--resume"]);
+        assert!(sentence.contains("is not what an export has written"), "{sentence}");
+        assert_eq!(fs::read_to_string(&file).expect("there"), content);
+    }
     fs::write(&file, &exported).expect("written");
     let writer = OpenOptions::new().append(true).open(&file).expect("opened");
     writer.lock().expect("locked");

@@ -148,7 +148,13 @@ async fn another_database_knows_nothing_of_the_import() {
     other.topic("mail").await;
     let sentence = Queuectl::on(&other).refuse(&["import", text(&file)]);
     assert!(sentence.contains("knows nothing of this import"), "{sentence}");
+    Queuectl::on(&one).say(&["topic", "resume", "mail", "--enqueue"]);
+    Queuectl::on(&one).say(&["import", text(&file)]);
+    // Nor does it believe what the journal knows of an import that has ended.
+    let sentence = Queuectl::on(&other).refuse(&["import", text(&file)]);
+    assert!(sentence.contains("knows nothing of this import"), "{sentence}");
     assert_eq!(Queuectl::on(&other).json(&["stats"])[0]["unsettled"], 0);
+    assert_eq!(Queuectl::on(&one).json(&["stats"])[0]["unsettled"], 3);
 }
 
 #[tokio::test]

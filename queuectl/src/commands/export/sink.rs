@@ -50,6 +50,9 @@ impl Sink {
         lock(&file, path)?;
         let whole = Whole::read(&file).with_context(|| format!("Cannot read {name}"))?;
         let place = match whole.last {
+            None if !may_be_ours(&whole.torn) => bail!(
+                "{name} is not what an export has written: name the file that was being written, or another one."
+            ),
             None => None,
             Some(line) => Some(place(&line, topic).map_err(|why| {
                 anyhow!(
@@ -112,6 +115,15 @@ struct Whole {
     lines: u64,
     bytes: u64,
     last: Option<Vec<u8>>,
+    /// The line behind it that is none yet.
+    torn: Vec<u8>,
+}
+
+/// Whether what is there may be the beginning of an export's first line.
+fn may_be_ours(torn: &[u8]) -> bool {
+    const BEGINNING: &[u8] = b"{\"msg_id\":\"";
+    let common = torn.len().min(BEGINNING.len());
+    torn[..common] == BEGINNING[..common]
 }
 
 impl Whole {
@@ -125,7 +137,7 @@ impl Whole {
             std::mem::swap(last.get_or_insert_default(), &mut line);
             line.clear();
         }
-        Ok(Self { lines, bytes, last })
+        Ok(Self { lines, bytes, last, torn: line })
     }
 }
 

@@ -10,16 +10,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// Which import a file's is. How far it is, is not in here: that is committed with the messages, in
-/// the import's lane, where no crash can part them. Lines are only added, so that a crash leaves
-/// one that is whole or none.
+/// the import's lane, where no crash can part them, and what a failover has lost is not there.
 pub(super) struct Journal {
     pub(super) path: PathBuf,
     pub(super) begun: Option<Begun>,
-    pub(super) finished: bool,
     file: File,
 }
 
-/// The first line, on the disk before anything is stored.
+/// Its line, on the disk before anything is stored: after a crash it is whole, or nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Begun {
@@ -52,12 +50,8 @@ impl From<LaneName> for LaneId {
     }
 }
 
-/// The second line.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Finished {
-    finished: bool,
-}
+/// How the line begins.
+const BEGINNING: &[u8] = b"{\"messages\":";
 
 impl Journal {
     /// Opens the journal, or begins one; it stays locked to this process.
@@ -85,18 +79,16 @@ impl Journal {
         let foreign = || {
             format!("{name} is no journal of an import: say with --journal where one can be kept")
         };
-        if whole == 0 && bytes.first().is_some_and(|byte| *byte != b'{') {
+        let common = bytes.len().min(BEGINNING.len());
+        if bytes[..common] != BEGINNING[..common] {
             bail!("{}.", foreign());
         }
         let begun = lines.next().map(serde_json::from_slice).transpose().with_context(foreign)?;
-        let finished: Option<Finished> =
-            lines.next().map(serde_json::from_slice).transpose().with_context(foreign)?;
         // A line that is torn was never relied on.
         file.set_len(whole as u64)
             .and_then(|()| file.seek(SeekFrom::End(0)))
             .with_context(cannot)?;
-        let finished = finished.is_some_and(|line| line.finished);
-        Ok(Self { path: path.to_owned(), begun, finished, file })
+        Ok(Self { path: path.to_owned(), begun, file })
     }
 
     /// Notes which import it is. When this has returned, a crash does not lose it.
@@ -111,13 +103,6 @@ impl Journal {
             .and_then(|folder| folder.sync_all())
             .with_context(|| format!("Cannot keep {}", self.path.display()))?;
         self.begun = Some(begun);
-        Ok(())
-    }
-
-    /// Notes that all of it is stored.
-    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
-        self.add(&Finished { finished: true })?;
-        self.finished = true;
         Ok(())
     }
 
@@ -149,19 +134,19 @@ mod tests {
         assert_eq!(journal.begun, None);
         journal.begin(begun()).expect("noted");
         drop(journal);
-        let mut torn = OpenOptions::new().append(true).open(&path).expect("opened");
-        torn.write_all(b"{\"finis").expect("written");
-        let mut journal = Journal::open(&path).expect("opened");
-        assert_eq!((&journal.begun, journal.finished), (&Some(begun()), false));
-        journal.finish().expect("noted");
-        drop(journal);
-        assert!(Journal::open(&path).expect("opened").finished);
+        let whole = std::fs::read(&path).expect("there");
+        assert_eq!(Journal::open(&path).expect("opened").begun, Some(begun()));
+        for end in 0..whole.len() - 1 {
+            std::fs::write(&path, &whole[..end]).expect("written");
+            assert_eq!(Journal::open(&path).expect("opened").begun, None);
+        }
     }
 
     #[test]
     fn another_file_is_left_as_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
-        for content in ["my notes", "my notes\n", "{\"body\":\"x\"}\n"] {
+        let json = ["{\"body\":\"x\"}\n", "{\"body\":\"x\"}", "{\"m\":1}"];
+        for content in ["my notes", "my notes\n"].into_iter().chain(json) {
             let path = folder.path().join("notes");
             std::fs::write(&path, content).expect("written");
             let error = Journal::open(&path).err().expect("refused").to_string();

@@ -5,7 +5,7 @@ use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
 use queue_core::store::enqueue::insert_in_lane;
 use queue_core::store::lane::{self, LaneId, LaneKind};
 use queue_core::store::topic;
-use queue_core::{Error, NewMessage, chance, enqueue_in_transaction};
+use queue_core::{Enqueued, Error, NewMessage, chance, enqueue_in_transaction};
 
 use super::plan::{Piece, Plan};
 
@@ -126,7 +126,12 @@ impl Lane {
             while let Some(piece) = plan.pieces.get(index(progress.stored)) {
                 tell(usize::try_from(messages(plan, progress.stored)).unwrap_or(usize::MAX));
                 let of_piece = plan.messages_of(piece)?;
+                let before = progress.handed_over;
                 let stored = self.store_piece(id, piece, &of_piece, progress).await;
+                if stored.is_err() && self.session.as_ref().is_some_and(|it| !it.is_lost()) {
+                    // It was refused: if the piece is stored, an earlier try has done it.
+                    progress.handed_over = before;
+                }
                 stored.with_context(|| plan.place(piece))?;
                 progress.reach(progress.stored + 1);
             }
@@ -154,8 +159,8 @@ impl Lane {
                 // Asked each time: it may have been closed since, or be full.
                 let topic = topic::existing(conn, name).await?;
                 let enqueued = enqueue_in_transaction(conn, &topic, messages).await?;
-                progress.handed_over =
-                    enqueued.iter().filter(|one| !one.is_stored()).count() as u64;
+                let is_duplicate = |one: &&Enqueued| matches!(one, Enqueued::Duplicate(_));
+                progress.handed_over = enqueued.iter().filter(is_duplicate).count() as u64;
                 insert_in_lane(conn, topic.id, &[], id, seq).await
             })
             .await
