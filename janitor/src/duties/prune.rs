@@ -47,6 +47,8 @@ const WORKER_ENDED: Duration = Duration::from_secs(3600);
 pub struct Prune {
     lookup: PruneLookup,
     again: Option<Instant>,
+    /// Workers were removed whose throughput is still under their numbers.
+    unfolded: bool,
 }
 
 /// What a run of [`Prune`] did.
@@ -119,11 +121,15 @@ impl Duty for Prune {
         }
         let workers = async |conn: &mut Link| prune::workers(conn, WORKER_ENDED, BATCH).await;
         report.workers = failed.or(session.transaction("prune the workers", workers).await);
+        self.unfolded |= report.workers > 0;
         let fold = async |conn: &mut Link| throughput::fold(conn, FOLD).await;
         for _ in 0..ROUNDS {
-            if failed.or(session.transaction("fold the throughput", fold).await) < FOLD as usize {
+            if !self.unfolded {
                 break;
             }
+            let folded = session.transaction("fold the throughput", fold).await;
+            self.unfolded = folded.as_ref().map_or(true, |folded| *folded >= FOLD as usize);
+            failed.or(folded);
         }
         telemetry::pruned("archive", report.archive);
         telemetry::pruned("ledger", report.ledger);

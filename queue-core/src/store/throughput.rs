@@ -82,19 +82,22 @@ struct WorkerRow {
     worker_id: u64,
 }
 
-/// PRIMARY of both tables: up to `limit` workers that have totals and no row any more.
+/// PRIMARY of both tables: the workers of the first `limit` totals whose worker has no row any
+/// more.
 ///
 /// # Errors
 /// A database failure.
 pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerId>> {
     let statement = Statement::new(
-        "SELECT DISTINCT t.worker_id FROM queue_throughput t FORCE INDEX (PRIMARY) \
-         WHERE t.worker_id > 0 AND NOT EXISTS \
-         (SELECT 1 FROM queue_worker w FORCE INDEX (PRIMARY) WHERE w.id = t.worker_id) LIMIT ?",
+        "SELECT t.worker_id FROM queue_throughput t FORCE INDEX (PRIMARY) WHERE t.worker_id > 0 \
+         AND NOT EXISTS (SELECT 1 FROM queue_worker w WHERE w.id = t.worker_id) \
+         ORDER BY t.worker_id LIMIT ?",
     )
     .number(limit);
     let rows: Vec<WorkerRow> = load(conn, "look for workers that are gone", statement).await?;
-    Ok(rows.into_iter().map(|row| WorkerId(row.worker_id)).collect())
+    let mut workers: Vec<_> = rows.into_iter().map(|row| WorkerId(row.worker_id)).collect();
+    workers.dedup();
+    Ok(workers)
 }
 
 /// PRIMARY: locks a worker's totals; how many topics they are of.

@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 
 use crate::invocation::Invocation;
 
-/// What the program is called where it is installed, and where it is built: there only, as elsewhere
-/// a `bench` may be anybody's, and it is given the server's password.
+/// What the program is called where it is installed, and where it is built: there only, as
+/// elsewhere a `bench` may be anybody's, and it is given the server's password.
 const INSTALLED: &str = "queue-bench";
 const BUILT: &str = "bench";
 

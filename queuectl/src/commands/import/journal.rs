@@ -17,7 +17,8 @@ pub(super) struct Journal {
     file: File,
 }
 
-/// Its line, on the disk before anything is stored: after a crash it is whole, or nothing is stored.
+/// Its line, on the disk before anything is stored: after a crash it is whole, or nothing is
+/// stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Begun {
