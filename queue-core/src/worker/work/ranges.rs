@@ -269,10 +269,12 @@ impl Work {
             let session = self.session().await?;
             let read = async |conn: &mut Link| passed::of_range(conn, range).await;
             let acked = session.call("read what was acked", read).await?;
+            // A report may have come before, and found it: then the mark is behind it.
+            let mark = self.ranges.get(claim).map(|held| held.range.mark);
+            let is_acked =
+                |offset: Offset| acked.contains(&offset) || mark.is_some_and(|mark| offset < mark);
             for one in settled.iter().filter(|one| one.claim_no == claim) {
-                let Some(at) = one.position.filter(|at| acked.contains(&at.offset)) else {
-                    continue;
-                };
+                let Some(at) = one.position.filter(|at| is_acked(at.offset)) else { continue };
                 if let Some(held) = self.ranges.get_mut(claim) {
                     held.pass(at.offset);
                 }

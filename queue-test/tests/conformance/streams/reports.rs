@@ -125,6 +125,27 @@ async fn an_ack_in_doubt_that_nobody_could_look_for_is_found_when_its_range_is_t
     }
 }
 
+/// Found by the simulation: such an ack was called a release that the database had taken.
+#[tokio::test]
+async fn an_ack_in_doubt_that_a_report_has_found_is_no_release() {
+    let (mut stream, group) = Stream::one_group(3, false).await;
+    let worker = stream.worker().await;
+    let got = claim_n(&worker, &group, 3).await;
+    let mut handler = stream.db.connect().await;
+    ack_in_transaction(&mut handler, &worker, &got[1]).await;
+    handler.batch("COMMIT").await.unwrap();
+    // What is more than an ack is told under the lock of the range, which looks for such acks.
+    let discard = Settlement::Discard { reason: "of no use".to_owned() };
+    worker.settle(all(&got[..1], &discard)).await.unwrap();
+    let mark = "SELECT CAST(mark AS SIGNED) FROM queue_range";
+    until("a report has found it", async || stream.number(mark).await == 2).await;
+    let in_doubt = vec![Settled::release(&got[1])];
+    let outcomes = worker.release_in_doubt(in_doubt).await.unwrap();
+    assert_eq!(outcomes, [SettleOutcome::Unknown]);
+    ack(&worker, &got[2..]).await;
+    stream.until_over().await;
+}
+
 #[tokio::test]
 async fn an_ack_that_the_server_has_lost_is_handled_again() {
     let (mut stream, group) = Stream::one_group(5, false).await;
