@@ -39,6 +39,7 @@ pub mod server;
 pub mod settle;
 pub(crate) mod standing;
 mod statement;
+pub mod stored;
 pub mod stream;
 pub mod switch;
 pub mod throughput;

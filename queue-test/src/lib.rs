@@ -11,6 +11,7 @@
 //! * [`TestDatabase`] is only the database: for tests that start whole programs.
 //! * [`until`] waits for what another process or task brings about.
 //! * [`Program`] is a program under way, with its log; it never outlives the test.
+//! * [`Console`] is the web console as such a program.
 //! * [`Supervisor`] takes systemd's place before a program.
 //! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server and loses replies,
 //!   cuts connections and swallows packets when it is told to.
@@ -68,6 +69,7 @@
 
 mod aside;
 mod clock;
+mod console;
 mod database;
 mod drain;
 mod patience;
@@ -77,6 +79,7 @@ mod queue;
 mod server;
 mod supervisor;
 
+pub use self::console::Console;
 pub use self::database::TestDatabase;
 pub use self::drain::Drained;
 pub use self::patience::{PATIENCE, until};

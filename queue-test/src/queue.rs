@@ -1,17 +1,26 @@
 use std::time::Duration;
 
 use queue_core::codec::Codecs;
-use queue_core::connection::ServerUrl;
-use queue_core::handler::{Handler, RawHandler, TxHandler};
+use queue_core::connection::{ServerUrl, transaction};
+use queue_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
 use queue_core::store::inspect::{self, Depth, Peeked};
 use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, store};
+use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, enqueue_all, store};
 
 use crate::{Drained, TestDatabase, clock, drain};
 
 /// How many messages an assertion looks at. A test that enqueues more counts by
 /// [`TestQueue::depth`].
 const LOOK_AT: u32 = 10_000;
+
+/// A handler whose messages die of this error.
+struct Dies(String);
+
+impl RawHandler for Dies {
+    async fn handle(&self, _: &Context) -> Result<(), HandlerError> {
+        Err(HandlerError::dead(self.0.clone()))
+    }
+}
 
 /// A queue of its own for one test, on a [`TestDatabase`].
 #[derive(Debug)]
@@ -80,6 +89,28 @@ impl TestQueue {
         let mut conn = self.connect().await;
         let topic = self.find(&mut conn, topic).await;
         enqueue(&mut conn, &topic.name, message).await.expect("the message is enqueued");
+    }
+
+    /// Enqueues messages, a transaction for every 500 of them.
+    ///
+    /// # Panics
+    /// If they are refused.
+    pub async fn enqueue_all(&self, topic: &str, messages: &[NewMessage]) {
+        let mut conn = self.connect().await;
+        let topic = self.find(&mut conn, topic).await;
+        for some in messages.chunks(500) {
+            let send = async |conn: &mut _| enqueue_all(conn, &topic.name, some).await;
+            transaction(&mut conn, "send", send).await.expect("the messages are enqueued");
+        }
+    }
+
+    /// Has everything that is ready in a topic die of `error`.
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain), and if nothing was ready.
+    pub async fn dead_letter(&self, topic: &str, error: &str) {
+        let drained = self.drain_raw(topic, &Dies(error.to_owned())).await;
+        assert!(drained.dead > 0, "nothing of {topic} has died: {drained:?}");
     }
 
     /// The messages of a topic that are ready or claimed, in order of handling.

@@ -1,7 +1,7 @@
 use chrono::{DateTime, Utc};
 use queue_core::message::{Delivery, LineBytes};
-use queue_core::store::ready::Stored;
 use queue_core::store::scheduled::Scheduled;
+use queue_core::store::stored::Stored;
 use queue_core::{Headers, MsgId, Priority, TopicName};
 use serde::Serialize;
 

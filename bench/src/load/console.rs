@@ -13,7 +13,7 @@ use queue_core::connection::{SessionKind, connect};
 use queue_core::message::MsgId;
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::TopicSettings;
-use queue_test::Program;
+use queue_test::Console as Program;
 use reqwest::{Client, Response};
 use tokio::time::Instant;
 
@@ -51,11 +51,20 @@ const ASKED: [&str; 9] = [
 /// How long the first look at the server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The options by which a proxy on this machine says who somebody is.
+const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
+    "--trusted-proxy",
+    "127.0.0.1",
+    "--proxy-user-header",
+    "x-user",
+    "--proxy-role-header",
+    "x-role",
+];
+
 /// The console, and somebody whom its proxy has signed in.
 struct Console {
     client: Client,
-    address: String,
-    _program: Program,
+    program: Program,
 }
 
 impl Console {
@@ -64,16 +73,11 @@ impl Console {
         stream(arena).await?;
         let program = std::env::current_exe().context("Cannot find this program again")?;
         let mut command = Command::new(program.with_file_name("console"));
-        command.args(["--listen", "127.0.0.1:0", "--trusted-proxy", "127.0.0.1"]);
-        command.args(["--proxy-user-header", "x-user", "--proxy-role-header", "x-role"]);
-        let program =
-            Program::start(command.env("QUEUE_URL", arena.url().expose()).env_remove("RUST_LOG"));
-        let line = program.said("The console is served.").await;
-        let address = line.rsplit('=').next().unwrap_or_default().trim().to_owned();
+        let program = Program::start(&mut command, arena.url(), &SIGNED_IN_BY_A_PROXY).await;
         // One of them may have been chosen already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder().no_proxy().build()?;
-        let console = Self { client, address, _program: program };
+        let console = Self { client, program };
         let end = Instant::now() + PATIENCE;
         while !console.text("/topics").await?.contains("bench") {
             ensure!(Instant::now() < end, "The console does not see the topic");
@@ -83,7 +87,7 @@ impl Console {
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<Response> {
-        let asked = self.client.get(format!("http://{}{path}", self.address));
+        let asked = self.client.get(format!("http://{}{path}", self.program.address()));
         let asked = asked.header("x-user", "bench").header("x-role", "admin");
         asked.send().await?.error_for_status().with_context(|| format!("{path} was refused"))
     }

@@ -18,10 +18,13 @@ impl RawHandler for Fine {
 async fn a_thousand_dead_letters_are_redriven_while_their_progress_is_shown() {
     let place = Place::new().await;
     place.queue.topic("mail").await;
-    place.enqueue("mail", (0..1000).map(|n| NewMessage::new(n.to_string())).collect()).await;
-    place.dead_letter("mail", "the mail server is away").await;
-    place.enqueue("mail", vec![NewMessage::new("another")]).await;
-    place.dead_letter("mail", "no such address").await;
+    place
+        .queue
+        .enqueue_all("mail", &(0..1000).map(|n| NewMessage::new(n.to_string())).collect::<Vec<_>>())
+        .await;
+    place.queue.dead_letter("mail", "the mail server is away").await;
+    place.queue.enqueue_all("mail", &[NewMessage::new("another")]).await;
+    place.queue.dead_letter("mail", "no such address").await;
     let mut operator = place.signed_in("operator").await;
     let page = operator.read("/dead/mail").await;
     for shown in ["the mail server is away", "no such address", "1\u{202f}000"] {
@@ -58,8 +61,8 @@ async fn dead_letters_are_deleted_only_by_who_may_and_only_those_that_are_meant(
     let place = Place::new().await;
     place.queue.topic("mail").await;
     for error in ["no such address", "mailbox full"] {
-        place.enqueue("mail", vec![NewMessage::new("a"), NewMessage::new("b")]).await;
-        place.dead_letter("mail", error).await;
+        place.queue.enqueue_all("mail", &[NewMessage::new("a"), NewMessage::new("b")]).await;
+        place.queue.dead_letter("mail", error).await;
     }
     let mut admin = place.signed_in("admin").await;
     assert_eq!(admin.ask("/dead/mail/purge", &[("error", "no such address")]).await.status, 303);
@@ -76,7 +79,7 @@ async fn a_topic_that_is_paused_gives_consumers_nothing_until_it_is_resumed() {
     assert_eq!(paused.header("location"), "/topics/mail");
     assert!(operator.read("/topics/mail").await.contains("Resume consumers"), "at once");
     assert_eq!(place.access("mail").await, "write-only");
-    place.enqueue("mail", vec![NewMessage::new("a")]).await;
+    place.queue.enqueue_all("mail", &[NewMessage::new("a")]).await;
     let resumed = operator.ask("/topics/mail/access", &[("access", "read-write")]).await;
     assert_eq!(resumed.status, 303);
     assert_eq!(place.queue.drain_raw("mail", &Fine).await.acked, 1);
@@ -97,8 +100,8 @@ async fn one_message_is_redriven_delivered_now_or_cancelled_from_its_page() {
     place.queue.topic("mail").await;
     let dead = NewMessage::new("dead");
     let path = format!("/messages/mail/{}", dead.msg_id);
-    place.enqueue("mail", vec![dead]).await;
-    place.dead_letter("mail", "no").await;
+    place.queue.enqueue_all("mail", &[dead]).await;
+    place.queue.dead_letter("mail", "no").await;
     let mut admin = place.signed_in("admin").await;
     assert_eq!(admin.ask(&format!("{path}/redrive"), &[]).await.status, 303);
     assert_eq!(place.queue.depth("mail").await.unsettled, 1);
@@ -108,7 +111,7 @@ async fn one_message_is_redriven_delivered_now_or_cancelled_from_its_page() {
     let (now, never) =
         (NewMessage::new("now").with_delay(hour), NewMessage::new("never").with_delay(hour));
     let paths = [&now, &never].map(|message| format!("/messages/mail/{}", message.msg_id));
-    place.enqueue("mail", vec![now, never]).await;
+    place.queue.enqueue_all("mail", &[now, never]).await;
     assert_eq!(admin.ask(&format!("{}/deliver", paths[0]), &[]).await.status, 303);
     assert_eq!(admin.ask(&format!("{}/cancel", paths[1]), &[]).await.status, 303);
     assert_eq!(

@@ -1,14 +1,12 @@
 //! A queue, the console before it, and somebody with a browser.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use queue_core::TopicName;
 use queue_core::account::Account;
-use queue_core::connection::{ServerUrl, transaction};
-use queue_core::handler::{Context, HandlerError, RawHandler};
+use queue_core::connection::ServerUrl;
 use queue_core::store::topic::existing;
-use queue_core::{NewMessage, TopicName, enqueue_all};
-use queue_test::{Program, TestQueue, until};
+use queue_test::{Console as Program, TestQueue, until};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};
 
@@ -67,27 +65,11 @@ impl Place {
         browser
     }
 
-    /// Enqueues messages with these bodies.
-    pub(crate) async fn enqueue(&self, topic: &str, messages: Vec<NewMessage>) {
-        let topic = TopicName::new(topic).expect("a name");
-        let mut conn = self.queue.connect().await;
-        for some in messages.chunks(500) {
-            let send = async |conn: &mut _| enqueue_all(conn, &topic, some).await;
-            transaction(&mut conn, "send", send).await.expect("sent");
-        }
-    }
-
     /// What may be done with the topic, as it is stored.
     pub(crate) async fn access(&self, topic: &str) -> &'static str {
         let mut conn = self.queue.connect().await;
         let name = TopicName::new(topic).expect("a name");
         existing(&mut conn, &name).await.expect("read").access.word()
-    }
-
-    /// Has all that is ready in the topic die of `error`.
-    pub(crate) async fn dead_letter(&self, topic: &str, error: &str) {
-        let drained = self.queue.drain_raw(topic, &Dies(error.to_owned())).await;
-        assert!(drained.dead > 0, "{drained:?}");
     }
 
     /// The console has looked at the server after all that was done before.
@@ -99,49 +81,27 @@ impl Place {
     }
 }
 
-struct Dies(String);
-
-impl RawHandler for Dies {
-    async fn handle(&self, _: &Context) -> Result<(), HandlerError> {
-        Err(HandlerError::dead(self.0.clone()))
-    }
+/// The program that these are the tests of.
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_console"))
 }
 
 /// A line of the users' file, as the program prints it.
 pub(crate) fn line(name: &str, role: &str) -> String {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_console"))
-        .args(["user", name, "--role", role])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let mut input = child.stdin.take().expect("piped");
-    writeln!(input, "{PASSWORD}").expect("written");
-    drop(input);
-    let ended = child.wait_with_output().expect("ended");
-    assert!(ended.status.success());
-    String::from_utf8(ended.stdout).expect("text")
+    Program::user(&mut program(), name, role, PASSWORD)
 }
 
 /// The program under way, killed when the test ends.
-pub(crate) struct Console {
-    program: Program,
-    address: String,
-}
+pub(crate) struct Console(Program);
 
 impl Console {
     async fn start(url: &ServerUrl, options: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
-        command.args(["--listen", "127.0.0.1:0"]).args(options).env("QUEUE_URL", url.expose());
-        let program = Program::start(command.env_remove("RUST_LOG"));
-        let line = program.said("The console is served.").await;
-        let address = line.rsplit_once("address=").expect("its address").1.trim().to_owned();
-        Self { program, address }
+        Self(Program::start(&mut program(), url, options).await)
     }
 
     /// The newest line of its log that has this text in it.
     pub(crate) fn logged(&self, text: &str) -> Option<String> {
-        self.program.lines(text).pop()
+        self.0.program().lines(text).pop()
     }
 
     /// A browser of somebody who has not signed in.
@@ -151,7 +111,7 @@ impl Console {
         let client = Client::builder().redirect(Policy::none()).no_proxy().build();
         Browser {
             client: client.expect("a client"),
-            address: self.address.clone(),
+            address: self.0.address().to_owned(),
             headers: Vec::new(),
             cookie: None,
             csrf: String::new(),
@@ -163,8 +123,8 @@ impl Drop for Console {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // Its last words count, too.
-            self.program.kill();
-            assert_eq!(self.program.lines("denied"), Vec::<String>::new());
+            self.0.kill();
+            assert_eq!(self.0.program().lines("denied"), Vec::<String>::new());
         }
     }
 }

@@ -50,7 +50,7 @@ async fn a_message_is_found_by_what_is_known_of_it_and_shown_with_all_that_happe
         .with_biz_id("order-1")
         .with_header("tenant", "acme");
     let id = message.msg_id;
-    place.enqueue("mail", vec![message, NewMessage::new("another")]).await;
+    place.queue.enqueue_all("mail", &[message, NewMessage::new("another")]).await;
     let mut operator = place.signed_in("operator").await;
     for query in ["biz_id=order-1", "key=customer-7", "header=tenant%3Dacme", &format!("id={id}")] {
         let page = operator.read(&format!("/messages?topic=mail&{query}")).await;
@@ -64,7 +64,7 @@ async fn a_message_is_found_by_what_is_known_of_it_and_shown_with_all_that_happe
     assert!(page.contains("&quot;to&quot;: &quot;ada&quot;"), "as JSON: {page}");
     let page = operator.read(&format!("/messages/mail/{id}?as=hex")).await;
     assert!(page.contains("00000000  7b 22 74 6f"), "{page}");
-    place.dead_letter("mail", "the mail server said no").await;
+    place.queue.dead_letter("mail", "the mail server said no").await;
     let page = operator.read(&format!("/messages/mail/{id}")).await;
     assert!(page.contains("the mail server said no") && page.contains("Failed runs"), "{page}");
     let alone = operator.get(&format!("/messages?id={id}")).await;
@@ -75,7 +75,10 @@ async fn a_message_is_found_by_what_is_known_of_it_and_shown_with_all_that_happe
 async fn a_search_goes_on_page_by_page_and_finds_each_message_once() {
     let place = Place::new().await;
     place.queue.topic("mail").await;
-    place.enqueue("mail", (0..120).map(|n| NewMessage::new(n.to_string())).collect()).await;
+    place
+        .queue
+        .enqueue_all("mail", &(0..120).map(|n| NewMessage::new(n.to_string())).collect::<Vec<_>>())
+        .await;
     let mut viewer = place.signed_in("viewer").await;
     let (mut path, mut found) = ("/messages?topic=mail&state=ready".to_owned(), Vec::new());
     loop {
@@ -98,7 +101,7 @@ async fn what_waits_is_shown_in_the_order_of_its_time() {
     let later = |hours: u64| NewMessage::new("x").with_delay(Duration::from_secs(hours * 3600));
     let (second, first) = (later(2), later(1));
     let ids = [first.msg_id.to_string(), second.msg_id.to_string()];
-    place.enqueue("mail", vec![second, first]).await;
+    place.queue.enqueue_all("mail", &[second, first]).await;
     let page = place.signed_in("viewer").await.read("/scheduled/mail").await;
     let at = |id: &str| page.find(id).expect("shown");
     assert!(at(&ids[0]) < at(&ids[1]), "{page}");

@@ -107,8 +107,8 @@ async fn a_change_that_no_page_of_ours_asks_for_is_refused() {
 async fn a_role_may_do_what_it_is_for_and_its_pages_offer_nothing_else() {
     let place = Place::new().await;
     place.queue.topic("mail").await;
-    place.enqueue("mail", vec![NewMessage::new("a")]).await;
-    place.dead_letter("mail", "no").await;
+    place.queue.enqueue_all("mail", &[NewMessage::new("a")]).await;
+    place.queue.dead_letter("mail", "no").await;
     let mut viewer = place.signed_in("viewer").await;
     place.seen(&mut viewer, "mail", 1).await;
     let page = viewer.read("/topics/mail").await;
@@ -138,7 +138,7 @@ async fn viewers_see_bodies_only_where_that_is_allowed() {
     place.queue.topic("mail").await;
     let message = NewMessage::new("the secret");
     let path = format!("/messages/mail/{}", message.msg_id);
-    place.enqueue("mail", vec![message]).await;
+    place.queue.enqueue_all("mail", &[message]).await;
     let mut viewer = place.signed_in("viewer").await;
     let page = viewer.read(&path).await;
     assert!(!page.contains("the secret") && page.contains("not shown to viewers"), "{page}");
@@ -156,7 +156,7 @@ async fn viewers_see_bodies_only_where_that_is_allowed() {
     open.queue.topic("mail").await;
     let message = NewMessage::new("no secret");
     let path = format!("/messages/mail/{}", message.msg_id);
-    open.enqueue("mail", vec![message]).await;
+    open.queue.enqueue_all("mail", &[message]).await;
     assert!(open.signed_in("viewer").await.read(&path).await.contains("no secret"));
 }
 
@@ -212,8 +212,8 @@ async fn what_others_have_written_is_shown_and_never_run() {
     place.queue.topic("mail").await;
     let message = NewMessage::new(EVIL).with_key(EVIL).with_biz_id(EVIL).with_header("x", EVIL);
     let path = format!("/messages/mail/{}", message.msg_id);
-    place.enqueue("mail", vec![message]).await;
-    place.dead_letter("mail", EVIL).await;
+    place.queue.enqueue_all("mail", &[message]).await;
+    place.queue.dead_letter("mail", EVIL).await;
     let mut admin = place.signed_in("admin").await;
     place.seen(&mut admin, "mail", 1).await;
     let query: String = url::form_urlencoded::byte_serialize(EVIL.as_bytes()).collect();

@@ -1,16 +1,15 @@
 //! Ready messages that a person deals with: purged, moved to another topic, looked through.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Unsigned};
 
 use super::moves::equal;
 use super::row_set::RowSet;
+use super::stored::{STORED, Stored, StoredRow};
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{Headers, MsgId, Priority, RowId};
+use crate::message::{MsgId, Priority, RowId};
 use crate::topic::TopicId;
 
 /// Ready messages of one topic and priority, locked by this transaction.
@@ -136,27 +135,6 @@ pub async fn relocate(
     Ok(first)
 }
 
-/// A message of the hot table, whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Its row.
-    pub row: RowId,
-    /// The message id.
-    pub msg_id: MsgId,
-    /// Server time at which it was enqueued.
-    pub enqueued_at: DateTime<Utc>,
-    /// Server time from which on nobody wants it.
-    pub expires_at: Option<DateTime<Utc>>,
-    /// Ordering key.
-    pub key: Option<Vec<u8>>,
-    /// Business idempotency key.
-    pub biz_id: Option<Vec<u8>>,
-    /// Name and value pairs beside the body.
-    pub headers: Headers,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
 /// PRIMARY, forced: the next messages of a topic and priority behind the row `after`, ready or
 /// claimed, at most `limit`; locks nothing.
 ///
@@ -168,44 +146,14 @@ pub async fn read(
     after: RowId,
     limit: u32,
 ) -> Result<Vec<Stored>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-        #[diesel(sql_type = Datetime)]
-        enqueued_at: NaiveDateTime,
-        #[diesel(sql_type = Nullable<Datetime>)]
-        expires_at: Option<NaiveDateTime>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        ordering_key: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        biz_id: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        headers: Option<Vec<u8>>,
-        #[diesel(sql_type = Binary)]
-        body: Vec<u8>,
-    }
-    let statement = Statement::new(
-        "SELECT id, msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body \
-         FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? AND priority = ? AND id > ? \
-         ORDER BY topic_id, priority, id LIMIT ?",
-    )
+    let statement = Statement::new(format!(
+        "SELECT {STORED} FROM queue_message FORCE INDEX (PRIMARY) \
+         WHERE topic_id = ? AND priority = ? AND id > ? ORDER BY topic_id, priority, id LIMIT ?"
+    ))
     .number(topic.0)
     .number(priority.stored())
     .number(after.0)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "read messages", statement).await?;
-    let stored = |row: Row| Stored {
-        row: RowId(row.id),
-        msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-        enqueued_at: row.enqueued_at.and_utc(),
-        expires_at: row.expires_at.map(|at| at.and_utc()),
-        key: row.ordering_key,
-        biz_id: row.biz_id,
-        headers: Headers::from_stored(row.headers.as_deref()),
-        body: row.body,
-    };
-    Ok(rows.into_iter().map(stored).collect())
+    let rows: Vec<StoredRow> = load(conn, "read messages", statement).await?;
+    Ok(rows.into_iter().map(Stored::from).collect())
 }

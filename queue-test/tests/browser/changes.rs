@@ -19,8 +19,8 @@ async fn somebody_signs_in_searches_and_opens_a_message() {
         NewMessage::new(r#"{"to":"ada@example.org"}"#).with_biz_id("order-17"),
         NewMessage::new(script).with_biz_id("order-18").with_key(script).with_header("by", script),
     ];
-    place.enqueue("mail", &messages).await;
-    let Some(ada) = Chromium::before(&place.console).await else { return };
+    place.queue.enqueue_all("mail", &messages).await;
+    let Some(ada) = Chromium::before(place.console.address()).await else { return };
     ada.open("/messages").await;
     assert_eq!(ada.path().await, "/sign-in");
     sign_in(&ada).await;
@@ -42,7 +42,7 @@ async fn somebody_signs_in_searches_and_opens_a_message() {
     ada.open(&format!("/messages/mail/{}", messages[1].msg_id)).await;
     ada.reads("pre.body", script).await;
     assert_eq!(ada.text("main").await.matches(script).count(), 3);
-    place.dead_letter("mail", script).await;
+    place.queue.dead_letter("mail", script).await;
     for path in ["/dead/mail", "/messages?topic=mail&state=dead", "/topics/mail"] {
         ada.open(path).await;
         assert!(ada.script("return window.stranger ?? null", json!([])).await.is_null());
@@ -91,8 +91,8 @@ async fn a_thousand_dead_letters_are_redriven_and_their_progress_is_seen() {
     let place = Place::new().await;
     let mail = place.queue.topic("mail").await;
     let messages: Vec<_> = (0..1000).map(|n| NewMessage::new(n.to_string())).collect();
-    place.enqueue("mail", &messages).await;
-    place.dead_letter("mail", "the mail server is away").await;
+    place.queue.enqueue_all("mail", &messages).await;
+    place.queue.dead_letter("mail", "the mail server is away").await;
     let Some(ada) = place.signed_in().await else { return };
     // The last of them is held, so that the run is half way until it is let go.
     let mut holder = place.queue.connect().await;
@@ -121,7 +121,7 @@ async fn a_group_is_put_back_to_the_start_of_its_stream() {
     place.queuectl("topic create orders --kind stream --partitions 2");
     place.queuectl("group create orders@billing");
     let messages: Vec<_> = (0..100).map(|n| NewMessage::new(n.to_string())).collect();
-    place.enqueue("orders", &messages).await;
+    place.queue.enqueue_all("orders", &messages).await;
     let consumer = place.consumer("orders@billing");
     let Some(ada) = place.signed_in().await else { return };
     until("all have been handled", async || {

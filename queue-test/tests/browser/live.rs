@@ -12,7 +12,7 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
     place.queue.topic("mail").await;
     let _consumers = [place.consumer("mail"), place.consumer("mail")];
     let message = [NewMessage::new("fine")];
-    place.enqueue("mail", &message).await;
+    place.queue.enqueue_all("mail", &message).await;
     until("they work", async || place.queue.depth("mail").await.unsettled == 0).await;
     let Some(ada) = place.signed_in().await else { return };
     ada.open("/topics/mail").await;
@@ -21,7 +21,7 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
     // They learn of it with their next look at the settings: then ten in a row stay where they are.
     let mut left = 0;
     until("they have stopped", async || {
-        place.enqueue("mail", &message).await;
+        place.queue.enqueue_all("mail", &message).await;
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         let now = place.queue.depth("mail").await.unsettled;
         let grew = now == left + 1;
@@ -45,7 +45,7 @@ async fn a_worker_that_was_killed_disappears_and_what_it_claimed_is_rescued() {
     let place = Place::new().await;
     place.queue.topic("mail").await;
     let mut victim = place.consumer("mail");
-    place.enqueue("mail", &[NewMessage::new("slow")]).await;
+    place.queue.enqueue_all("mail", &[NewMessage::new("slow")]).await;
     let Some(ada) = place.signed_in().await else { return };
     ada.open("/workers").await;
     let claims = "#workers tbody td:nth-child(7)";

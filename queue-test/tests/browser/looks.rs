@@ -48,18 +48,18 @@ async fn fleet(place: &Place) -> Fleet {
                 .with_header("tenant", "acme")
         };
         let messages: Vec<_> = (0..count).map(|_| message()).collect();
-        place.enqueue("mail", &messages).await;
-        place.dead_letter("mail", error).await;
+        place.queue.enqueue_all("mail", &messages).await;
+        place.queue.dead_letter("mail", error).await;
         dead = messages[0].msg_id.to_string();
     }
     let slow: Vec<_> = (0..8).map(|_| NewMessage::new("slow")).collect();
-    place.enqueue("mail", &slow).await;
+    place.queue.enqueue_all("mail", &slow).await;
     let hours = |n: u64| Duration::from_secs(3600 * n);
     let later: Vec<_> = (1..40).map(|n| NewMessage::new("later").with_delay(hours(n))).collect();
-    place.enqueue("invoices", &later).await;
+    place.queue.enqueue_all("invoices", &later).await;
     let waiting: Vec<_> = (0..700).map(|n| NewMessage::new(n.to_string())).collect();
-    place.enqueue("invoices", &waiting).await;
-    place.enqueue("orders", &waiting).await;
+    place.queue.enqueue_all("invoices", &waiting).await;
+    place.queue.enqueue_all("orders", &waiting).await;
     let consumers = ["mail", "orders@billing"].map(|topic| place.consumer(topic));
     let programs = consumers.into_iter().chain([place.start("janitor", &[])]).collect();
     Fleet { _programs: programs, dead }
@@ -83,7 +83,7 @@ async fn wrong(ada: &Chromium, page: &str) -> Vec<String> {
 async fn every_page_is_for_everybody_and_its_picture_is_taken() {
     let place = Place::new().await;
     let fleet = fleet(&place).await;
-    let Some(ada) = Chromium::before(&place.console).await else { return };
+    let Some(ada) = Chromium::before(place.console.address()).await else { return };
     ada.open("/").await;
     let mut found = wrong(&ada, "sign-in").await;
     ada.picture("sign-in").await;

@@ -3,13 +3,13 @@
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
+use diesel::sql_types::{TinyInt, Unsigned};
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{Headers, MsgId, Priority, RowId};
+use crate::message::{Priority, RowId};
 use crate::store::moment::{MOMENT, micros};
-use crate::store::ready::Stored;
+use crate::store::stored::{STORED, Stored, StoredRow};
 use crate::store::{Statement, load};
 use crate::topic::TopicId;
 
@@ -54,31 +54,16 @@ pub async fn read(
 ) -> Result<Vec<Scheduled>> {
     #[derive(QueryableByName)]
     struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
         #[diesel(sql_type = Unsigned<TinyInt>)]
         priority: u8,
         #[diesel(sql_type = Datetime)]
         due_at: NaiveDateTime,
-        #[diesel(sql_type = Datetime)]
-        enqueued_at: NaiveDateTime,
-        #[diesel(sql_type = Nullable<Datetime>)]
-        expires_at: Option<NaiveDateTime>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        ordering_key: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        biz_id: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        headers: Option<Vec<u8>>,
-        #[diesel(sql_type = Binary)]
-        body: Vec<u8>,
+        #[diesel(embed)]
+        stored: StoredRow,
     }
     let (due_at, row) = after.map_or((0, 0), |place| (micros(place.due_at), place.row.0));
     let statement = Statement::new(format!(
-        "SELECT id, msg_id, priority, due_at, enqueued_at, expires_at, ordering_key, biz_id, \
-         headers, body FROM queue_scheduled FORCE INDEX (queue_scheduled_topic) \
+        "SELECT priority, due_at, {STORED} FROM queue_scheduled FORCE INDEX (queue_scheduled_topic) \
          WHERE topic_id = ? AND due_at >= {MOMENT} \
          AND (due_at > {MOMENT} OR id > ?) ORDER BY topic_id, due_at, id LIMIT ?"
     ))
@@ -91,16 +76,7 @@ pub async fn read(
     let whole = |row: Row| Scheduled {
         due_at: row.due_at.and_utc(),
         priority: Priority::from_stored(row.priority),
-        stored: Stored {
-            row: RowId(row.id),
-            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-            enqueued_at: row.enqueued_at.and_utc(),
-            expires_at: row.expires_at.map(|at| at.and_utc()),
-            key: row.ordering_key,
-            biz_id: row.biz_id,
-            headers: Headers::from_stored(row.headers.as_deref()),
-            body: row.body,
-        },
+        stored: row.stored.into(),
     };
     Ok(rows.into_iter().map(whole).collect())
 }
