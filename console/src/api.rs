@@ -168,7 +168,7 @@ async fn messages(
     Fields(wanted): Fields<Wanted>,
 ) -> Answered<Answer> {
     let search = wanted.understood()?;
-    let found = console.database.read(|session| Box::pin(search.run(session))).await?;
+    let found = console.database.search(|session| Box::pin(search.run(session))).await?;
     Ok(Json(found.1))
 }
 

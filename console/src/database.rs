@@ -36,16 +36,19 @@ type Work = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> LocalBoxFuture<'s
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     reads: mpsc::Sender<Work>,
+    searches: mpsc::Sender<Work>,
     writes: mpsc::Sender<Work>,
     url: ServerUrl,
 }
 
 impl Database {
     /// Starts the threads; nothing is connected yet.
-    pub(crate) fn start(url: &ServerUrl) -> anyhow::Result<Self> {
-        let reads = threads(url, SessionKind::Reading(STATEMENT), Wanted::Any, READERS)?;
+    pub(crate) fn start(url: &ServerUrl, replica: Option<&ServerUrl>) -> anyhow::Result<Self> {
+        let readers = |url| threads(url, SessionKind::Reading(STATEMENT), Wanted::Any, READERS);
+        let reads = readers(url)?;
+        let searches = replica.map_or_else(|| Ok(reads.clone()), readers)?;
         let writes = threads(url, SessionKind::Plain, Wanted::Writer, WRITERS)?;
-        Ok(Self { reads, writes, url: url.clone() })
+        Ok(Self { reads, searches, writes, url: url.clone() })
     }
 
     /// Runs `work` on a session that may only read.
@@ -55,6 +58,16 @@ impl Database {
         W: for<'s> FnOnce(&'s mut Session) -> LocalBoxFuture<'s, Result<T>> + Send + 'static,
     {
         run(&self.reads, "read", work).await
+    }
+
+    /// Runs `work`, which reads many rows, on a session that may only read: of the replica, if there
+    /// is one. What was changed a moment ago may not be there yet.
+    pub(crate) async fn search<T, W>(&self, work: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: for<'s> FnOnce(&'s mut Session) -> LocalBoxFuture<'s, Result<T>> + Send + 'static,
+    {
+        run(&self.searches, "search", work).await
     }
 
     /// Runs `work` on a session that may write.

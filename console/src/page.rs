@@ -107,6 +107,18 @@ fn head(title: &str) -> Markup {
     }
 }
 
+/// Where a search was read, if not in the server itself.
+fn searched(console: &Console) -> Markup {
+    html! {
+        @if let Some(replica) = &console.rules.replica {
+            p class="hint" {
+                "Searched in the replica " (replica.server())
+                ": what was changed a moment ago may not be there yet."
+            }
+        }
+    }
+}
+
 /// A page of somebody who is signed in. `place` is the one of [`PLACES`] that it belongs to.
 fn layout(console: &Console, by: &SignedIn, place: &str, title: &str, content: &Markup) -> Markup {
     let live = console.live.now();

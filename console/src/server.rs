@@ -58,7 +58,7 @@ pub(crate) async fn serve(
     let cannot = format!("Cannot serve pages on {}; choose another --listen address", rules.listen);
     let listener = TcpListener::bind(rules.listen).await.context(cannot)?;
     let address = listener.local_addr().context("Cannot read the console's own address")?;
-    let database = Database::start(&url)?;
+    let database = Database::start(&url, rules.replica.as_ref())?;
     let console = Arc::new(Console {
         logins: Logins::new(rules.login_time),
         throttle: Throttle::default(),

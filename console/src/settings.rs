@@ -7,12 +7,17 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use humantime::parse_duration;
 use ipnet::IpNet;
+use queue_core::connection::ServerUrl;
+use queue_service::args::{credential, url_in};
 use queue_service::config::Settings;
 use queue_service::process;
 use url::Url;
 
 use crate::role::Role;
 use crate::users::Users;
+
+/// The systemd credential that holds the URL of the replica.
+const REPLICA: &str = "queue-replica-url";
 
 /// How it works.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,6 +32,11 @@ pub(crate) struct SettingsArgs {
     /// whoever reads the console's log signs in by a link that works once.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
+    /// File that holds the URL of a replica, by an account that may read: messages are searched
+    /// there. Without it, the systemd credential `queue-replica-url`; without either, in the server
+    /// itself.
+    #[arg(long, value_name = "FILE")]
+    replica_url_file: Option<PathBuf>,
     /// Where people reach the console, if a proxy stands before it: <https://queue.example.com>.
     #[arg(long, value_name = "URL", value_parser = origin)]
     origin: Option<Url>,
@@ -61,6 +71,8 @@ struct Unworkable {
 pub(crate) struct Rules {
     pub(crate) listen: SocketAddr,
     pub(crate) users: Option<Users>,
+    /// Where messages are searched, if not in the server itself.
+    pub(crate) replica: Option<ServerUrl>,
     pub(crate) proxies: Proxies,
     /// Where people reach the console, if not where it listens.
     pub(crate) origin: Option<Url>,
@@ -104,11 +116,14 @@ impl SettingsArgs {
             Some(file) => Some(Users::read(file)?),
             None => Users::of_credential()?,
         };
+        let replica_file = self.replica_url_file.clone().or_else(|| credential(REPLICA));
+        let replica = replica_file.as_deref().map(url_in).transpose()?;
         let has_users = users.is_some();
         self.together(has_users).map_err(|error| settings.refused(error.name, error))?;
         Ok(Rules {
             listen: self.listen,
             users,
+            replica,
             proxies: Proxies {
                 networks: self.trusted_proxy,
                 user_header: self.proxy_user_header,

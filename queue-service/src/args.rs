@@ -143,6 +143,14 @@ fn written(url: &str, from: String) -> anyhow::Result<Located> {
     Ok(Located { url, from })
 }
 
+/// The URL of another server that a setting names a file for.
+///
+/// # Errors
+/// One sentence when the file cannot be read, or the URL is not usable.
+pub fn url_in(file: &Path) -> anyhow::Result<ServerUrl> {
+    Ok(from_file(file)?.url)
+}
+
 fn from_file(file: &Path) -> anyhow::Result<Located> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("Cannot read the server's URL from {}", file.display()))?;

@@ -11,7 +11,7 @@ use queue_core::{Topic, TopicName};
 use serde::{Deserialize, Deserializer};
 
 use super::messages::time;
-use super::{At, Page, layout, topic_name, topic_of};
+use super::{At, Page, layout, searched, topic_name, topic_of};
 use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
 use crate::role::Role;
@@ -136,7 +136,7 @@ pub(crate) async fn show(
     let name = topic_name(&name)?;
     let (cause, times) = (which.cause()?, (time(&which.within)?, time(&which.older_than)?));
     let (wanted, of) = (which.clone(), name.clone());
-    let read = console.database.read(move |session| {
+    let read = console.database.search(move |session| {
         Box::pin(async move {
             let (topic, filter) = filter(session, of, &wanted, cause, times).await?;
             let errors = async |conn: &mut Link| stored::errors(conn, topic.id, ERRORS).await;
@@ -151,6 +151,7 @@ pub(crate) async fn show(
         (form(&which))
         @if which.is_named() || !letters.is_empty() { (bulk(&by, &name, &which)) }
         (table(&name, &letters))
+        (searched(&console))
     };
     Ok(layout(&console, &by, "/dead", "Dead letters", &content))
 }

@@ -12,7 +12,7 @@ use queue_core::stream::{Offset, PartitionNo, Position};
 use queue_core::{MsgId, Topic, TopicName, trace};
 use serde::Deserialize;
 
-use super::{At, layout, topic_name, topic_of};
+use super::{At, layout, searched, topic_name, topic_of};
 use crate::refusal::Refusal;
 use crate::sampler::Snapshot;
 use crate::show;
@@ -167,13 +167,16 @@ pub(crate) async fn search(
         None
     } else {
         let search = wanted.understood()?;
-        Some(console.database.read(|session| Box::pin(search.run(session))).await?)
+        Some(console.database.search(|session| Box::pin(search.run(session))).await?)
     };
     let content = html! {
         (form(&live, &wanted))
         @match &found {
             None => (show::nothing("Choose a topic and say what you look for, or give a message id alone.")),
-            Some((topic, answer)) => (answered(&wanted, topic, answer)),
+            Some((topic, answer)) => {
+                (answered(&wanted, topic, answer))
+                (searched(&console))
+            }
         }
     };
     Ok(layout(&console, &by, "/messages", "Messages", &content).into_response())

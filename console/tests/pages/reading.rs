@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use queue_core::account::Account;
 use queue_core::connection::transaction;
+use queue_core::message::MsgId;
 use queue_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
 use queue_core::topic::{Sampling, TopicSettings};
 use queue_core::{NewMessage, TopicName};
 use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use queue_test::{TestQueue, until};
 
 use crate::place::Place;
 
@@ -92,6 +94,34 @@ async fn a_search_goes_on_page_by_page_and_finds_each_message_once() {
     found.sort();
     found.dedup();
     assert_eq!(found.len(), 120, "none is shown twice");
+}
+
+/// Another database takes the replica's place, so that what is there tells where a page was read.
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_are_read_from_the_replica_and_the_rest_from_the_server() {
+    let replica = TestQueue::new().await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let url = replica.database().account_of(Account::Console).await;
+    std::fs::write(file.path(), url.expose()).expect("written");
+    let place = Place::with(&["--replica-url-file", file.path().to_str().expect("text")]).await;
+    let [here, there] = ["here", "there"].map(|body| NewMessage::new(body.to_owned()));
+    let (id_here, id_there) = (here.msg_id, there.msg_id);
+    for (queue, message) in [(&place.queue, here), (&replica, there)] {
+        queue.topic("mail").await;
+        queue.enqueue("mail", &message).await;
+        queue.dead_letter("mail", &message.msg_id.to_string()).await;
+    }
+    let mut viewer = place.signed_in("viewer").await;
+    for path in
+        ["/messages?topic=mail&state=dead", "/api/v1/messages?topic=mail&state=dead", "/dead/mail"]
+    {
+        let page = viewer.read(path).await;
+        let has = |id: MsgId| page.contains(&id.to_string());
+        assert!(has(id_there) && !has(id_here), "{path}: {page}");
+        assert!(path.starts_with("/api") || page.contains("Searched in the replica"), "{page}");
+    }
+    assert_eq!(viewer.get(&format!("/messages/mail/{id_here}")).await.status, 200);
+    assert_eq!(viewer.get(&format!("/messages/mail/{id_there}")).await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
