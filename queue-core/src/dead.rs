@@ -30,11 +30,38 @@ pub async fn list(
     filter: &DeadFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetter>> {
+    Ok(list_among(session, topic, filter, limit, usize::MAX).await?.letters)
+}
+
+/// Dead letters, as [`list_among`] finds them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Those that the filter wants, in the order of their death, without bodies.
+    pub letters: Vec<DeadLetter>,
+    /// How many were looked at, if there are more that were not.
+    pub stopped_after: Option<usize>,
+}
+
+/// As [`list`], but looks for them no further than among the topic's first `most` dead letters, or
+/// a few more: of millions, those that few are like may be far away.
+///
+/// # Errors
+/// A database failure.
+pub async fn list_among(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    limit: usize,
+    most: usize,
+) -> Result<Listed> {
     let mut letters = Vec::new();
+    let mut seen = 0;
     let mut windows = Windows::of(topic, filter.clone());
     while letters.len() < limit
+        && seen < most
         && let Some(window) = windows.next(session).await?
     {
+        seen += window.seen;
         let rows: RowSet = window.wanted.iter().take(limit - letters.len()).copied().collect();
         if !rows.is_empty() {
             let read = async |conn: &mut Link| dead::read(conn, &rows).await;
@@ -43,7 +70,8 @@ pub async fn list(
             letters.extend(found);
         }
     }
-    Ok(letters)
+    let stopped = seen >= most && !matches!(windows.next, Next::End);
+    Ok(Listed { letters, stopped_after: stopped.then_some(seen) })
 }
 
 /// What was done so far, of a run over many dead letters.

@@ -3,7 +3,7 @@ use axum::response::Redirect;
 use maud::{Markup, html};
 use queue_core::audit::{Action, Change};
 use queue_core::connection::{Link, Session};
-use queue_core::dead;
+use queue_core::dead::{self, Listed};
 use queue_core::find::between;
 use queue_core::message::DeadCause;
 use queue_core::store::dead::{self as stored, DeadError, DeadFilter, DeadLetter, ERRORS_OF};
@@ -22,6 +22,9 @@ use crate::visitor::SignedIn;
 /// How many errors and dead letters a page shows.
 const ERRORS: u32 = 20;
 const LETTERS: usize = 50;
+
+/// Among how many dead letters a page looks for those that are meant, as a search of messages does.
+const AMONG: usize = 10_000;
 
 /// Which dead letters. Fields that are left empty mean nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -141,16 +144,23 @@ pub(crate) async fn show(
             let (topic, filter) = filter(session, of, &wanted, cause, times).await?;
             let errors = async |conn: &mut Link| stored::errors(conn, topic.id, ERRORS).await;
             let errors = session.call("group the dead letters", errors).await?;
-            Ok((errors, dead::list(session, topic.id, &filter, LETTERS).await?))
+            Ok((errors, dead::list_among(session, topic.id, &filter, LETTERS, AMONG).await?))
         })
     });
-    let (errors, letters) = read.await?;
+    let (errors, Listed { letters, stopped_after }) = read.await?;
     let content = html! {
         p { "Of " (show::topic(&name)) }
         (by_error(&by, &name, &errors))
         (form(&which))
         @if which.is_named() || !letters.is_empty() { (bulk(&by, &name, &which)) }
         (table(&name, &letters))
+        @if let Some(seen) = stopped_after {
+            p class="hint" {
+                "Looked for among the " (show::number(seen as u64)) " that died first. "
+                a href={ "/messages?" (everywhere(&name, &which)) } { "Search the others" }
+                ", page by page; what is redriven or deleted is looked for among all."
+            }
+        }
         (searched(&console))
     };
     Ok(layout(&console, &by, "/dead", "Dead letters", &content))
@@ -186,6 +196,16 @@ fn by_error(by: &SignedIn, name: &TopicName, errors: &[DeadError]) -> Markup {
             p class="hint" { "Of the newest " (ERRORS_OF) " dead letters. Those are redriven whose last error has the text in it." }
         }
     }
+}
+
+/// The search of messages that finds those that are meant; it knows no causes.
+fn everywhere(name: &TopicName, which: &Which) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.append_pair("topic", name.as_str()).append_pair("state", "dead");
+    let fields =
+        [("error", &which.error), ("within", &which.within), ("older_than", &which.older_than)];
+    query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
+    query.finish()
 }
 
 fn query(error: &DeadError) -> String {

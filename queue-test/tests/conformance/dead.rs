@@ -107,6 +107,18 @@ async fn a_filter_finds_what_meets_all_that_is_given_in_the_order_of_death() {
 }
 
 #[tokio::test]
+async fn a_list_looks_no_further_than_it_may_and_says_so() {
+    let mut scene = Scene::new().await;
+    scene.dead(1_100, |at| format!("error {at} of many")).await;
+    let mut session = scene.session().await;
+    let last = DeadFilter { error: Some("error 1099".into()), ..Default::default() };
+    for (most, found, stopped_after) in [(1, 0, Some(500)), (501, 0, Some(1000)), (1001, 1, None)] {
+        let listed = dead::list_among(&mut session, scene.topic.id, &last, 10, most).await.unwrap();
+        assert_eq!((listed.letters.len(), listed.stopped_after), (found, stopped_after), "{most}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_redriven_has_all_its_attempts_again_and_its_delivery_number_goes_on() {
     let mut scene = Scene::new().await;
     let got = scene.dead(5, |at| format!("error {at}")).await;
