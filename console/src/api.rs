@@ -45,9 +45,13 @@ type Answered<T> = Result<T, Refusal>;
 
 /// Every address: the router and the document are both made of this.
 fn endpoints() -> Vec<Endpoint> {
-    let read_overview = "Everything that was seen at the last look at the server";
     vec![
-        Endpoint::read("overview", "/overview", read_overview, overview),
+        Endpoint::read(
+            "overview",
+            "/overview",
+            "Everything that was seen at the last look at the server",
+            overview,
+        ),
         Endpoint::read(
             "topics",
             "/topics",

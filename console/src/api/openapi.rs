@@ -10,7 +10,7 @@ use super::Refused;
 use super::endpoint::{Answer, Endpoint, Kind};
 use super::schemas::Schemas;
 
-/// The OpenAPI document: JSON Schema is its language of types from 3.1 on.
+/// The document, in `OpenAPI` 3.1, whose language of types is JSON Schema.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(super) struct Document {
     /// The version of the format.

@@ -73,10 +73,9 @@ fn for_clients(schema: &mut Schema) {
     if schema.get("format").is_some_and(|format| format == "uint") {
         schema.insert("format".to_owned(), "uint64".into());
     }
-    // A form leaves empty what it does not say.
-    if schema.get("default").is_some_and(|default| default == "") {
-        schema.remove("default");
-    }
+    // What is left out says nothing. Generators of clients take a field that has a default for one
+    // that is always there.
+    schema.remove("default");
 }
 
 /// A choice of words is an `enum`: of a choice of constants most generators make nothing useful.

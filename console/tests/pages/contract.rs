@@ -160,7 +160,7 @@ fn close(schema: &mut Value, is_part: bool) {
 fn objects(value: &Value, at: &str) -> Vec<String> {
     let below: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(name, it)| (escaped(name), it)).collect(),
-        // One of a kind: the others are alike.
+        // The first of many: the others are alike.
         Value::Array(all) => {
             all.iter().take(20).enumerate().map(|(n, it)| (n.to_string(), it)).collect()
         }
