@@ -9,6 +9,7 @@ use queue_core::connection::{Link, Session};
 use queue_core::store::audit;
 use queue_core::store::dead::DeadFilter;
 use queue_core::{Topic, TopicName, dead};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -24,7 +25,7 @@ const AT_ONCE: usize = 4;
 const KEPT: usize = 100;
 
 /// How far a run has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum Stage {
     /// It goes on.

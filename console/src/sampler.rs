@@ -18,6 +18,7 @@ use queue_core::throughput::Throughput;
 use queue_core::topic::TopicId;
 use queue_core::{Error, Fault, Result, Topic, TopicName};
 use queue_service::endpoint::Health;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -75,7 +76,7 @@ impl Live {
 }
 
 /// What was seen at one look.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(crate) struct Snapshot {
     /// How many looks there were before it.
     pub(crate) no: u64,
@@ -85,14 +86,18 @@ pub(crate) struct Snapshot {
     pub(crate) took_ms: u64,
     /// Why the last look failed; what is here is then older.
     pub(crate) failure: Option<String>,
+    /// The topics, groups too.
     pub(crate) topics: Vec<TopicNow>,
+    /// The groups of streams.
     pub(crate) groups: Vec<GroupNow>,
+    /// The workers that are alive.
     pub(crate) workers: Vec<WorkerStanding>,
+    /// The duties of the janitor.
     pub(crate) duties: Vec<DutyStanding>,
 }
 
 /// A topic, how much it holds, and how that changes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct TopicNow {
     #[serde(flatten)]
     pub(crate) topic: Topic,
@@ -100,13 +105,14 @@ pub(crate) struct TopicNow {
     pub(crate) depth: Depth,
     /// Messages in its log, if it is a stream.
     pub(crate) logged: Option<u64>,
+    /// How fast that changes.
     pub(crate) rates: Rates,
     #[serde(skip)]
     pub(crate) history: Arc<[Point]>,
 }
 
 /// A group, how far it has come, and how fast.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct GroupNow {
     #[serde(flatten)]
     pub(crate) standing: GroupStanding,

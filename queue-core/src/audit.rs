@@ -6,11 +6,13 @@ use serde::Serialize;
 
 /// The number of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct AuditNo(pub u64);
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Somebody signed in.
@@ -56,6 +58,7 @@ impl Action {
 
 /// Who changes something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Actor {
     /// Their name.
     pub name: String,
@@ -78,6 +81,7 @@ pub struct Change {
 
 /// An entry as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Entry {
     /// Its number.
     pub no: AuditNo,

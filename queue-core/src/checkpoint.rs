@@ -50,6 +50,8 @@ const CONNECTIONS: usize = 4;
 
 /// How much of the work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "json-schema", schemars(extend("maximum" = 100)))]
 pub struct Percent(u8);
 
 impl Percent {

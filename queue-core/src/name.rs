@@ -17,6 +17,7 @@ macro_rules! name_type {
             Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord,
             serde::Serialize, serde::Deserialize,
         )]
+        #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $Name(String);
 

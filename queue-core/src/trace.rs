@@ -23,6 +23,7 @@ pub const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What happened to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// It was stored.
@@ -151,6 +152,7 @@ impl<'s> Step<'s> {
 
 /// An event as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Record {
     /// The topic, or the group; empty if it was deleted.
     pub topic: String,

@@ -1,132 +1,101 @@
-use serde_json::{Map, Value, json};
+//! The description of the API, for generators of clients and for people.
 
-use crate::role::Role;
+use std::collections::BTreeMap;
 
-/// An address of the API, for people.
-#[derive(Debug, Clone)]
-pub(super) struct Endpoint {
-    /// Below `/api/v1`.
-    pub(super) path: &'static str,
-    summary: &'static str,
-    kind: Kind,
-    fields: &'static [&'static str],
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Refused;
+use super::endpoint::{Answer, Endpoint, Kind};
+use super::schemas::Schemas;
+
+/// The document, in `OpenAPI` 3.1, whose language of types is JSON Schema.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct Document {
+    /// The version of the format.
+    openapi: &'static str,
+    /// What it describes.
+    info: Value,
+    /// Each address, and what may be done there.
+    paths: BTreeMap<String, Value>,
+    /// Who may.
+    security: Value,
+    /// What is named elsewhere in the document.
+    components: BTreeMap<&'static str, Value>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Read,
-    Change { needs: Role },
-}
-
-impl Endpoint {
-    pub(super) fn read(path: &'static str, summary: &'static str) -> Self {
-        Self { path, summary, kind: Kind::Read, fields: &[] }
-    }
-
-    pub(super) fn change(path: &'static str, summary: &'static str, needs: Role) -> Self {
-        Self { path, summary, kind: Kind::Change { needs }, fields: &[] }
-    }
-
-    /// With these fields in the query, or in the form of a change.
-    pub(super) fn with_fields(self, fields: &'static [&'static str]) -> Self {
-        Self { fields, ..self }
-    }
-
-    /// The operation, and its method.
-    fn operation(&self) -> (&'static str, Value) {
-        let mut parameters: Vec<Value> = named(self.path)
-            .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+impl Document {
+    pub(super) fn of(endpoints: &[Endpoint]) -> Self {
+        let mut schemas = Schemas::new();
+        let paths = endpoints
+            .iter()
+            .map(|endpoint| (format!("/api/v1{}", endpoint.path), item(endpoint, &mut schemas)))
             .collect();
-        let content = if self.path == "/live" { "text/event-stream" } else { "application/json" };
-        let mut operation = json!({
-            "summary": self.summary,
-            "responses": {
-                "200": { "description": "As asked for.", "content": { content: { "schema": {} } } },
-                "default": { "$ref": "#/components/responses/Refusal" },
-            },
+        let refusal = json!({
+            "description": "Why not, in one sentence.",
+            "content": { "application/json": { "schema": schemas.answer::<Refused>() } },
         });
-        match self.kind {
-            Kind::Read => {
-                let query = |name: &&str| json!({ "name": name, "in": "query", "schema": { "type": "string" } });
-                parameters.extend(self.fields.iter().map(query));
-                operation["parameters"] = parameters.into();
-                ("get", operation)
-            }
-            Kind::Change { needs } => {
-                let token = json!({ "name": "X-CSRF-Token", "in": "header", "required": true, "schema": { "type": "string" } });
-                parameters.push(token);
-                let field = |name: &&str| {
-                    let kind = if *name == "all" { "boolean" } else { "string" };
-                    ((*name).to_owned(), json!({ "type": kind }))
-                };
-                let fields: Map<String, Value> = self.fields.iter().map(field).collect();
-                operation["parameters"] = parameters.into();
-                operation["description"] = format!("It takes the role {needs}.").into();
-                operation["requestBody"] = json!({
-                    "content": { "application/json": { "schema": { "type": "object", "properties": fields } } },
-                });
-                ("post", operation)
-            }
+        Self {
+            openapi: "3.1.0",
+            info: json!({
+                "title": "The queue's console",
+                "version": env!("CARGO_PKG_VERSION"),
+                "description": "What the pages show, and what they change. Fields may be added to answers.",
+            }),
+            paths,
+            security: json!([{ "login": [] }]),
+            components: BTreeMap::from([
+                ("schemas", schemas.named().into()),
+                ("responses", json!({ "Refusal": refusal })),
+                ("securitySchemes", json!({ "login": login() })),
+            ]),
         }
     }
 }
 
-/// The names in braces.
-fn named(path: &str) -> impl Iterator<Item = &str> {
-    path.split('{').skip(1).filter_map(|part| part.split('}').next())
-}
-
-/// The description of the API.
-pub(super) fn document<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> Value {
-    let mut paths = Map::new();
-    for endpoint in endpoints {
-        let (method, operation) = endpoint.operation();
-        paths.insert(format!("/api/v1{}", endpoint.path), json!({ method: operation }));
-    }
+fn login() -> Value {
     json!({
-        "openapi": "3.1.0",
-        "info": { "title": "The queue's console", "version": env!("CARGO_PKG_VERSION") },
-        "paths": paths,
-        "security": [{ "login": [] }],
-        "components": {
-            "securitySchemes": {
-                "login": {
-                    "type": "apiKey", "in": "cookie", "name": "queue-console",
-                    "description": "As POST /sign-in sets it; __Host-queue-console where the console's origin is https.",
-                },
-            },
-            "responses": {
-                "Refusal": {
-                    "description": "Why not, in one sentence.",
-                    "content": { "application/json": { "schema": {
-                        "type": "object", "properties": { "error": { "type": "string" } },
-                    } } },
-                },
-            },
-        },
+        "type": "apiKey", "in": "cookie", "name": "queue-console",
+        "description": "As POST /sign-in sets it; __Host-queue-console where the console's origin is https.",
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_document_has_each_parameter_of_an_address() {
-        let endpoint =
-            Endpoint::change("/dead/{topic}/purge", "Purge", Role::Admin).with_fields(&["all"]);
-        let document = document([endpoint].iter());
-        let operation = &document["paths"]["/api/v1/dead/{topic}/purge"]["post"];
-        let names: Vec<_> = operation["parameters"]
-            .as_array()
-            .expect("some")
-            .iter()
-            .map(|it| &it["name"])
-            .collect();
-        assert_eq!(names, ["topic", "X-CSRF-Token"]);
-        assert_eq!(operation["description"], "It takes the role admin.");
-        let fields =
-            &operation["requestBody"]["content"]["application/json"]["schema"]["properties"];
-        assert_eq!(fields["all"]["type"], "boolean");
-    }
+/// The one operation of an address, under its method.
+fn item(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+    let mut parameters = (endpoint.parameters)(schemas);
+    let content = match endpoint.answer {
+        Answer::Json(answer) => json!({ "application/json": { "schema": answer(schemas) } }),
+        Answer::Events => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
+    };
+    let mut operation = json!({
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "responses": {
+            "200": { "description": "As asked for.", "content": content },
+            "default": { "$ref": "#/components/responses/Refusal" },
+        },
+    });
+    let method = match endpoint.kind {
+        Kind::Read => "get",
+        Kind::Change { needs, asks } => {
+            let asks = asks(schemas);
+            parameters.push(json!({
+                "name": "X-CSRF-Token", "in": "header", "required": true,
+                "description": "The `data-csrf` of any page of the same sign-in.",
+                "schema": { "type": "string" },
+            }));
+            operation["description"] = format!("It takes the role {needs}.").into();
+            operation["requestBody"] = json!({
+                "required": true,
+                "content": {
+                    "application/json": { "schema": asks },
+                    "application/x-www-form-urlencoded": { "schema": asks },
+                },
+            });
+            "post"
+        }
+    };
+    operation["parameters"] = parameters.into();
+    json!({ method: operation })
 }

@@ -3,6 +3,7 @@ use maud::html;
 use queue_core::audit::{AuditNo, Entry};
 use queue_core::connection::Link;
 use queue_core::store::audit;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{At, Page, layout};
@@ -15,10 +16,10 @@ use crate::visitor::SignedIn;
 const SHOWN: u32 = 100;
 
 /// Where the page begins.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct From {
-    /// Behind this entry.
+    /// Behind this entry: the `no` of the last one of the answer before.
     before: Option<u64>,
 }
 

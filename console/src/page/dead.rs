@@ -8,6 +8,7 @@ use queue_core::find::between;
 use queue_core::message::DeadCause;
 use queue_core::store::dead::{self as stored, DeadError, DeadFilter, DeadLetter, ERRORS_OF};
 use queue_core::{Topic, TopicName};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::messages::time;
@@ -27,17 +28,25 @@ const LETTERS: usize = 50;
 const AMONG: usize = 10_000;
 
 /// Which dead letters. Fields that are left empty mean nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Which {
-    /// As a form sends it, with other ends of lines than the error has.
+    /// Those whose last error has this text in it.
+    // A form sends it with other ends of lines than the error has.
     #[serde(deserialize_with = "lines")]
+    #[schemars(with = "String")]
     error: String,
+    /// Those that died of this.
     #[serde(deserialize_with = "trimmed")]
+    #[schemars(with = "DeadCause")]
     cause: String,
+    /// Those that died within this time: `2h`.
     #[serde(deserialize_with = "trimmed")]
+    #[schemars(with = "String")]
     within: String,
+    /// Those that died longer ago than this: `30d`.
     #[serde(deserialize_with = "trimmed")]
+    #[schemars(with = "String")]
     older_than: String,
     /// All are meant: leaving every field empty does not mean it.
     all: bool,
@@ -283,7 +292,7 @@ fn table(name: &TopicName, letters: &[DeadLetter]) -> Markup {
 }
 
 /// Makes dead letters ready again.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct Redrive(pub(crate) Which);
 
@@ -292,7 +301,7 @@ impl Ask for Redrive {
 }
 
 /// Deletes dead letters.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct Purge(pub(crate) Which);
 

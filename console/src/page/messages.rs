@@ -10,6 +10,7 @@ use queue_core::find::{
 use queue_core::store::find::Bodies;
 use queue_core::stream::{Offset, PartitionNo, Position};
 use queue_core::{MsgId, Topic, TopicName, trace};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{At, layout, searched, topic_name, topic_of};
@@ -22,19 +23,35 @@ use crate::visitor::SignedIn;
 const SHOWN: usize = 50;
 
 /// What is searched for. Fields that are left empty mean nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
+// A page without a topic is a form to fill in; the API has none.
+#[schemars(extend("required" = ["topic"]))]
 pub(crate) struct Wanted {
+    /// The topic.
+    #[schemars(with = "TopicName")]
     pub(crate) topic: String,
+    /// The message id.
+    #[schemars(with = "MsgId")]
     pub(crate) id: String,
+    /// The business id.
     pub(crate) biz_id: String,
+    /// The ordering key.
     pub(crate) key: String,
+    /// Messages in this state.
+    #[schemars(with = "StateWord")]
     pub(crate) state: String,
+    /// Enqueued within this time: `2h`.
     pub(crate) within: String,
+    /// Enqueued longer ago than this: `30d`.
     pub(crate) older_than: String,
+    /// The last error has this text in it.
     pub(crate) error: String,
+    /// Has this header with this value: `tenant=acme`.
     pub(crate) header: String,
+    /// Lies here in its stream, a partition and an offset: `0:4711`.
     pub(crate) offset: String,
+    /// Goes on where an answer ended: its `next`.
     pub(crate) after: String,
 }
 

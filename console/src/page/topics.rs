@@ -6,6 +6,7 @@ use queue_core::audit::{Action, Change};
 use queue_core::connection::Link;
 use queue_core::store::{self, audit};
 use queue_core::topic::Access;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{At, Page, layout, topic_name};
@@ -205,8 +206,9 @@ fn settings(one: &TopicNow) -> Markup {
 }
 
 /// Sets what may be done with a topic.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 pub(crate) struct SetAccess {
+    /// What may be done.
     pub(crate) access: Access,
 }
 

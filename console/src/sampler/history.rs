@@ -5,6 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::TopicName;
 use queue_core::store::inspect::DEPTH_CAP;
 use queue_core::throughput::Throughput;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How far back it is remembered.
@@ -34,7 +35,7 @@ pub(crate) struct Point {
 }
 
 /// How fast something changes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Rates {
     /// By how many messages a second the backlog grows, or shrinks; nothing where it is not
     /// counted to its end.

@@ -9,6 +9,8 @@
 
 mod api;
 mod changing;
+mod content;
+mod contract;
 mod place;
 mod reading;
 mod security;

@@ -185,6 +185,17 @@ impl Browser {
         answer
     }
 
+    /// The kind of something that has no end, and how it begins.
+    pub(crate) async fn first(&mut self, path: &str) -> (String, String) {
+        let request = self.client.get(format!("http://{}{path}", self.address));
+        let cookie = self.cookie.clone().unwrap_or_default();
+        let mut answer = request.header("cookie", cookie).send().await.expect("an answer");
+        let kind = answer.headers().get("content-type").map(|kind| kind.to_str().expect("text"));
+        let kind = kind.unwrap_or_default().to_owned();
+        let chunk = answer.chunk().await.expect("read").unwrap_or_default();
+        (kind, String::from_utf8(chunk.to_vec()).expect("text"))
+    }
+
     pub(crate) async fn get(&mut self, path: &str) -> Answer {
         self.send(Method::GET, path, &[]).await
     }

@@ -46,6 +46,7 @@ pub struct Query {
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Answer {
     /// The messages.
     pub found: Vec<Found>,
@@ -57,6 +58,7 @@ pub struct Answer {
 
 /// What was searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(tag = "searched", rename_all = "snake_case")]
 pub enum Searched {
     /// The lookup of the topic.
@@ -102,6 +104,7 @@ impl Searched {
 
 /// A message, where it is, and what happened to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Found {
     /// The topic that it is in now: another one, if it was dead-lettered there.
     pub topic: String,
@@ -125,6 +128,7 @@ pub struct Found {
 
 /// What a message's row says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Trace {
     /// The row in the table of its state.
     pub row: RowId,
@@ -155,6 +159,7 @@ pub struct Trace {
 
 /// The state of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
     /// Waits to be claimed.
@@ -236,6 +241,8 @@ impl State {
 
 /// The name of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "json-schema", schemars(rename_all = "snake_case"))]
 pub enum StateWord {
     /// Waits to be claimed.
     Ready,

@@ -13,7 +13,10 @@ use crate::store::moment::micros;
 use crate::stream::{Offset, PartitionNo, Position};
 
 /// Where an answer ended. As text it can be handed back later.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "json-schema", schemars(rename = "SearchPlace", with = "String"))]
+#[serde(into = "String")]
 pub enum Place {
     /// Behind this entry of the lookup.
     Lookup(DateTime<Utc>, MsgId),
@@ -45,9 +48,9 @@ impl fmt::Display for Place {
     }
 }
 
-impl Serialize for Place {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl From<Place> for String {
+    fn from(place: Place) -> Self {
+        place.to_string()
     }
 }
 

@@ -8,6 +8,7 @@ use crate::store::duty::DutyStatus;
 
 /// What a duty did last, and how long ago.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct DutyStanding {
     /// What it did.
     #[serde(flatten)]

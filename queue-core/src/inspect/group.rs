@@ -11,6 +11,7 @@ use crate::topic::{Topic, TopicId};
 
 /// How far a group has come, all partitions together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct GroupStanding {
     /// Its own topic.
     #[serde(flatten)]

@@ -25,6 +25,7 @@ pub enum Workers {
 
 /// What tells that a worker is alive. One of them is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
     /// A session of it holds its name lock.
@@ -49,6 +50,7 @@ impl Sign {
 
 /// A worker: who it is, what it holds, and by what it counts as alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct WorkerStanding {
     /// Its registration.
     pub id: u64,
@@ -79,6 +81,7 @@ pub struct WorkerStanding {
     /// What tells that it is alive.
     pub alive_by: Vec<Sign>,
     /// When it registered, server time.
+    #[cfg_attr(feature = "json-schema", schemars(with = "chrono::DateTime<chrono::Utc>"))]
     pub registered_at: String,
     /// Why it ended.
     pub end_reason: Option<String>,

@@ -9,6 +9,7 @@ const ERROR_LIMIT: usize = 1024;
 
 /// A failed run of a message, as its history tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct FailedRun {
     /// Which delivery it was.
     pub delivery_no: u32,

@@ -17,6 +17,7 @@ const MAX_ATTEMPTS: &str = "queue-max-attempts";
 
 /// Name and value pairs beside the body, stored as a JSON object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Headers(pub BTreeMap<String, String>);
 

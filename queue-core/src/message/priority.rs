@@ -13,6 +13,8 @@ const SUSPECT_OFFSET: u8 = 100;
 /// A *suspect*, a message that was held by workers that crashed, lies under `priority + 100`
 /// in the clustered key: ordinary claims never walk over it, and it is claimed alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "json-schema", schemars(extend("maximum" = 9)))]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 

@@ -92,6 +92,7 @@ impl Settlement {
 
 /// What made a message a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeadCause {
     /// It failed as often as the topic allows.

@@ -34,6 +34,7 @@ pub async fn take_sweeper_lock(conn: &mut impl Connection) -> Result<bool> {
 
 /// What a duty did last.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct DutyStatus {
     /// The duty.
     pub name: String,

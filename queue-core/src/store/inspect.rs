@@ -17,6 +17,7 @@ pub const DEPTH_CAP: u64 = 10_000;
 
 /// What a topic holds, each count at most [`DEPTH_CAP`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Depth {
     /// Waiting to be claimed, or claimed: rows of the hot table.
     pub unsettled: u64,
@@ -190,6 +191,7 @@ pub async fn purge_some(
 
 /// The tables that hold messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MessageTable {
     /// Ready and claimed.

@@ -18,6 +18,7 @@ const FILTER_LIMIT: usize = 4096;
 /// `type!=created,paid` (it is none of these). Values are compared byte for byte; blanks around
 /// names and values do not count, and a value has no comma.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct HeaderCondition {
     name: String,
@@ -115,6 +116,7 @@ impl From<HeaderCondition> for String {
 /// Which messages of its stream a group wants: those that meet every condition. Without conditions
 /// it wants all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct HeaderFilter(Vec<HeaderCondition>);
 

@@ -9,6 +9,7 @@ use crate::stream::Offset;
 
 /// Where in its stream a group goes on: `earliest`, `latest`, an offset or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
     /// At the oldest message kept.

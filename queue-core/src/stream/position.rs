@@ -9,6 +9,7 @@ macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(pub $inner);
 
@@ -35,6 +36,7 @@ number! {
 
 /// Where a message lies in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Position {
     /// The partition.
     pub partition: PartitionNo,
@@ -57,6 +59,7 @@ pub struct Group {
 /// What a group has made of a message of its stream. What it has to try again, and its dead
 /// letters, lie in its own topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(tag = "part", rename_all = "snake_case")]
 pub enum GroupPart {
     /// It has not come so far.

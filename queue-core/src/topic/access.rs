@@ -8,6 +8,7 @@ use crate::topic::TopicName;
 
 /// What may be done with a topic, or with all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Producers enqueue and consumers claim.

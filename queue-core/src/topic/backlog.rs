@@ -7,6 +7,7 @@ use crate::topic::TopicSettings;
 
 /// What becomes of an enqueue while the topic is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
     /// Producers wait for room, as long as they try a message at all. An enqueue in a transaction
@@ -35,6 +36,7 @@ impl WhenFull {
 
 /// What a sweeper has measured of a topic that has a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Backlog {
     /// About how many messages are ready or claimed.
     pub depth: u64,

@@ -20,6 +20,7 @@ const MOST: u64 = 1_000_000;
 /// It is a bucket of `messages` tokens that fills up evenly in a `period`: `100/1s` and `6000/1m`
 /// are the same in the long run, and the second lets 6000 through at once after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Rate {
     messages: NonZeroU32,
@@ -119,6 +120,7 @@ impl From<Rate> for String {
 
 /// What bounds the claims of a topic over all consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Limits {
     /// The most messages that are claimed at a time. Default: any number.
     pub max_running: Option<NonZeroU32>,

@@ -10,6 +10,11 @@ use crate::name::is_name;
 /// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte; a group's is that of its
 /// stream, `@` and its own: `orders@billing`. Cheap to clone: every delivery carries one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "json-schema",
+    schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}(@[A-Za-z0-9._-]{1,64})?$"))
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct TopicName(Arc<str>);
 

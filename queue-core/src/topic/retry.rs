@@ -22,6 +22,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// It is written alike everywhere, on the command line, in JSON, in the database and in a message's
 /// header: `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum RetryPolicy {
     /// After the n-th failure between half and all of `base * 2^(n-1)`, at most `cap`.

@@ -12,6 +12,7 @@ const MILLION: u32 = 1_000_000;
 /// Which of a topic's messages leave a trace. It is decided by the message id alone, so that every
 /// process, every delivery and every group of a stream decide alike without a word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Sampling(u32);
 

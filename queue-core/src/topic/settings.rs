@@ -9,21 +9,28 @@ use crate::topic::{Access, Backlog, ClosedBy, Limits, RetryPolicy, Sampling, Top
 
 /// A topic's number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct TopicId(pub u32);
 
 /// What becomes of a message's row once it is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnDone {
     /// The row is deleted.
     Delete,
     /// The row moves to the archive and is pruned after this time.
-    Keep(#[serde(with = "humantime_serde")] Duration),
+    Keep(
+        #[serde(with = "humantime_serde")]
+        #[cfg_attr(feature = "json-schema", schemars(with = "String"))]
+        Duration,
+    ),
 }
 
 /// What a topic's owner can set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct TopicSettings {
     /// The largest body, in bytes. Default 4 MiB.
     pub body_limit: u32,
@@ -35,6 +42,7 @@ pub struct TopicSettings {
     pub retry: RetryPolicy,
     /// The longest run of a handler. Default none: a claim lives as long as its owner.
     #[serde(with = "humantime_serde")]
+    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub max_run_time: Option<Duration>,
     /// What becomes of handled messages. Default: deleted.
     pub on_done: OnDone,
@@ -44,6 +52,7 @@ pub struct TopicSettings {
     /// For how long the biz id of a handled message is remembered: another message with it is
     /// acked without being handled. Default none: biz ids are carried and not looked at.
     #[serde(with = "humantime_serde")]
+    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub ledger_window: Option<Duration>,
     /// So many messages, ready and claimed, make the topic full. Default none.
     pub max_depth: Option<NonZeroU64>,
@@ -57,10 +66,12 @@ pub struct TopicSettings {
     /// For how long after it was enqueued a message can be looked up by its ids, its key and its
     /// time; longer where it still exists. Default none: a search reads a bounded number of rows.
     #[serde(with = "humantime_serde")]
+    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub searchable: Option<Duration>,
     /// For how long a message id that its sender gave is remembered: another message with it is
     /// not stored. Default none: two messages may have one id.
     #[serde(with = "humantime_serde")]
+    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub dedupe_window: Option<Duration>,
     /// How long a stream keeps its messages. Default: for ever.
     #[serde(flatten)]
@@ -73,9 +84,11 @@ pub struct TopicSettings {
 
 /// What a stream removes of its log, oldest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Retention {
     /// Messages that got their offset longer ago. Default: none.
     #[serde(rename = "retention", with = "humantime_serde")]
+    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub time: Option<Duration>,
     /// What exceeds so many bytes of bodies and headers, as the newest messages let one expect.
     /// Default: nothing.
@@ -121,6 +134,7 @@ pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
 pub const LIMITED_TOPIC_KNOWN_FOR: Duration = Duration::from_millis(250);
 /// What a topic does with its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum TopicKind {
     /// Each is handled by one consumer; its row lives until it is settled.
@@ -149,6 +163,7 @@ pub enum TopicKind {
 
 /// A topic as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Topic {
     /// Its number.
     pub id: TopicId,

@@ -18,6 +18,7 @@ const PLACES: usize = 100;
 
 /// Everything that is known of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Story {
     /// The message.
     pub msg_id: MsgId,
@@ -39,6 +40,7 @@ pub struct Story {
 
 /// What a group has made of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Part {
     /// The group.
     pub group: TopicName,

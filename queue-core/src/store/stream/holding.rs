@@ -57,6 +57,7 @@ pub async fn ranges_held(conn: &mut impl Connection) -> Result<Vec<RangesHeld>> 
 
 /// A name that a worker has in a broadcast group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct NameHeld {
     /// The worker.
     #[serde(skip)]
