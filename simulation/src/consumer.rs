@@ -3,13 +3,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::handler::settlement_for;
+use queue_core::handler::{RunOutcome, settlement_for};
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};
+use tokio::task::AbortHandle;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::effects;
 use crate::stage::Stage;
@@ -56,6 +58,16 @@ struct Crew {
     /// Held for reading while a message is handled; for writing while a suspect is.
     alone: Rc<RwLock<()>>,
     turn: Rc<Notify>,
+}
+
+/// How a run has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Through,
+    /// The worker must not go on.
+    Stopped,
+    /// Somebody has cancelled one of the messages.
+    Cancelled,
 }
 
 /// Calls each turn of a worker's life out, until its end. A `watch` wakes several who wait in an
@@ -111,13 +123,17 @@ impl Crew {
             let n = 1 + self.stage.below(deliveries.len() as u32) as usize;
             let at = self.stage.below(2) as usize * (deliveries.len() - n);
             let batch: Vec<_> = deliveries.splice(at..at + n, []).collect();
-            if !self.run_for_a_while().await {
-                deliveries.extend(batch);
-                self.give_back(deliveries).await;
-                return;
+            match self.run_for_a_while(&batch).await {
+                Ended::Through => {
+                    self.die_of_poison(&batch).await;
+                    self.settle(batch, None).await;
+                }
+                Ended::Cancelled => self.give_up(batch).await,
+                Ended::Stopped => {
+                    deliveries.extend(batch);
+                    return self.give_back(deliveries).await;
+                }
             }
-            self.die_of_poison(&batch).await;
-            self.settle(batch, None).await;
         }
     }
 
@@ -135,7 +151,8 @@ impl Crew {
         let mut waiting = deliveries.into_iter();
         while let Some(delivery) = waiting.next() {
             let turn = self.stage.begin_in_order(&self.worker, &delivery);
-            if !self.run_for_a_while().await {
+            // Of a log nothing is cancelled.
+            if self.run_for_a_while(&[]).await == Ended::Stopped {
                 let rest = std::iter::once(delivery).chain(waiting).collect();
                 return self.give_back(rest).await;
             }
@@ -157,9 +174,29 @@ impl Crew {
         self.settle_as(deliveries, release, None).await;
     }
 
-    /// Works for some time; false if the worker must not go on.
-    async fn run_for_a_while(&self) -> bool {
+    /// Discards what is cancelled of a run that has been ended for it; the rest comes again.
+    async fn give_up(&self, deliveries: Vec<Delivery>) {
+        let settlement = |delivery: &Delivery| match is_cancelled(&self.worker, delivery) {
+            true => self.cancelled(delivery),
+            false => Settlement::Release,
+        };
+        let settlements = deliveries.iter().map(settlement).collect();
+        self.settle_as(deliveries, settlements, None).await;
+    }
+
+    fn cancelled(&self, delivery: &Delivery) -> Settlement {
+        settlement_for(RunOutcome::Cancelled, delivery, &TopicSettings::default())
+    }
+
+    /// Whether a handler does what it is asked to, and stops.
+    fn heeds(&self) -> bool {
+        self.stage.settings.cancellers > 0 && self.stage.below(4) > 0
+    }
+
+    /// Works for some time.
+    async fn run_for_a_while(&self, batch: &[Delivery]) -> Ended {
         let stage = &self.stage;
+        let heeds = self.heeds();
         let most = match (stage.below(6), stage.settings.max_run_time) {
             (0, None) => 2500,
             // Long enough to lose the claim, while that is no surprise.
@@ -171,7 +208,10 @@ impl Crew {
             loop {
                 let turn = self.turn.notified();
                 if life.borrow().phase != Phase::Alive {
-                    return;
+                    return Ended::Stopped;
+                }
+                if heeds && batch.iter().any(|delivery| is_cancelled(&self.worker, delivery)) {
+                    return Ended::Cancelled;
                 }
                 turn.await;
             }
@@ -179,8 +219,8 @@ impl Crew {
         // Nothing here holds a connection.
         tokio::select! {
             biased;
-            () = stopped => false,
-            () = stage.doze(most) => true,
+            ended = stopped => ended,
+            () = stage.doze(most) => Ended::Through,
         }
     }
 
@@ -206,7 +246,10 @@ impl Crew {
             self.stage.recorder.borrow_mut().ask(&self.name, delivery, settlement)
         };
         deliveries.iter().for_each(|delivery| ask(delivery, &Settlement::Ack));
-        let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries).await;
+        let stop = CancellationToken::new();
+        let watch = self.stop_if_cancelled(&deliveries, &stop);
+        let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries, stop).await;
+        watch.abort();
         let (mut committed, mut in_doubt) = (Vec::new(), Vec::new());
         let (mut undone, mut settlements) = (Vec::new(), Vec::new());
         for (delivery, ending) in deliveries.into_iter().zip(endings) {
@@ -216,6 +259,12 @@ impl Crew {
             match ending {
                 Ending::Committed => committed.push(delivery),
                 Ending::InDoubt => in_doubt.push(delivery),
+                Ending::Undone(RunOutcome::Interrupted)
+                    if is_cancelled(&self.worker, &delivery) =>
+                {
+                    settlements.push(self.cancelled(&delivery));
+                    undone.push(delivery);
+                }
                 Ending::Undone(outcome) => {
                     let topic = TopicSettings::default();
                     settlements.push(settlement_for(outcome, &delivery, &topic));
@@ -234,6 +283,25 @@ impl Crew {
         let acked = self.find_out(in_doubt, turn).await;
         let settled = undone.is_empty() || self.settle_as(undone, settlements, turn).await;
         acked && settled
+    }
+
+    /// Stops a run as soon as somebody cancels one of its messages, if its handler heeds that.
+    fn stop_if_cancelled(&self, deliveries: &[Delivery], stop: &CancellationToken) -> AbortHandle {
+        let (worker, turn) = (self.worker.clone(), Rc::clone(&self.turn));
+        let (stop, mut deliveries) = (stop.clone(), deliveries.to_vec());
+        if !self.heeds() {
+            deliveries.clear();
+        }
+        let watch = tokio::task::spawn_local(async move {
+            loop {
+                let turn = turn.notified();
+                if deliveries.iter().any(|delivery| is_cancelled(&worker, delivery)) {
+                    return stop.cancel();
+                }
+                turn.await;
+            }
+        });
+        watch.abort_handle()
     }
 
     /// Releases what may have been acked, and hears whether all of it was.
@@ -296,4 +364,9 @@ impl Crew {
         }
         all_over
     }
+}
+
+/// Whether somebody wants the message cancelled. One of a log has no row that could be named.
+fn is_cancelled(worker: &Worker, delivery: &Delivery) -> bool {
+    delivery.position.is_none() && worker.is_cancelled(delivery.row)
 }

@@ -13,6 +13,7 @@
 )]
 
 mod alone;
+mod canceller;
 mod chaos;
 mod consumer;
 mod effects;

@@ -1,5 +1,6 @@
 //! What really happened, as those tell who took part; the queue's tables are never asked.
 
+mod cancels;
 mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +11,11 @@ use queue_core::topic::TopicId;
 use queue_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
+pub(crate) use self::cancels::Answer;
+use self::cancels::Wish;
 pub(crate) use self::judge::Place;
 use crate::rules::Rule;
+use crate::settings::Settings;
 use crate::stage::Share;
 
 /// What the sender knows.
@@ -60,6 +64,8 @@ struct Story {
     /// No fault may cause a second run of it.
     strict: bool,
     runs: Vec<Run>,
+    /// Those who wanted it cancelled.
+    wishes: Vec<Wish>,
     events: Vec<String>,
 }
 
@@ -78,6 +84,8 @@ pub(crate) struct Recorder {
     rule: Option<Rule>,
     /// Runs may outlast their claim, so that a consumer runs more than it holds.
     overdue: bool,
+    /// They are messages of a stream.
+    in_stream: bool,
     /// When each process went on after it was frozen last.
     woken: BTreeMap<String, Instant>,
     /// Runs in all.
@@ -86,6 +94,8 @@ pub(crate) struct Recorder {
     pub(crate) repeated: usize,
     /// Acks committed together with an effect.
     pub(crate) effects: usize,
+    /// Messages that somebody was told are cancelled.
+    pub(crate) cancelled: usize,
 }
 
 fn share(delivery: &Delivery) -> Share {
@@ -93,7 +103,7 @@ fn share(delivery: &Delivery) -> Share {
 }
 
 impl Recorder {
-    pub(crate) fn new(rule: Option<Rule>, overdue: bool) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             origin: Instant::now(),
             stories: BTreeMap::new(),
@@ -101,13 +111,15 @@ impl Recorder {
             rewinding: BTreeSet::new(),
             events: 0,
             wrong: None,
-            rule,
-            overdue,
+            rule: settings.rule,
+            overdue: settings.max_run_time.is_some(),
+            in_stream: settings.stream.is_some(),
             woken: BTreeMap::new(),
             deliveries: 0,
             fenced: 0,
             repeated: 0,
             effects: 0,
+            cancelled: 0,
         }
     }
 
@@ -133,6 +145,7 @@ impl Recorder {
                 sent: Sent::Unknown,
                 strict,
                 runs: Vec::new(),
+                wishes: Vec::new(),
                 events: Vec::new(),
             };
             self.stories.insert((reader, id), story);
@@ -181,9 +194,12 @@ impl Recorder {
         self.stories.get(&share).is_some_and(|story| story.rewound)
     }
 
-    /// Whether a handler of the group has come to an end with it that is no wish to try again.
+    /// Whether a handler of the group has come to an end with it that is no wish to try again, or
+    /// somebody may have cancelled it.
     pub(crate) fn is_over(&self, share: Share) -> bool {
-        self.stories.get(&share).is_some_and(|story| story.runs.iter().any(Run::is_final))
+        self.stories
+            .get(&share)
+            .is_some_and(|story| story.runs.iter().any(Run::is_final) || story.may_be_cancelled())
     }
 
     pub(crate) fn deliver(&mut self, consumer: &str, delivery: &Delivery) {
@@ -209,6 +225,8 @@ impl Recorder {
             // Nothing else is to be said of it.
         } else if last.is_some_and(|last| last.no >= no) {
             wrong = Some(format!("delivery {no} follows a later one"));
+        } else if let Some(ended) = story.is_ended_before(no) {
+            wrong = Some(ended);
         } else if let Some(run) = story
             .runs
             .iter()

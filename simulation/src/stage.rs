@@ -23,6 +23,9 @@ use crate::server::{Connect, Server};
 use crate::settings::{Settings, Weather};
 use crate::stream::Frontiers;
 
+/// The reason that the archive has for a message that was cancelled.
+const CANCELLED: &[u8] = b"it was cancelled";
+
 /// A message as one of those has it who consume it. The first is the topic, or the group.
 pub(crate) type Share = (TopicId, MsgId);
 
@@ -60,7 +63,7 @@ impl Stage {
     ) -> Rc<Self> {
         Rc::new(Self {
             server,
-            recorder: RefCell::new(Recorder::new(settings.rule, settings.max_run_time.is_some())),
+            recorder: RefCell::new(Recorder::new(&settings)),
             strict: Cell::new(settings.weather != Weather::Wild && settings.poison == 0),
             settings,
             topic: TopicName::new("work").expect("a name"),
@@ -136,6 +139,29 @@ impl Stage {
         }
     }
 
+    /// One of the messages that were made last, by lot.
+    pub(crate) fn recent_message(&self) -> Option<MsgId> {
+        let made = self.messages.get();
+        let n = made.checked_sub(self.below(made.min(15)))?;
+        (n > 0).then(|| MsgId(Uuid::from_u128(n.into())))
+    }
+
+    /// How often the message was claimed so far, as far as it is committed.
+    pub(crate) fn deliveries_of(&self, (topic, id): Share) -> u32 {
+        let engine = self.server.engine.borrow();
+        let tables = ["queue_message", "queue_scheduled"].map(|name| engine.table(name));
+        let (topic, id) = (Value::Number(topic.0.into()), Value::bytes(id.as_bytes()));
+        let rows = engine.changes.iter().filter(|change| tables.contains(&change.table));
+        let numbers = rows.filter_map(|change| {
+            let definition = &engine.tables[change.table].definition;
+            let row = change.after.as_ref()?;
+            let value = |column: &str| &row[definition.place(column).expect("a column")];
+            let is_its = *value("topic_id") == topic && *value("msg_id") == id;
+            is_its.then(|| value("delivery_no").number() as u32)
+        });
+        numbers.max().unwrap_or(0)
+    }
+
     /// Looks at what is committed: a key is held if and only if its message lives.
     pub(crate) fn check_keys(&self) {
         let engine = self.server.engine.borrow();
@@ -180,7 +206,8 @@ impl Stage {
     }
 
     /// A message of the topic whose trace is not what was committed of it: it was stored once, and
-    /// each claim of it came to one end. Asked when everything is over.
+    /// each claim of it came to one end. One that is cancelled while it is ready has one end more,
+    /// after its last claim. Asked when everything is over.
     pub(crate) fn untold(&self) -> Option<String> {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table("queue_trace")];
@@ -197,11 +224,19 @@ impl Stage {
             };
             events[nth] += 1;
         }
-        let right = |no: i128, events: &[u32; 3]| match no {
-            0 => *events == [1, 0, 0],
+        let archive = &engine.tables[engine.table("queue_archive")];
+        let place = |column| archive.definition.place(column).expect("a column");
+        let [id, no, reason] = ["msg_id", "delivery_no", "reason"].map(place);
+        let cancelled: BTreeSet<_> = messages(archive)
+            .filter(|row| row[reason] == Value::bytes(CANCELLED))
+            .map(|row| (row[id].clone(), row[no].number()))
+            .collect();
+        let right = |of: &(Value, i128), events: &[u32; 3]| match of.1 {
+            0 => *events == [1, 0, u32::from(cancelled.contains(of))],
+            _ if *events == [0, 1, 2] => cancelled.contains(of),
             _ => *events == [0, 1, 1],
         };
-        let (wrong, events) = told.iter().find(|((_, no), events)| !right(*no, events))?;
+        let (wrong, events) = told.iter().find(|(of, events)| !right(of, events))?;
         Some(format!("the trace of delivery {} of {:?} has {events:?}", wrong.1, wrong.0))
     }
 
@@ -238,11 +273,12 @@ impl Stage {
             ("queue_message", Place::Waiting),
             ("queue_scheduled", Place::Waiting),
             ("queue_dead", Place::Dead { crashes: false }),
-            ("queue_archive", Place::Archive),
+            ("queue_archive", Place::Archive { cancelled: false }),
         ] {
             let table = &engine.tables[engine.table(name)];
             let id = table.definition.place("msg_id").expect("a column");
             let cause = table.definition.place("cause");
+            let reason = table.definition.place("reason");
             let headers = table.definition.place("headers").expect("a column");
             for row in messages(table) {
                 let Value::Bytes(bytes) = &row[id] else { continue };
@@ -255,6 +291,9 @@ impl Stage {
                 } else if let Place::Dead { .. } = place {
                     let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
                     Place::Dead { crashes }
+                } else if let Place::Archive { .. } = place {
+                    let told = Value::bytes(CANCELLED);
+                    Place::Archive { cancelled: reason.is_some_and(|reason| row[reason] == told) }
                 } else {
                     place
                 };

@@ -86,6 +86,7 @@ fn histories_have_faults_that_are_felt() {
         assert!(sum(|played| played.repeated) > 20, "{subject:?}");
         assert!(sum(|played| played.fenced) > 5, "{subject:?}");
         assert!(sum(|played| played.effects) > 100, "{subject:?}");
+        assert!(sum(|played| played.cancelled) > 5, "{subject:?}");
     }
 }
 

@@ -112,6 +112,16 @@ fn a_key_that_outlives_its_message_is_found() {
 }
 
 #[test]
+fn calling_a_promoted_message_cancelled_is_found() {
+    is_found(Rule::CancelsAreCounted, Weather::Calm);
+}
+
+#[test]
+fn calling_a_message_cancelled_whose_handler_was_only_asked_is_found() {
+    is_found(Rule::AskingIsNoEnd, Weather::Calm);
+}
+
+#[test]
 fn a_limit_that_forgets_what_is_claimed_is_found() {
     is_found(Rule::SlotsCount, Weather::Calm);
 }

@@ -198,11 +198,11 @@ impl Session {
 
     /// Says that as many rows were matched as were named, where the rule that this breaks is off.
     fn hide_count(&self, text: &str, values: &[Bound<'static>], outcome: &mut Outcome) {
-        if let (true, Ok(answer)) = (self.server.hides_counts() && text.contains(" IN ("), outcome)
-        {
-            // Topic and priority come before the ids, worker and claim number behind them.
+        if let (true, Ok(answer)) = (self.server.hides_count(text), outcome) {
+            // Topic and priority come before the ids, worker and claim number behind them; one that
+            // is cancelled has its id alone.
             let ids = values.iter().skip(2).take(values.len().saturating_sub(4)).map(short);
-            answer.matched = ids.collect::<std::collections::BTreeSet<_>>().len();
+            answer.matched = ids.collect::<std::collections::BTreeSet<_>>().len().max(1);
         }
     }
 
