@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::effects;
+use crate::notebook::Notebook;
 use crate::stage::Stage;
 use crate::stream::Turn;
 
@@ -42,6 +43,7 @@ pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
                 worker: worker.clone(),
                 alone: Rc::clone(&alone),
                 turn: Rc::clone(&turn),
+                notebook: Notebook::new(&stage, &name, worker.id()),
             };
             tokio::task::spawn_local(crew.work())
         });
@@ -58,6 +60,7 @@ struct Crew {
     /// Held for reading while a message is handled; for writing while a suspect is.
     alone: Rc<RwLock<()>>,
     turn: Rc<Notify>,
+    notebook: Notebook,
 }
 
 /// How a run has come to its end.
@@ -123,7 +126,7 @@ impl Crew {
             let n = 1 + self.stage.below(deliveries.len() as u32) as usize;
             let at = self.stage.below(2) as usize * (deliveries.len() - n);
             let batch: Vec<_> = deliveries.splice(at..at + n, []).collect();
-            match self.run_for_a_while(&batch).await {
+            match self.run(&batch).await {
                 Ended::Through => {
                     self.die_of_poison(&batch).await;
                     self.settle(batch, None).await;
@@ -135,6 +138,21 @@ impl Crew {
                 }
             }
         }
+    }
+
+    /// Runs a handler, which looks where the one before it has stopped and writes down how far it
+    /// has come, if it is of that kind.
+    async fn run(&self, batch: &[Delivery]) -> Ended {
+        if !self.notebook.is_wanted(batch) {
+            return self.run_for_a_while(batch).await;
+        }
+        self.notebook.look_back(batch).await;
+        let ended = self.run_for_a_while(batch).await;
+        if ended == Ended::Through {
+            self.notebook.save(batch).await;
+            self.stage.doze(40).await;
+        }
+        ended
     }
 
     /// Kills its process if one of these is poison.
@@ -350,7 +368,9 @@ impl Crew {
         let mut batch = Vec::with_capacity(deliveries.len());
         for (delivery, settlement) in deliveries.iter().zip(settlements) {
             self.stage.recorder.borrow_mut().ask(&self.name, delivery, &settlement);
-            batch.push(Settled::new(delivery, settlement, on_done));
+            let has_checkpoint = self.notebook.has(delivery);
+            let settled = Settled::new(delivery, settlement, on_done);
+            batch.push(Settled { has_checkpoint, ..settled });
         }
         let outcomes = self.worker.settle(batch).await;
         let mut recorder = self.stage.recorder.borrow_mut();

@@ -48,6 +48,8 @@ pub struct Played {
     pub effects: usize,
     /// Messages that were cancelled.
     pub cancelled: usize,
+    /// Runs that went on from a checkpoint of one before.
+    pub resumed: usize,
     /// Everything that happened, if asked for.
     pub log: Vec<String>,
 }
@@ -102,6 +104,7 @@ pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
             repeated: recorder.repeated,
             effects: recorder.effects,
             cancelled: recorder.cancelled,
+            resumed: recorder.resumed,
             log: server.log.take().unwrap_or_default(),
         }
     })
@@ -191,6 +194,7 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         traced: rng.random_range(0..3) == 0,
         limits: limits(&mut rng),
         cancellers: 0,
+        checkpoints: false,
         stream: None,
     };
     let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
@@ -198,7 +202,8 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         Subject::Stream => streaming(settings, &mut rng),
         Subject::Queue => settings,
     };
-    Settings { cancellers: rng.random_range(0..=2), ..settings }
+    let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
+    Settings { cancellers, checkpoints, ..settings }
 }
 
 /// Small ones for a third of the topics: there is little to do at a time.
@@ -345,6 +350,9 @@ fn judge(stage: &Rc<Stage>) {
         if found.next().is_some() && !recorder.is_rewound(id) {
             recorder.fail(format!("message {} is in two places", id.1));
         }
+    }
+    for id in stage.checkpoints() {
+        recorder.judge_checkpoint(id);
     }
     drop(recorder);
     if let Some(wrong) = stage.untold() {

@@ -20,6 +20,7 @@ mod effects;
 mod history;
 mod model;
 mod naive;
+mod notebook;
 mod process;
 mod recorder;
 mod rules;

@@ -1,6 +1,7 @@
 //! What really happened, as those tell who took part; the queue's tables are never asked.
 
 mod cancels;
+mod checkpoints;
 mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,8 @@ use tokio::time::Instant;
 
 pub(crate) use self::cancels::Answer;
 use self::cancels::Wish;
+use self::checkpoints::Save;
+pub(crate) use self::checkpoints::Saved;
 pub(crate) use self::judge::Place;
 use crate::rules::Rule;
 use crate::settings::Settings;
@@ -39,6 +42,10 @@ struct Run {
     in_transaction: bool,
     /// At some moment its consumer may have held nothing else.
     alone: bool,
+    /// It has saved a checkpoint, or tried to.
+    has_checkpoint: bool,
+    /// It was told that there is none, though one was stored.
+    missed_checkpoint: bool,
 }
 
 impl Run {
@@ -66,6 +73,8 @@ struct Story {
     runs: Vec<Run>,
     /// Those who wanted it cancelled.
     wishes: Vec<Wish>,
+    /// The checkpoints of its handlers.
+    saves: Vec<Save>,
     events: Vec<String>,
 }
 
@@ -96,6 +105,8 @@ pub(crate) struct Recorder {
     pub(crate) effects: usize,
     /// Messages that somebody was told are cancelled.
     pub(crate) cancelled: usize,
+    /// Runs that went on from the checkpoint of another.
+    pub(crate) resumed: usize,
 }
 
 fn share(delivery: &Delivery) -> Share {
@@ -120,6 +131,7 @@ impl Recorder {
             repeated: 0,
             effects: 0,
             cancelled: 0,
+            resumed: 0,
         }
     }
 
@@ -146,6 +158,7 @@ impl Recorder {
                 strict,
                 runs: Vec::new(),
                 wishes: Vec::new(),
+                saves: Vec::new(),
                 events: Vec::new(),
             };
             self.stories.insert((reader, id), story);
@@ -248,6 +261,8 @@ impl Recorder {
                 over: false,
                 in_transaction: false,
                 alone: false,
+                has_checkpoint: false,
+                missed_checkpoint: false,
             },
         );
         self.repeated += usize::from(repeated);
@@ -262,15 +277,26 @@ impl Recorder {
         self.woken.insert(consumer.to_owned(), Instant::now());
     }
 
-    fn running(&mut self, consumer: &str) -> impl Iterator<Item = &mut Run> {
-        let runs = self.stories.values_mut().flat_map(|story| &mut story.runs);
-        runs.filter(move |run| !run.over && run.consumer == consumer)
+    /// The consumer's runs, and whether their claims may be gone, because somebody cancels the
+    /// message: what is taken away before a rescue counts with no crash.
+    fn runs_of(&mut self, consumer: &str) -> impl Iterator<Item = (bool, &mut Run)> {
+        let runs = self.stories.values_mut().flat_map(|story| {
+            let taken = story.may_be_taken_away();
+            story.runs.iter_mut().map(move |run| (taken, run))
+        });
+        runs.filter(move |(_, run)| run.consumer == consumer)
     }
 
     fn find_alone(&mut self, consumer: &str) {
-        let mut running: Vec<_> = self.running(consumer).collect();
-        if let [run] = running.as_mut_slice() {
-            run.alone = true;
+        self.find_alone_of(consumer, |run| !run.over);
+    }
+
+    /// Finds out whether the consumer may hold one of these runs' messages and nothing else.
+    fn find_alone_of(&mut self, consumer: &str, is_one: impl Fn(&Run) -> bool) {
+        let is_held = |taken: bool, run: &Run| !taken && is_one(run);
+        let held = self.runs_of(consumer).filter(|(taken, run)| is_held(*taken, run)).count();
+        for (taken, run) in self.runs_of(consumer).filter(|(_, run)| is_one(run)) {
+            run.alone |= held == usize::from(!taken);
         }
     }
 
@@ -303,6 +329,7 @@ impl Recorder {
         run.outcome = Some(outcome);
         run.over = true;
         let (consumer, no, is_final) = (run.consumer.clone(), run.no, run.is_final());
+        let missed = run.missed_checkpoint;
         self.find_alone(&consumer);
         let Story { runs, rewound, .. } = &self.stories[&id];
         if outcome == SettleOutcome::Settled && !rewound {
@@ -314,6 +341,8 @@ impl Recorder {
                 self.violated(id, format!("delivery {no} settled it though it was another's"));
             } else if twice.count() > 1 {
                 self.violated(id, "it was settled twice".to_owned());
+            } else if missed {
+                self.violated(id, format!("delivery {no} was not told of its checkpoint"));
             }
         }
     }
@@ -342,9 +371,10 @@ impl Recorder {
     /// The process has been killed.
     pub(crate) fn died(&mut self, consumer: &str) {
         // A settlement that is under way may have been committed unheard: its row is held no more.
-        let held = self.running(consumer).filter(|run| run.asked.is_none()).count();
-        for run in self.running(consumer) {
-            run.alone |= held == 0 || (held == 1 && run.asked.is_none());
+        let is_held = |taken: bool, run: &Run| !taken && !run.over && run.asked.is_none();
+        let held = self.runs_of(consumer).filter(|(taken, run)| is_held(*taken, run)).count();
+        for (taken, run) in self.runs_of(consumer).filter(|(_, run)| !run.over) {
+            run.alone |= held == usize::from(is_held(taken, run));
             run.over = true;
         }
     }

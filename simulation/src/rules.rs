@@ -50,6 +50,8 @@ pub enum Rule {
     /// Whoever is asked to stop has not stopped yet: a claimed message is cancelled when its row is
     /// gone.
     AskingIsNoEnd,
+    /// Only the claim that has a message saves its checkpoint.
+    CheckpointsAreFenced,
     /// What is claimed takes up room until its claim ends.
     SlotsCount,
     /// Claims of a topic that bounds them take turns.
@@ -133,6 +135,8 @@ impl Rule {
             Self::DoubtWaitsForLocks if text.starts_with("SELECT id FROM queue_message") => {
                 text.strip_suffix(" FOR UPDATE")?.to_owned()
             }
+            Self::CheckpointsAreFenced => text
+                .replace("AND m.worker_id = ? AND m.claim_no = ? ON DUPLICATE", "AND (TRUE OR ? = ?) ON DUPLICATE"),
             Self::SlotsCount => text.replace("AND m.claim_no = h.claim_no", "AND m.claim_no < h.claim_no"),
             Self::ClaimsTakeTurns => text.replace("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE", "SELECT topic_id FROM queue_limit WHERE topic_id = ?"),
             Self::ResetsForget => text.replace(

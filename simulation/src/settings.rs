@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) traced: bool,
     /// How many processes cancel messages.
     pub(crate) cancellers: u32,
+    /// Whether some handlers write down how far they are.
+    pub(crate) checkpoints: bool,
     /// The topic is a stream instead of a queue.
     pub(crate) stream: Option<Streamed>,
 }

@@ -240,6 +240,18 @@ impl Stage {
         Some(format!("the trace of delivery {} of {:?} has {events:?}", wrong.1, wrong.0))
     }
 
+    /// The messages that have a checkpoint.
+    pub(crate) fn checkpoints(&self) -> Vec<Share> {
+        let engine = self.server.engine.borrow();
+        let table = &engine.tables[engine.table("queue_checkpoint")];
+        let place = |column| table.definition.place(column).expect("a column");
+        let [topic, id] = ["topic_id", "msg_id"].map(place);
+        let of = |row: &Row| {
+            Some((TopicId(row[topic].number() as u32), MsgId::from_bytes(&row[id].text())?))
+        };
+        messages(table).filter_map(of).collect()
+    }
+
     /// A connection without a queue: for strangers.
     pub(crate) async fn connect(&self, host: &str) -> queue_core::Result<Box<dyn StandIn>> {
         connect(&self.connects, host).await

@@ -122,6 +122,11 @@ fn calling_a_message_cancelled_whose_handler_was_only_asked_is_found() {
 }
 
 #[test]
+fn a_checkpoint_that_needs_no_claim_is_found() {
+    is_found(Rule::CheckpointsAreFenced, Weather::Wild);
+}
+
+#[test]
 fn a_limit_that_forgets_what_is_claimed_is_found() {
     is_found(Rule::SlotsCount, Weather::Calm);
 }

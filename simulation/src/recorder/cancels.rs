@@ -51,6 +51,11 @@ impl Story {
         self.cancelled().is_some()
     }
 
+    /// Whether somebody may take it away from whoever has it.
+    pub(super) fn may_be_taken_away(&self) -> bool {
+        self.wishes.iter().any(|wish| !matches!(wish.last, Some((Last::Over, _))))
+    }
+
     /// Whether it may have been cancelled.
     pub(super) fn may_be_cancelled(&self) -> bool {
         self.is_cancelled() || self.wishes.iter().any(|wish| wish.doubtful)
@@ -82,7 +87,16 @@ impl Recorder {
         let stored = !self.in_stream && self.stories[&share].sent == Sent::Stored;
         let story = self.tell(share, format!("{who} wants it cancelled"));
         story.wishes.push(Wish { stored, asked: false, doubtful: false, last: None });
-        story.wishes.len() - 1
+        let wish = story.wishes.len() - 1;
+        let held = story.runs.iter().filter(|run| run.outcome.is_none());
+        let consumers: Vec<_> = held.map(|run| run.consumer.clone()).collect();
+        for consumer in consumers {
+            self.find_alone(&consumer);
+            // Of a consumer that died before, and whose claims nobody has taken back yet.
+            let is_left = |run: &Run| run.over && run.outcome.is_none() && run.asked.is_none();
+            self.find_alone_of(&consumer, is_left);
+        }
+        wish
     }
 
     /// What one attempt of the wish was told, after `begun` deliveries.
