@@ -1,5 +1,7 @@
 //! A consumer as users write them, on queue-core's worker.
 
+mod cancelled;
+
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,10 +11,10 @@ use queue_core::topic::TopicSettings;
 use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};
-use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use self::cancelled::is_cancelled;
 use crate::effects;
 use crate::notebook::Notebook;
 use crate::stage::Stage;
@@ -148,9 +150,15 @@ impl Crew {
         }
         self.notebook.look_back(batch).await;
         let ended = self.run_for_a_while(batch).await;
-        if ended == Ended::Through {
-            self.notebook.save(batch).await;
-            self.stage.doze(40).await;
+        if ended != Ended::Through {
+            return ended;
+        }
+        // It asks nobody on its way whether it should go on, but learns it from a refusal.
+        for _ in 0..=self.stage.below(4) {
+            if !self.notebook.save(batch).await {
+                break;
+            }
+            self.stage.doze(200).await;
         }
         ended
     }
@@ -190,25 +198,6 @@ impl Crew {
         self.stage.server.note(&format!("{} cancels {}", self.name, deliveries.len()));
         let release = deliveries.iter().map(|_| Settlement::Release).collect();
         self.settle_as(deliveries, release, None).await;
-    }
-
-    /// Discards what is cancelled of a run that has been ended for it; the rest comes again.
-    async fn give_up(&self, deliveries: Vec<Delivery>) {
-        let settlement = |delivery: &Delivery| match is_cancelled(&self.worker, delivery) {
-            true => self.cancelled(delivery),
-            false => Settlement::Release,
-        };
-        let settlements = deliveries.iter().map(settlement).collect();
-        self.settle_as(deliveries, settlements, None).await;
-    }
-
-    fn cancelled(&self, delivery: &Delivery) -> Settlement {
-        settlement_for(RunOutcome::Cancelled, delivery, &TopicSettings::default())
-    }
-
-    /// Whether a handler does what it is asked to, and stops.
-    fn heeds(&self) -> bool {
-        self.stage.settings.cancellers > 0 && self.stage.below(4) > 0
     }
 
     /// Works for some time.
@@ -303,25 +292,6 @@ impl Crew {
         acked && settled
     }
 
-    /// Stops a run as soon as somebody cancels one of its messages, if its handler heeds that.
-    fn stop_if_cancelled(&self, deliveries: &[Delivery], stop: &CancellationToken) -> AbortHandle {
-        let (worker, turn) = (self.worker.clone(), Rc::clone(&self.turn));
-        let (stop, mut deliveries) = (stop.clone(), deliveries.to_vec());
-        if !self.heeds() {
-            deliveries.clear();
-        }
-        let watch = tokio::task::spawn_local(async move {
-            loop {
-                let turn = turn.notified();
-                if deliveries.iter().any(|delivery| is_cancelled(&worker, delivery)) {
-                    return stop.cancel();
-                }
-                turn.await;
-            }
-        });
-        watch.abort_handle()
-    }
-
     /// Releases what may have been acked, and hears whether all of it was.
     async fn find_out(&self, in_doubt: Vec<Delivery>, turn: Option<Turn>) -> bool {
         if in_doubt.is_empty() {
@@ -384,9 +354,4 @@ impl Crew {
         }
         all_over
     }
-}
-
-/// Whether somebody wants the message cancelled. One of a log has no row that could be named.
-fn is_cancelled(worker: &Worker, delivery: &Delivery) -> bool {
-    delivery.position.is_none() && worker.is_cancelled(delivery.row)
 }

@@ -36,7 +36,7 @@ impl Notebook {
     pub(crate) fn is_wanted(&self, batch: &[Delivery]) -> bool {
         self.stage.settings.checkpoints
             && batch.iter().all(|delivery| delivery.position.is_none())
-            && self.stage.below(2) == 0
+            && self.stage.below(3) > 0
     }
 
     /// Whether there may be a checkpoint to remove with the delivery.
@@ -61,8 +61,8 @@ impl Notebook {
         }
     }
 
-    /// Writes down how far these have come, until that fails: a handler goes no further then.
-    pub(crate) async fn save(&self, batch: &[Delivery]) {
+    /// Writes down how far these have come; false if that fails: a handler goes no further then.
+    pub(crate) async fn save(&self, batch: &[Delivery]) -> bool {
         for delivery in batch {
             let number = self.stage.recorder.borrow_mut().saving(&self.name, delivery);
             let state = Checkpoint::new(number.to_be_bytes());
@@ -75,9 +75,10 @@ impl Notebook {
             };
             self.stage.recorder.borrow_mut().saved(delivery, number, saved);
             if saved != Saved::Stored {
-                return;
+                return false;
             }
         }
+        true
     }
 
     async fn call<T>(
