@@ -2,8 +2,8 @@
 
 use simulation::{Cast, Rule, Weather, play};
 
-/// How many histories may be played until one goes wrong. The rarest, the late statement of a lane
-/// and a settle that is called fenced, took up to 530; what is found early costs nothing.
+/// How many histories may be played until one goes wrong. The rarest have taken up to 530, as the
+/// stage was changed; what is found early costs nothing.
 const SEEDS: u64 = 3000;
 
 /// Plays histories without `rule` until one goes wrong, which with the rule goes well.
