@@ -1,17 +1,22 @@
 //! A consumer as users write them, on queue-core's worker.
 
+mod cancelled;
+
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::handler::settlement_for;
+use queue_core::handler::{RunOutcome, settlement_for};
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
+use self::cancelled::is_cancelled;
 use crate::effects;
+use crate::notebook::Notebook;
 use crate::stage::Stage;
 use crate::stream::Turn;
 
@@ -40,6 +45,7 @@ pub(crate) async fn consume(stage: Rc<Stage>, name: String) {
                 worker: worker.clone(),
                 alone: Rc::clone(&alone),
                 turn: Rc::clone(&turn),
+                notebook: Notebook::new(&stage, &name, worker.id()),
             };
             tokio::task::spawn_local(crew.work())
         });
@@ -56,6 +62,17 @@ struct Crew {
     /// Held for reading while a message is handled; for writing while a suspect is.
     alone: Rc<RwLock<()>>,
     turn: Rc<Notify>,
+    notebook: Notebook,
+}
+
+/// How a run has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Through,
+    /// The worker must not go on.
+    Stopped,
+    /// Somebody has cancelled one of the messages.
+    Cancelled,
 }
 
 /// Calls each turn of a worker's life out, until its end. A `watch` wakes several who wait in an
@@ -111,14 +128,39 @@ impl Crew {
             let n = 1 + self.stage.below(deliveries.len() as u32) as usize;
             let at = self.stage.below(2) as usize * (deliveries.len() - n);
             let batch: Vec<_> = deliveries.splice(at..at + n, []).collect();
-            if !self.run_for_a_while().await {
-                deliveries.extend(batch);
-                self.give_back(deliveries).await;
-                return;
+            match self.run(&batch).await {
+                Ended::Through => {
+                    self.die_of_poison(&batch).await;
+                    self.settle(batch, None).await;
+                }
+                Ended::Cancelled => self.give_up(batch).await,
+                Ended::Stopped => {
+                    deliveries.extend(batch);
+                    return self.give_back(deliveries).await;
+                }
             }
-            self.die_of_poison(&batch).await;
-            self.settle(batch, None).await;
         }
+    }
+
+    /// Runs a handler, which looks where the one before it has stopped and writes down how far it
+    /// has come, if it is of that kind.
+    async fn run(&self, batch: &[Delivery]) -> Ended {
+        if !self.notebook.is_wanted(batch) {
+            return self.run_for_a_while(batch).await;
+        }
+        self.notebook.look_back(batch).await;
+        let ended = self.run_for_a_while(batch).await;
+        if ended != Ended::Through {
+            return ended;
+        }
+        // It asks nobody on its way whether it should go on, but learns it from a refusal.
+        for _ in 0..=self.stage.below(4) {
+            if !self.notebook.save(batch).await {
+                break;
+            }
+            self.stage.doze(200).await;
+        }
+        ended
     }
 
     /// Kills its process if one of these is poison.
@@ -135,7 +177,8 @@ impl Crew {
         let mut waiting = deliveries.into_iter();
         while let Some(delivery) = waiting.next() {
             let turn = self.stage.begin_in_order(&self.worker, &delivery);
-            if !self.run_for_a_while().await {
+            // Of a log nothing is cancelled.
+            if self.run_for_a_while(&[]).await == Ended::Stopped {
                 let rest = std::iter::once(delivery).chain(waiting).collect();
                 return self.give_back(rest).await;
             }
@@ -157,9 +200,10 @@ impl Crew {
         self.settle_as(deliveries, release, None).await;
     }
 
-    /// Works for some time; false if the worker must not go on.
-    async fn run_for_a_while(&self) -> bool {
+    /// Works for some time.
+    async fn run_for_a_while(&self, batch: &[Delivery]) -> Ended {
         let stage = &self.stage;
+        let heeds = self.heeds();
         let most = match (stage.below(6), stage.settings.max_run_time) {
             (0, None) => 2500,
             // Long enough to lose the claim, while that is no surprise.
@@ -171,7 +215,10 @@ impl Crew {
             loop {
                 let turn = self.turn.notified();
                 if life.borrow().phase != Phase::Alive {
-                    return;
+                    return Ended::Stopped;
+                }
+                if heeds && batch.iter().any(|delivery| is_cancelled(&self.worker, delivery)) {
+                    return Ended::Cancelled;
                 }
                 turn.await;
             }
@@ -179,8 +226,8 @@ impl Crew {
         // Nothing here holds a connection.
         tokio::select! {
             biased;
-            () = stopped => false,
-            () = stage.doze(most) => true,
+            ended = stopped => ended,
+            () = stage.doze(most) => Ended::Through,
         }
     }
 
@@ -206,7 +253,10 @@ impl Crew {
             self.stage.recorder.borrow_mut().ask(&self.name, delivery, settlement)
         };
         deliveries.iter().for_each(|delivery| ask(delivery, &Settlement::Ack));
-        let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries).await;
+        let stop = CancellationToken::new();
+        let watch = self.stop_if_cancelled(&deliveries, &stop);
+        let endings = effects::run(&self.stage, &self.name, &self.worker, &deliveries, stop).await;
+        watch.abort();
         let (mut committed, mut in_doubt) = (Vec::new(), Vec::new());
         let (mut undone, mut settlements) = (Vec::new(), Vec::new());
         for (delivery, ending) in deliveries.into_iter().zip(endings) {
@@ -216,6 +266,12 @@ impl Crew {
             match ending {
                 Ending::Committed => committed.push(delivery),
                 Ending::InDoubt => in_doubt.push(delivery),
+                Ending::Undone(RunOutcome::Interrupted)
+                    if is_cancelled(&self.worker, &delivery) =>
+                {
+                    settlements.push(self.cancelled(&delivery));
+                    undone.push(delivery);
+                }
                 Ending::Undone(outcome) => {
                     let topic = TopicSettings::default();
                     settlements.push(settlement_for(outcome, &delivery, &topic));
@@ -282,7 +338,9 @@ impl Crew {
         let mut batch = Vec::with_capacity(deliveries.len());
         for (delivery, settlement) in deliveries.iter().zip(settlements) {
             self.stage.recorder.borrow_mut().ask(&self.name, delivery, &settlement);
-            batch.push(Settled::new(delivery, settlement, on_done));
+            let has_checkpoint = self.notebook.has(delivery);
+            let settled = Settled::new(delivery, settlement, on_done);
+            batch.push(Settled { has_checkpoint, ..settled });
         }
         let outcomes = self.worker.settle(batch).await;
         let mut recorder = self.stage.recorder.borrow_mut();

@@ -47,9 +47,9 @@ pub(crate) async fn run(
     name: &str,
     worker: &Worker,
     deliveries: &[Delivery],
+    give_up: CancellationToken,
 ) -> Vec<Ending> {
     let links = Links { url: stage.url(name), lease: stage.settings.lease };
-    let give_up = CancellationToken::new();
     if stage.below(8) == 0 {
         let (later, token) = (Duration::from_millis(stage.below(600).into()), give_up.clone());
         tokio::task::spawn_local(async move {

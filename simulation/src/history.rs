@@ -46,6 +46,10 @@ pub struct Played {
     pub repeated: usize,
     /// Deliveries that were acked together with an effect.
     pub effects: usize,
+    /// Messages that were cancelled.
+    pub cancelled: usize,
+    /// Runs that went on from a checkpoint of one before.
+    pub resumed: usize,
     /// Everything that happened, if asked for.
     pub log: Vec<String>,
 }
@@ -99,6 +103,8 @@ pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
             fenced: recorder.fenced,
             repeated: recorder.repeated,
             effects: recorder.effects,
+            cancelled: recorder.cancelled,
+            resumed: recorder.resumed,
             log: server.log.take().unwrap_or_default(),
         }
     })
@@ -187,13 +193,17 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         dedupe: rng.random_range(0..6) == 0,
         traced: rng.random_range(0..3) == 0,
         limits: limits(&mut rng),
+        cancellers: 0,
+        checkpoints: false,
         stream: None,
     };
     let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
-    match cast.subject.unwrap_or(drawn) {
+    let settings = match cast.subject.unwrap_or(drawn) {
         Subject::Stream => streaming(settings, &mut rng),
         Subject::Queue => settings,
-    }
+    };
+    let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
+    Settings { cancellers, checkpoints, ..settings }
 }
 
 /// Small ones for a third of the topics: there is little to do at a time.
@@ -245,8 +255,9 @@ async fn prepare(stage: &Rc<Stage>) {
             let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));
             let trace = if stage.settings.traced { Sampling::ALL } else { Sampling::OFF };
             let limits = stage.settings.limits;
+            let on_done = stage.settings.on_done;
             let mut settings =
-                TopicSettings { max_run_time, dedupe_window, trace, limits, ..plain };
+                TopicSettings { max_run_time, dedupe_window, trace, limits, on_done, ..plain };
             if stage.settings.dead_letter_topic {
                 settings.dead_letter_topic = Some(stage.dead_topic.clone());
             }
@@ -332,11 +343,16 @@ fn judge(stage: &Rc<Stage>) {
         let mut found = places.iter().filter(|(other, _)| *other == id).map(|(_, place)| *place);
         let place = found.next().unwrap_or(Place::Nowhere);
         recorder.judge(id, place, PATIENCE);
-        recorder.judge_effect(id, place, effects.contains(&id));
+        let effect = effects.contains(&id);
+        recorder.judge_effect(id, place, effect);
+        recorder.judge_cancel(id, place, effect);
         // Dead before its group was put back, and after it once more.
         if found.next().is_some() && !recorder.is_rewound(id) {
             recorder.fail(format!("message {} is in two places", id.1));
         }
+    }
+    for id in stage.checkpoints() {
+        recorder.judge_checkpoint(id);
     }
     drop(recorder);
     if let Some(wrong) = stage.untold() {

@@ -13,12 +13,14 @@
 )]
 
 mod alone;
+mod canceller;
 mod chaos;
 mod consumer;
 mod effects;
 mod history;
 mod model;
 mod naive;
+mod notebook;
 mod process;
 mod recorder;
 mod rules;

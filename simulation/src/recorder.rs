@@ -1,5 +1,7 @@
 //! What really happened, as those tell who took part; the queue's tables are never asked.
 
+mod cancels;
+mod checkpoints;
 mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +12,13 @@ use queue_core::topic::TopicId;
 use queue_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
+pub(crate) use self::cancels::Answer;
+use self::cancels::Wish;
+use self::checkpoints::Save;
+pub(crate) use self::checkpoints::Saved;
 pub(crate) use self::judge::Place;
 use crate::rules::Rule;
+use crate::settings::Settings;
 use crate::stage::Share;
 
 /// What the sender knows.
@@ -35,6 +42,10 @@ struct Run {
     in_transaction: bool,
     /// At some moment its consumer may have held nothing else.
     alone: bool,
+    /// It has saved a checkpoint, or tried to.
+    has_checkpoint: bool,
+    /// It was told that there is none, though one was stored.
+    missed_checkpoint: bool,
 }
 
 impl Run {
@@ -60,6 +71,10 @@ struct Story {
     /// No fault may cause a second run of it.
     strict: bool,
     runs: Vec<Run>,
+    /// Those who wanted it cancelled.
+    wishes: Vec<Wish>,
+    /// The checkpoints of its handlers.
+    saves: Vec<Save>,
     events: Vec<String>,
 }
 
@@ -78,6 +93,8 @@ pub(crate) struct Recorder {
     rule: Option<Rule>,
     /// Runs may outlast their claim, so that a consumer runs more than it holds.
     overdue: bool,
+    /// They are messages of a stream.
+    in_stream: bool,
     /// When each process went on after it was frozen last.
     woken: BTreeMap<String, Instant>,
     /// Runs in all.
@@ -86,6 +103,10 @@ pub(crate) struct Recorder {
     pub(crate) repeated: usize,
     /// Acks committed together with an effect.
     pub(crate) effects: usize,
+    /// Messages that somebody was told are cancelled.
+    pub(crate) cancelled: usize,
+    /// Runs that went on from the checkpoint of another.
+    pub(crate) resumed: usize,
 }
 
 fn share(delivery: &Delivery) -> Share {
@@ -93,7 +114,7 @@ fn share(delivery: &Delivery) -> Share {
 }
 
 impl Recorder {
-    pub(crate) fn new(rule: Option<Rule>, overdue: bool) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             origin: Instant::now(),
             stories: BTreeMap::new(),
@@ -101,13 +122,16 @@ impl Recorder {
             rewinding: BTreeSet::new(),
             events: 0,
             wrong: None,
-            rule,
-            overdue,
+            rule: settings.rule,
+            overdue: settings.max_run_time.is_some(),
+            in_stream: settings.stream.is_some(),
             woken: BTreeMap::new(),
             deliveries: 0,
             fenced: 0,
             repeated: 0,
             effects: 0,
+            cancelled: 0,
+            resumed: 0,
         }
     }
 
@@ -133,6 +157,8 @@ impl Recorder {
                 sent: Sent::Unknown,
                 strict,
                 runs: Vec::new(),
+                wishes: Vec::new(),
+                saves: Vec::new(),
                 events: Vec::new(),
             };
             self.stories.insert((reader, id), story);
@@ -181,9 +207,12 @@ impl Recorder {
         self.stories.get(&share).is_some_and(|story| story.rewound)
     }
 
-    /// Whether a handler of the group has come to an end with it that is no wish to try again.
+    /// Whether a handler of the group has come to an end with it that is no wish to try again, or
+    /// somebody may have cancelled it.
     pub(crate) fn is_over(&self, share: Share) -> bool {
-        self.stories.get(&share).is_some_and(|story| story.runs.iter().any(Run::is_final))
+        self.stories
+            .get(&share)
+            .is_some_and(|story| story.runs.iter().any(Run::is_final) || story.may_be_cancelled())
     }
 
     pub(crate) fn deliver(&mut self, consumer: &str, delivery: &Delivery) {
@@ -209,6 +238,8 @@ impl Recorder {
             // Nothing else is to be said of it.
         } else if last.is_some_and(|last| last.no >= no) {
             wrong = Some(format!("delivery {no} follows a later one"));
+        } else if let Some(ended) = story.is_ended_before(no) {
+            wrong = Some(ended);
         } else if let Some(run) = story
             .runs
             .iter()
@@ -230,6 +261,8 @@ impl Recorder {
                 over: false,
                 in_transaction: false,
                 alone: false,
+                has_checkpoint: false,
+                missed_checkpoint: false,
             },
         );
         self.repeated += usize::from(repeated);
@@ -244,15 +277,26 @@ impl Recorder {
         self.woken.insert(consumer.to_owned(), Instant::now());
     }
 
-    fn running(&mut self, consumer: &str) -> impl Iterator<Item = &mut Run> {
-        let runs = self.stories.values_mut().flat_map(|story| &mut story.runs);
-        runs.filter(move |run| !run.over && run.consumer == consumer)
+    /// The consumer's runs, and whether their claims may be gone, because somebody cancels the
+    /// message: what is taken away before a rescue counts with no crash.
+    fn runs_of(&mut self, consumer: &str) -> impl Iterator<Item = (bool, &mut Run)> {
+        let runs = self.stories.values_mut().flat_map(|story| {
+            let taken = story.may_be_taken_away();
+            story.runs.iter_mut().map(move |run| (taken, run))
+        });
+        runs.filter(move |(_, run)| run.consumer == consumer)
     }
 
     fn find_alone(&mut self, consumer: &str) {
-        let mut running: Vec<_> = self.running(consumer).collect();
-        if let [run] = running.as_mut_slice() {
-            run.alone = true;
+        self.find_alone_of(consumer, |run| !run.over);
+    }
+
+    /// Finds out whether the consumer may hold one of these runs' messages and nothing else.
+    fn find_alone_of(&mut self, consumer: &str, is_one: impl Fn(&Run) -> bool) {
+        let is_held = |taken: bool, run: &Run| !taken && is_one(run);
+        let held = self.runs_of(consumer).filter(|(taken, run)| is_held(*taken, run)).count();
+        for (taken, run) in self.runs_of(consumer).filter(|(_, run)| is_one(run)) {
+            run.alone |= held == usize::from(!taken);
         }
     }
 
@@ -285,6 +329,7 @@ impl Recorder {
         run.outcome = Some(outcome);
         run.over = true;
         let (consumer, no, is_final) = (run.consumer.clone(), run.no, run.is_final());
+        let missed = run.missed_checkpoint;
         self.find_alone(&consumer);
         let Story { runs, rewound, .. } = &self.stories[&id];
         if outcome == SettleOutcome::Settled && !rewound {
@@ -296,6 +341,8 @@ impl Recorder {
                 self.violated(id, format!("delivery {no} settled it though it was another's"));
             } else if twice.count() > 1 {
                 self.violated(id, "it was settled twice".to_owned());
+            } else if missed {
+                self.violated(id, format!("delivery {no} was not told of its checkpoint"));
             }
         }
     }
@@ -324,9 +371,10 @@ impl Recorder {
     /// The process has been killed.
     pub(crate) fn died(&mut self, consumer: &str) {
         // A settlement that is under way may have been committed unheard: its row is held no more.
-        let held = self.running(consumer).filter(|run| run.asked.is_none()).count();
-        for run in self.running(consumer) {
-            run.alone |= held == 0 || (held == 1 && run.asked.is_none());
+        let is_held = |taken: bool, run: &Run| !taken && !run.over && run.asked.is_none();
+        let held = self.runs_of(consumer).filter(|(taken, run)| is_held(*taken, run)).count();
+        for (taken, run) in self.runs_of(consumer).filter(|(_, run)| !run.over) {
+            run.alone |= held == usize::from(is_held(taken, run));
             run.over = true;
         }
     }

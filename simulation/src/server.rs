@@ -266,9 +266,9 @@ impl Server {
         self.rule == Some(Rule::GoneIsAskedTwice)
     }
 
-    /// Whether counts of lists are hidden, because the rule about them is off.
-    fn hides_counts(&self) -> bool {
-        self.rule.is_some_and(Rule::hides_counts)
+    /// Whether the count of a statement is hidden, because the rule about it is off.
+    fn hides_count(&self, text: &str) -> bool {
+        self.rule.is_some_and(|rule| rule.hides_counts(text))
     }
 
     /// What sums up everything that has happened.

@@ -53,6 +53,10 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Whether every message of the topic leaves a trace.
     pub(crate) traced: bool,
+    /// How many processes cancel messages.
+    pub(crate) cancellers: u32,
+    /// Whether some handlers write down how far they are.
+    pub(crate) checkpoints: bool,
     /// The topic is a stream instead of a queue.
     pub(crate) stream: Option<Streamed>,
 }

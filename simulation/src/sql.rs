@@ -122,7 +122,8 @@ pub(crate) enum Statement {
         filter: Option<Expr>,
     },
     Delete {
-        target: String,
+        /// The names of the tables whose rows go.
+        targets: Vec<String>,
         from: Vec<Source>,
         filter: Option<Expr>,
         order: Vec<(Expr, bool)>,

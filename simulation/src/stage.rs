@@ -1,8 +1,9 @@
 //! Where a history is played: the server, those who use it, and what they agree on.
 
+mod committed;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::num::NonZeroU32;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use crate::recorder::{Place, Recorder};
 use crate::server::{Connect, Server};
 use crate::settings::{Settings, Weather};
 use crate::stream::Frontiers;
+
+/// The reason that the archive has for a message that was cancelled.
+const CANCELLED: &[u8] = b"it was cancelled";
 
 /// A message as one of those has it who consume it. The first is the topic, or the group.
 pub(crate) type Share = (TopicId, MsgId);
@@ -60,7 +64,7 @@ impl Stage {
     ) -> Rc<Self> {
         Rc::new(Self {
             server,
-            recorder: RefCell::new(Recorder::new(settings.rule, settings.max_run_time.is_some())),
+            recorder: RefCell::new(Recorder::new(&settings)),
             strict: Cell::new(settings.weather != Weather::Wild && settings.poison == 0),
             settings,
             topic: TopicName::new("work").expect("a name"),
@@ -136,73 +140,11 @@ impl Stage {
         }
     }
 
-    /// Looks at what is committed: a key is held if and only if its message lives.
-    pub(crate) fn check_keys(&self) {
-        let engine = self.server.engine.borrow();
-        let pairs = |name: &str| -> BTreeSet<(Value, Value)> {
-            let table = &engine.tables[engine.table(name)];
-            let place = |column| table.definition.place(column).expect("a column");
-            let (key, id) = (place("unique_key"), place("msg_id"));
-            let rows = messages(table).filter(|row| row[key] != Value::Null);
-            rows.map(|row| (row[key].clone(), row[id].clone())).collect()
-        };
-        let mut living = pairs("queue_message");
-        living.extend(pairs("queue_scheduled"));
-        let held = pairs("queue_unique");
-        if living != held {
-            let wrong = format!("keys are held for {held:?}, and their messages are {living:?}");
-            self.recorder.borrow_mut().fail(wrong);
-        }
-    }
-
-    /// Looks at what is committed: no more is claimed than the topic's limits allow.
-    pub(crate) fn check_limits(&self) {
-        let limits = self.settings.limits;
-        let engine = self.server.engine.borrow();
-        let table = &engine.tables[engine.table("queue_message")];
-        let place = |column| table.definition.place(column).expect("a column");
-        let [topic, worker, key] = ["topic_id", "worker_id", "ordering_key"].map(place);
-        let of_topic = Value::Number(self.topic_id.get().0.into());
-        let is_claimed = |row: &&Row| row[topic] == of_topic && row[worker] != Value::Number(0);
-        let claimed: Vec<_> = messages(table).filter(is_claimed).map(|row| &row[key]).collect();
-        let exceeds = |n: usize, limit: Option<NonZeroU32>| {
-            limit.is_some_and(|limit| n > limit.get() as usize)
-        };
-        let of_key = |key: &Value| claimed.iter().filter(|other| **other == key).count();
-        let keys = claimed.iter().filter(|key| ***key != Value::Null);
-        let of_one = keys.map(|key| of_key(key)).max().unwrap_or(0);
-        if exceeds(claimed.len(), limits.max_running) || exceeds(of_one, limits.max_running_per_key)
-        {
-            let n = claimed.len();
-            let wrong = format!("{n} are claimed, of a key {of_one}, beyond {limits:?}");
-            self.recorder.borrow_mut().fail(wrong);
-        }
-    }
-
-    /// A message of the topic whose trace is not what was committed of it: it was stored once, and
-    /// each claim of it came to one end. Asked when everything is over.
-    pub(crate) fn untold(&self) -> Option<String> {
-        let engine = self.server.engine.borrow();
-        let table = &engine.tables[engine.table("queue_trace")];
-        let place = |column| table.definition.place(column).expect("a column");
-        let [topic, id, event, no] = ["topic_id", "msg_id", "event", "delivery_no"].map(place);
-        let of_topic = Value::Number(self.topic_id.get().0.into());
-        let mut told: BTreeMap<(Value, i128), [u32; 3]> = BTreeMap::new();
-        for row in messages(table).filter(|row| row[topic] == of_topic) {
-            let events = told.entry((row[id].clone(), row[no].number())).or_default();
-            let nth = match &row[event].text()[..] {
-                b"enqueued" => 0,
-                b"claimed" => 1,
-                _ => 2,
-            };
-            events[nth] += 1;
-        }
-        let right = |no: i128, events: &[u32; 3]| match no {
-            0 => *events == [1, 0, 0],
-            _ => *events == [0, 1, 1],
-        };
-        let (wrong, events) = told.iter().find(|((_, no), events)| !right(*no, events))?;
-        Some(format!("the trace of delivery {} of {:?} has {events:?}", wrong.1, wrong.0))
+    /// One of the messages that were made last, by lot.
+    pub(crate) fn recent_message(&self) -> Option<MsgId> {
+        let made = self.messages.get();
+        let n = made.checked_sub(self.below(made.min(15)))?;
+        (n > 0).then(|| MsgId(Uuid::from_u128(n.into())))
     }
 
     /// A connection without a queue: for strangers.
@@ -238,11 +180,12 @@ impl Stage {
             ("queue_message", Place::Waiting),
             ("queue_scheduled", Place::Waiting),
             ("queue_dead", Place::Dead { crashes: false }),
-            ("queue_archive", Place::Archive),
+            ("queue_archive", Place::Archive { cancelled: false }),
         ] {
             let table = &engine.tables[engine.table(name)];
             let id = table.definition.place("msg_id").expect("a column");
             let cause = table.definition.place("cause");
+            let reason = table.definition.place("reason");
             let headers = table.definition.place("headers").expect("a column");
             for row in messages(table) {
                 let Value::Bytes(bytes) = &row[id] else { continue };
@@ -255,6 +198,9 @@ impl Stage {
                 } else if let Place::Dead { .. } = place {
                     let crashes = cause.is_some_and(|cause| row[cause] == Value::bytes(b"crashes"));
                     Place::Dead { crashes }
+                } else if let Place::Archive { .. } = place {
+                    let told = Value::bytes(CANCELLED);
+                    Place::Archive { cancelled: reason.is_some_and(|reason| row[reason] == told) }
                 } else {
                     place
                 };
@@ -327,26 +273,6 @@ impl Stage {
     }
 
     /// Committed rows of a table, without dead letters.
-    /// A message in the hot table whose row the lookup does not have. What a transaction does is
-    /// seen as one, so this holds at every moment.
-    pub(crate) fn astray(&self) -> Option<MsgId> {
-        let engine = self.server.engine.borrow();
-        let (hot, lookup) = (
-            &engine.tables[engine.table("queue_message")],
-            &engine.tables[engine.table("queue_lookup")],
-        );
-        let places = |table: &Table, columns: [&str; 3]| {
-            columns.map(|column| table.definition.place(column).expect("a column"))
-        };
-        let of_hot = places(hot, ["topic_id", "msg_id", "id"]);
-        let of_lookup = places(lookup, ["topic_id", "msg_id", "row_id"]);
-        let known: HashSet<_> =
-            messages(lookup).map(|row| of_lookup.map(|place| row[place].clone())).collect();
-        let mut rows = messages(hot).map(|row| of_hot.map(|place| row[place].clone()));
-        let [_, id, _] = rows.find(|row| !known.contains(row))?;
-        MsgId::from_bytes(&id.text())
-    }
-
     pub(crate) fn rows(&self, name: &str) -> usize {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table(name)];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use janitor::{Driver, DriverOptions, Standby};
 use tokio_util::sync::CancellationToken;
 
+use crate::canceller::cancel;
 use crate::consumer::consume;
 use crate::process::Process;
 use crate::rules::Rule;
@@ -19,6 +20,7 @@ pub(crate) enum Part {
     Consumer,
     Janitor,
     Sender,
+    Canceller,
 }
 
 /// The running processes, by name.
@@ -35,6 +37,7 @@ impl Troupe {
             (Part::Consumer, troupe.stage.settings.consumers),
             (Part::Janitor, troupe.stage.settings.janitors),
             (Part::Sender, troupe.stage.settings.senders),
+            (Part::Canceller, troupe.stage.settings.cancellers),
         ] {
             (0..n).for_each(|_| troupe.start(part));
         }
@@ -53,6 +56,7 @@ impl Troupe {
                 Process::start(transact(stage, name.clone(), 7))
             }
             Part::Sender => Process::start(produce(stage, name.clone(), 10)),
+            Part::Canceller => Process::start(cancel(stage, name.clone(), 8)),
         };
         self.stage.server.note(&format!("{name} starts"));
         self.running.insert(name, (part, process));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
+use queue_core::checkpoint::Checkpoint;
 use queue_core::connection::{Connection, Link};
 use queue_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
 use queue_core::rescue::{Why, take_back};
@@ -15,7 +16,7 @@ use queue_core::store::moves::{self, Outcome};
 use queue_core::store::scheduled::{self, Reach};
 use queue_core::store::settle::{self, ClaimedRows};
 use queue_core::store::worker::{self, Incarnation, Registration, Role};
-use queue_core::store::{enqueue, floor, ledger};
+use queue_core::store::{cancel, checkpoint, enqueue, floor, ledger, unique};
 use queue_core::topic::{TopicId, TopicName, TopicSettings};
 use queue_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Priority, store};
 use rand::rngs::StdRng;
@@ -64,11 +65,21 @@ enum Step {
     Beat(u64),
     Adopt(u64),
     DeclareDead(u64),
+    /// Cancels the first of what a session claimed last, if it waits for its time by now.
+    CancelWaiting(usize),
+    /// Looks whether the same is to be had in its row.
+    LockToCancel(usize),
+    /// Saves its checkpoint, as its own or another's.
+    Save {
+        of: usize,
+        as_own: bool,
+    },
+    ReadCheckpoint(usize),
 }
 
 fn step(rng: &mut StdRng) -> Step {
     let of = rng.random_range(0..SESSIONS);
-    match rng.random_range(0..27) {
+    match rng.random_range(0..31) {
         0..3 => Step::Begin,
         3..6 => Step::Commit,
         6 => Step::Rollback,
@@ -87,6 +98,10 @@ fn step(rng: &mut StdRng) -> Step {
         21 => Step::Publish(rng.random_range(1..9)),
         22 => Step::Fence(rng.random_range(0..4)),
         23..26 => Step::Advance(rng.random_range(1..6)),
+        26 => Step::CancelWaiting(of),
+        27 => Step::LockToCancel(of),
+        28 => Step::Save { of, as_own: rng.random_range(0..4) > 0 },
+        29 => Step::ReadCheckpoint(of),
         _ => match rng.random_range(0..3) {
             0 => Step::Beat(rng.random_range(1..4)),
             1 => Step::Adopt(rng.random_range(1..4)),
@@ -260,6 +275,34 @@ async fn perform(
             let incarnation = Incarnation { server_uid: "same".into(), started_at: 1 };
             shown(worker::adopt(conn, WorkerId(*n), instance(*n), Role::Work, &incarnation).await)
         }
+        Step::CancelWaiting(of) => {
+            let Some(first) = held[*of].1.first() else { return "nothing".to_owned() };
+            match scheduled::find(conn, TOPIC, first.msg_id).await {
+                Ok(rows) if rows.is_empty() => "does not wait".to_owned(),
+                Ok(rows) => shown(unique::drop_of_scheduled(conn, &rows).await),
+                Err(error) => shown::<()>(Err(error)),
+            }
+        }
+        Step::LockToCancel(of) => {
+            let Some(first) = held[*of].1.first() else { return "nothing".to_owned() };
+            let found = cancel::lock(conn, TOPIC, first.row, first.msg_id).await;
+            let there = cancel::is_there(conn, TOPIC, first.row, first.msg_id).await;
+            format!("{} {}", shown(found), shown(there))
+        }
+        Step::Save { of, as_own } => {
+            let (fence, deliveries) = &held[*of];
+            let Some(first) = deliveries.first() else { return "nothing".to_owned() };
+            let worker = if *as_own { fence.worker } else { own.worker };
+            let state = Checkpoint::new(worker.0.to_be_bytes());
+            let saved = checkpoint::save(conn, worker, first, &state).await;
+            // The server does not count a row that stays as it is, the model does.
+            shown(saved.map(|rows| rows > 0))
+        }
+        Step::ReadCheckpoint(of) => {
+            let Some(first) = held[*of].1.first() else { return "nothing".to_owned() };
+            let found = checkpoint::read(conn, first).await;
+            shown(found.map(|found| found.map(|one| (one.checkpoint, one.delivery_no))))
+        }
         Step::DeclareDead(n) => {
             let seen = worker::find(conn, WorkerId(*n)).await.unwrap().unwrap();
             shown(worker::declare_dead(conn, &seen, "test").await)
@@ -314,7 +357,7 @@ async fn take<C: Connection + 'static>(
     format!("{said}{}", if blocked { " after a wait" } else { "" })
 }
 
-const TABLES: [(&str, &[&str]); 7] = [
+const TABLES: [(&str, &[&str]); 8] = [
     (
         "queue_message",
         &[
@@ -332,6 +375,7 @@ const TABLES: [(&str, &[&str]); 7] = [
     ("queue_dead", &["priority", "body", "failures", "cause"]),
     ("queue_archive", &["priority", "body", "failures", "outcome"]),
     ("queue_ledger", &["biz_id"]),
+    ("queue_checkpoint", &["topic_id", "delivery_no"]),
     ("queue_claim", &["worker_id", "claim_no", "n"]),
     ("queue_worker", &["id", "state", "beat_no"]),
 ];

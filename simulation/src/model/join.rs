@@ -23,8 +23,8 @@ pub(super) enum Mode {
 pub(super) struct Scan<'s> {
     pub(super) sources: &'s [Source],
     pub(super) filter: Option<&'s Expr>,
-    /// The name of the table whose rows are locked, and how.
-    pub(super) lock: Option<(&'s str, Mode)>,
+    /// The names of the tables whose rows are locked, and how.
+    pub(super) lock: Option<(&'s [String], Mode)>,
     pub(super) most: Option<usize>,
 }
 
@@ -130,7 +130,8 @@ impl Engine {
         let conditions: Vec<&Expr> =
             source.on.iter().chain(scan.filter).flat_map(|expr| conjuncts(expr)).collect();
         let prefix = self.prefix(table, &source.alias, &conditions, context, frames)?;
-        let lock = scan.lock.filter(|(target, _)| *target == source.alias).map(|(_, mode)| mode);
+        let lock =
+            scan.lock.filter(|(names, _)| names.contains(&source.alias)).map(|(_, mode)| mode);
         let keys = self.tables[table].keys(&prefix);
         let alias: Rc<str> = source.alias.as_str().into();
         let index = lock.map(|_| {

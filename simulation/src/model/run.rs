@@ -43,7 +43,7 @@ impl Engine {
             Statement::Update { source, sets, filter } => {
                 matched(self.update(source, sets, filter.as_ref(), &context)?)
             }
-            Statement::Delete { target, from, filter, order, limit } => {
+            Statement::Delete { targets, from, filter, order, limit } => {
                 let limit = match limit {
                     Some(limit) => {
                         Some(eval(limit, &context, &mut Vec::new(), self)?.number() as usize)
@@ -53,9 +53,9 @@ impl Engine {
                 // The rows of an ordered DELETE are the first in the order of the index it reads,
                 // which the model takes for that of the key.
                 debug_assert!(order.len() < 2, "unknown to the model");
-                let lock = Some((target.as_str(), Mode::Wait));
+                let lock = Some((targets.as_slice(), Mode::Wait));
                 let scan = Scan { sources: from, filter: filter.as_ref(), lock, most: limit };
-                matched(self.delete(&scan, target, &context)?)
+                matched(self.delete(&scan, targets, &context)?)
             }
             Statement::Show(what, names) => Ok(self.show(what, names)),
             Statement::Kill(id) => {
@@ -193,7 +193,8 @@ impl Engine {
         let old = self.tables[table].slots[&key].seen_by(me).cloned().expect("the other row");
         self.lock(me, table, &key);
         let given = self.frame(table, GIVEN, row);
-        let new = self.changed(table, vec![given], "", &old, on_duplicate, context)?;
+        let name = self.tables[table].definition.name.clone();
+        let new = self.changed(table, vec![given], &name, &old, on_duplicate, context)?;
         self.write(me, table, &key, Some(new));
         Ok(true)
     }
@@ -235,7 +236,7 @@ impl Engine {
     ) -> Result<usize, Halt> {
         let crate::sql::From::Table(name) = &source.table else { panic!("UPDATE of a table") };
         let table = self.table(name);
-        let lock = Some((source.alias.as_str(), Mode::Update));
+        let lock = Some((std::slice::from_ref(&source.alias), Mode::Update));
         let scan = Scan { sources: std::slice::from_ref(source), filter, lock, most: None };
         let mut joined = Vec::new();
         self.join(&scan, 0, context, &mut Vec::new(), &mut joined)?;
@@ -279,21 +280,27 @@ impl Engine {
     fn delete(
         &mut self,
         scan: &Scan<'_>,
-        target: &str,
+        targets: &[String],
         context: &Context<'_>,
     ) -> Result<usize, Halt> {
-        let source = scan.sources.iter().find(|source| source.alias == target).expect("a table");
-        let crate::sql::From::Table(name) = &source.table else { panic!("DELETE of a table") };
-        let table = self.table(name);
         let mut joined = Vec::new();
         self.join(scan, 0, context, &mut Vec::new(), &mut joined)?;
         let mut deleted = 0;
-        for frames in &joined {
-            let row = &frames.iter().find(|frame| &*frame.alias == target).expect("a row").row;
-            let key = self.tables[table].key_of(row);
-            if self.tables[table].slots[&key].seen_by(context.session).is_some() {
-                self.write(context.session, table, &key, None);
-                deleted += 1;
+        for target in targets {
+            let source = scan.sources.iter().find(|source| source.alias == *target);
+            let table = match source.map(|source| &source.table) {
+                Some(crate::sql::From::Table(name)) => self.table(name),
+                _ => panic!("DELETE of a table"),
+            };
+            for frames in &joined {
+                let frame = frames.iter().find(|frame| &*frame.alias == target.as_str());
+                let key = self.tables[table].key_of(&frame.expect("a row").row);
+                // Nothing is where a LEFT JOIN has found nothing.
+                let slot = self.tables[table].slots.get(&key);
+                if slot.is_some_and(|slot| slot.seen_by(context.session).is_some()) {
+                    self.write(context.session, table, &key, None);
+                    deleted += 1;
+                }
             }
         }
         Ok(deleted)

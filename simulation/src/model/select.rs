@@ -20,7 +20,7 @@ impl Engine {
         };
         let lock = select.locking.map(|locking| {
             let mode = if locking == Locking::Skip { Mode::Skip } else { Mode::Wait };
-            (select.from[0].alias.as_str(), mode)
+            (std::slice::from_ref(&select.from[0].alias), mode)
         });
         // A locking read stops at its limit, in the order of its index; a plain one is sorted, and
         // so is one whose index has not the order.

@@ -19,7 +19,11 @@ pub(crate) enum Place {
     Dead {
         crashes: bool,
     },
-    Archive,
+    /// Kept, or not worth handling.
+    Archive {
+        /// Somebody has cancelled it.
+        cancelled: bool,
+    },
     Nowhere,
 }
 
@@ -42,6 +46,7 @@ impl Recorder {
             .runs
             .iter()
             .any(|run| run.is_final() && !matches!(run.outcome, Some(SettleOutcome::Fenced)));
+        let done = done || story.may_be_cancelled();
         let lone = story
             .runs
             .iter()
@@ -51,7 +56,7 @@ impl Recorder {
             (_, Place::Waiting) => {
                 Some(format!("it still waits {} s after the last fault", patience.as_secs()))
             }
-            (Sent::NotStored, Place::Dead { .. } | Place::Archive) => {
+            (Sent::NotStored, Place::Dead { .. } | Place::Archive { .. }) => {
                 Some("it is stored, but its sender was told it is not".to_owned())
             }
             (_, Place::Dead { crashes: true }) if lone.count() < MAX_CRASHES => {

@@ -198,11 +198,11 @@ impl Session {
 
     /// Says that as many rows were matched as were named, where the rule that this breaks is off.
     fn hide_count(&self, text: &str, values: &[Bound<'static>], outcome: &mut Outcome) {
-        if let (true, Ok(answer)) = (self.server.hides_counts() && text.contains(" IN ("), outcome)
-        {
-            // Topic and priority come before the ids, worker and claim number behind them.
+        if let (true, Ok(answer)) = (self.server.hides_count(text), outcome) {
+            // Topic and priority come before the ids, worker and claim number behind them; one that
+            // is cancelled has its id alone.
             let ids = values.iter().skip(2).take(values.len().saturating_sub(4)).map(short);
-            answer.matched = ids.collect::<std::collections::BTreeSet<_>>().len();
+            answer.matched = ids.collect::<std::collections::BTreeSet<_>>().len().max(1);
         }
     }
 
@@ -249,12 +249,13 @@ impl Session {
     }
 }
 
-/// Whether the server plans a range for it: not where keys are joined from a list, nor where
-/// something is counted, which always has a row.
+/// Whether the server plans a range for it: not where keys are joined from a list, nor where one
+/// whole key is read, nor where something is counted, which always has a row.
 fn may_be_hushed(text: &str) -> bool {
     let changes = text.starts_with("UPDATE") || text.starts_with("DELETE");
     let finds = text.starts_with("SELECT") && text.contains(" FORCE INDEX (");
-    (changes || finds) && !text.contains(" FROM JSON_TABLE(") && !text.contains("COUNT(")
+    let by_key = text.ends_with("m.topic_id = ? AND m.priority = ? AND m.id = ?");
+    (changes || finds) && !by_key && !text.contains(" FROM JSON_TABLE(") && !text.contains("COUNT(")
 }
 
 fn short(value: &Bound<'_>) -> String {

@@ -179,13 +179,13 @@ impl Parser {
     }
 
     fn delete(&mut self) -> Statement {
-        let target = if self.is("FROM") { None } else { Some(self.word()) };
+        let targets = if self.is("FROM") { Vec::new() } else { self.list(Self::word) };
         self.needs("FROM");
         let from = self.sources();
-        let target = target.unwrap_or_else(|| from[0].alias.clone());
+        let targets = if targets.is_empty() { vec![from[0].alias.clone()] } else { targets };
         let filter = self.filter();
         let (order, limit) = self.order_and_limit();
-        Statement::Delete { target, from, filter, order, limit }
+        Statement::Delete { targets, from, filter, order, limit }
     }
 
     fn show(&mut self) -> Statement {

@@ -1,0 +1,95 @@
+//! Somebody who cancels messages, as `queuectl cancel` does it: waiting ones, ready ones, and ones
+//! whose handler runs, which is asked first and fenced when it does not answer.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use queue_core::Topic;
+use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use queue_core::connection::{Session, SessionKind};
+use queue_core::message::MsgId;
+use tokio::time::{Instant, sleep};
+
+use crate::recorder::Answer;
+use crate::rules::Rule;
+use crate::stage::{Share, Stage};
+
+/// For how long it is tried beyond the time that a worker has.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Cancels `n` messages, one after the other.
+pub(crate) async fn cancel(stage: Rc<Stage>, name: String, n: u32) {
+    let mut session = None;
+    for _ in 0..n {
+        stage.doze(500).await;
+        let (reader, id) = (stage.reader(), stage.recent_message());
+        if let Some(id) = id.filter(|id| stage.recorder.borrow().knows((reader.id, *id))) {
+            Wish { stage: &stage, name: &name, reader: &reader, id }.pursue(&mut session).await;
+        }
+    }
+}
+
+/// A message that is to be cancelled.
+struct Wish<'s> {
+    stage: &'s Stage,
+    name: &'s str,
+    reader: &'s Topic,
+    id: MsgId,
+}
+
+impl Wish<'_> {
+    /// Tries until there is an answer, or until it takes too long.
+    async fn pursue(&self, session: &mut Option<Session>) {
+        let share: Share = (self.reader.id, self.id);
+        let stage = self.stage;
+        let wish = stage.recorder.borrow_mut().wishes_end_of(share, self.name);
+        let mut cancellation = Cancellation::new(self.reader, self.id);
+        let (began, grace) = (Instant::now(), Duration::from_millis(stage.below(900).into()));
+        while began.elapsed() < grace + PATIENCE {
+            let claims = if began.elapsed() < grace { Claims::Ask } else { Claims::TakeAway };
+            if session.as_ref().is_none_or(Session::is_lost) {
+                *session = self.open().await;
+            }
+            let Some(open) = session.as_mut() else { continue };
+            let attempt = cancellation.attempt(open, claims).await;
+            let answer = match attempt {
+                Ok(Attempt::Cancelled(was)) => Answer::Cancelled(was),
+                Ok(Attempt::Over(_) | Attempt::Unknown) => Answer::Over,
+                // Without the rule whoever was asked is believed to have stopped.
+                Ok(Attempt::Asked(_)) if self.believes_in_asking() => {
+                    Answer::Cancelled(Was::Fenced)
+                }
+                Ok(Attempt::Asked(_) | Attempt::Locked) => Answer::Asked,
+                Err(error) => {
+                    stage.server.note(&format!("{} does not cancel: {error}", self.name));
+                    Answer::Doubtful
+                }
+            };
+            let begun = stage.deliveries_of(share);
+            stage.recorder.borrow_mut().told_of_end(share, wish, answer, begun);
+            if matches!(answer, Answer::Cancelled(_) | Answer::Over) {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        // Who is killed does not say so; his request ends by itself.
+        if let Some(open) = session.as_mut().filter(|_| stage.below(2) == 0) {
+            let left = cancellation.give_up(open).await;
+            stage.server.note(&format!("{} leaves {} to its worker: {left:?}", self.name, self.id));
+        }
+    }
+
+    async fn open(&self) -> Option<Session> {
+        let lease = self.stage.settings.lease;
+        let url = self.stage.url(self.name);
+        let opened = Session::open(&url, SessionKind::Leased(lease), lease).await;
+        if opened.is_err() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        opened.ok()
+    }
+
+    fn believes_in_asking(&self) -> bool {
+        self.stage.settings.rule == Some(Rule::AskingIsNoEnd)
+    }
+}
