@@ -359,6 +359,14 @@ pub enum Error {
         /// The server's text.
         message: String,
     },
+    /// The account may not write the audit, so a person's change is not made.
+    #[error(
+        "A change is made only with its entry in the audit ({message}): grant the account SELECT, INSERT, UPDATE ON queue_audit, as `queuectl grants operator` shows."
+    )]
+    AuditDenied {
+        /// The server's text.
+        message: String,
+    },
     /// A statement took longer than its deadline; its connection is closed.
     #[error("{operation} had no answer within {} ms; its connection was closed.", deadline.as_millis())]
     Deadline {
