@@ -361,7 +361,7 @@ pub enum Error {
     },
     /// The account may not write the audit, so a person's change is not made.
     #[error(
-        "A change is made only with its entry in the audit ({message}): grant the account SELECT, INSERT, UPDATE ON queue_audit, as `queuectl grants operator` shows."
+        "A change is made only with its entry in the audit ({message}): grant the account SELECT, INSERT, UPDATE (messages) ON queue_audit, as `queuectl grants operator` shows."
     )]
     AuditDenied {
         /// The server's text.

@@ -273,7 +273,9 @@ async fn an_account_cannot_go_beyond_its_file() {
     let caller = place.database.account_of(Account::Caller).await;
     let other = TestDatabase::new().await;
     let elsewhere = format!("SELECT * FROM {}.queue_topic", other.name());
+    let console = place.database.account_of(Account::Console).await;
     let cases = [
+        (&console, vec!["UPDATE queue_audit SET actor = 'x'", "DELETE FROM queue_audit"]),
         (&caller, vec!["SELECT id FROM queue_topic", "DELETE FROM queue_message"]),
         (
             &place.producer,
@@ -299,7 +301,15 @@ async fn an_account_cannot_go_beyond_its_file() {
             &place.janitor,
             vec!["DELETE FROM queue_topic", "INSERT INTO queue_worker (version) VALUES ('x')"],
         ),
-        (&place.operator, vec!["DROP TABLE queue_log", "GRANT SELECT ON queue_log TO a@b"]),
+        (
+            &place.operator,
+            vec![
+                "DROP TABLE queue_log",
+                "GRANT SELECT ON queue_log TO a@b",
+                "UPDATE queue_audit SET actor = 'x'",
+                "DELETE FROM queue_audit",
+            ],
+        ),
     ];
     for (url, statements) in cases {
         let mut conn = connect(url, SessionKind::Plain).await.expect("a session");
