@@ -47,7 +47,8 @@ fn wrong_settings_of_each_kind_are_one_sentence_with_the_place_and_the_fix() {
         ),
         (
             "audit_retention = '500ms'",
-            "queue.toml:3: 'audit_retention' is 500 ms: the server counts whole seconds, use 1s or more, or none",
+            "queue.toml:3: 'audit_retention' is 500 ms: the server counts whole seconds, \
+             use 1s or more, or none",
         ),
         (
             "audit_retention = 'never'",

@@ -13,6 +13,16 @@ use crate::store::audit as stored;
 #[serde(transparent)]
 pub struct AuditNo(pub u64);
 
+/// The account may not write the audit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "A change is made only with its entry in the audit ({message}): grant the account SELECT, INSERT, UPDATE (messages) ON queue_audit, as `queuectl grants operator` shows."
+)]
+pub struct AuditDenied {
+    /// The server's text.
+    pub message: String,
+}
+
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -8,7 +8,7 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
 use super::{Statement, execute, first_inserted, load};
-use crate::audit::{Actor, AuditNo, Change, Entry};
+use crate::audit::{Actor, AuditDenied, AuditNo, Change, Entry};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::message::cut;
@@ -49,7 +49,7 @@ pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) ->
 
 fn or_denied(error: Error) -> Error {
     match error {
-        Error::Database { fault: Fault::Denied, message, .. } => Error::AuditDenied { message },
+        Error::Database { fault: Fault::Denied, message, .. } => AuditDenied { message }.into(),
         other => other,
     }
 }

@@ -73,7 +73,8 @@ pub struct TopicSettings {
 }
 
 impl TopicSettings {
-    /// What is other than in `before`, for people: `max_attempts 5, retry fixed 30s`. Empty: nothing.
+    /// What is other than in `before`, for people: `max_attempts 5, retry fixed 30s`. Empty where
+    /// nothing is.
     #[must_use]
     pub fn unlike(&self, before: &Self) -> String {
         let fields = |settings: &Self| match serde_json::to_value(settings) {

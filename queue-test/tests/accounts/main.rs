@@ -183,6 +183,9 @@ async fn every_process_does_all_its_work_under_its_own_account() {
     }
     let ended = worker::latest(&mut own, 1).await.expect("workers");
     assert_eq!(ended[0].end_reason.as_deref(), Some("both sessions left the process list"));
+    queuectl(&place.operator, "purge failed --yes");
+    let audit = queuectl(&place.operator, "audit -n 1");
+    assert!(audit.contains("purge"), "the entry counts what was purged: {audit}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
