@@ -1,9 +1,12 @@
 //! What people change with `queuectl` is in the audit, and what was refused is not.
 
+use diesel::sql_types::BigInt;
+use diesel::{QueryableByName, sql_query};
+use diesel_async::RunQueryDsl;
 use queue_core::doctor::TABLES;
 use queue_core::store::audit;
-use queue_core::{NewMessage, enqueue};
-use queue_test::TestDatabase;
+use queue_core::{AsyncMysqlConnection, NewMessage, enqueue, enqueue_all};
+use queue_test::{TestDatabase, until};
 use serde_json::Value;
 
 use crate::run::{Queuectl, cells};
@@ -278,6 +281,47 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
         );
         assert_eq!(all(), before, "{command}");
     }
+}
+
+/// Of this many messages those that are gone are those that the audit has counted: looked at while
+/// they are purged and when the command is killed in the middle.
+#[tokio::test]
+async fn a_purge_that_is_killed_has_told_what_it_has_deleted() {
+    const N: usize = 8_000;
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let messages: Vec<_> = (0..N).map(|n| NewMessage::new(n.to_string())).collect();
+    let mut conn = database.connect().await;
+    enqueue_all(&mut conn, &topic.name, &messages).await.expect("enqueued");
+    let queuectl = Queuectl::on(&database);
+    let mut purge = queuectl.command(&["purge", "mail", "--yes"]).spawn().expect("it starts");
+    let mut told = 0;
+    until("some are deleted", async || {
+        let (left, counted) = left_and_counted(&mut conn).await;
+        assert_eq!(left + counted, N as i64);
+        told = counted;
+        counted > 0
+    })
+    .await;
+    purge.kill().expect("killed");
+    purge.wait().expect("it has ended");
+    let (left, counted) = left_and_counted(&mut conn).await;
+    assert_eq!((left + counted, counted >= told), (N as i64, true));
+}
+
+/// The messages that are left and those that the audit has counted, at one moment.
+async fn left_and_counted(conn: &mut AsyncMysqlConnection) -> (i64, i64) {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        left_there: i64,
+        #[diesel(sql_type = BigInt)]
+        counted: i64,
+    }
+    let look = "SELECT (SELECT COUNT(*) FROM queue_message) AS left_there, \
+         CAST((SELECT COALESCE(SUM(messages), 0) FROM queue_audit) AS SIGNED) AS counted";
+    let rows: Vec<Row> = sql_query(look).load(conn).await.expect("read");
+    (rows[0].left_there, rows[0].counted)
 }
 
 #[tokio::test]
