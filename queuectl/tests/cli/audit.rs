@@ -287,7 +287,7 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
 /// they are purged and when the command is killed in the middle.
 #[tokio::test]
 async fn a_purge_that_is_killed_has_told_what_it_has_deleted() {
-    const N: usize = 8_000;
+    const N: i64 = 8_000;
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await;
     let messages: Vec<_> = (0..N).map(|n| NewMessage::new(n.to_string())).collect();
@@ -298,7 +298,7 @@ async fn a_purge_that_is_killed_has_told_what_it_has_deleted() {
     let mut told = 0;
     until("some are deleted", async || {
         let (left, counted) = left_and_counted(&mut conn).await;
-        assert_eq!(left + counted, N as i64);
+        assert_eq!(left + counted, N);
         told = counted;
         counted > 0
     })
@@ -306,7 +306,7 @@ async fn a_purge_that_is_killed_has_told_what_it_has_deleted() {
     purge.kill().expect("killed");
     purge.wait().expect("it has ended");
     let (left, counted) = left_and_counted(&mut conn).await;
-    assert_eq!((left + counted, counted >= told), (N as i64, true));
+    assert_eq!((left + counted, counted >= told), (N, true));
 }
 
 /// The messages that are left and those that the audit has counted, at one moment.
