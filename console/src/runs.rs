@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use queue_core::audit::{Action, Change};
-use queue_core::connection::{Link, Session};
-use queue_core::store::audit;
+use queue_core::connection::Session;
 use queue_core::store::dead::DeadFilter;
 use queue_core::{Topic, TopicName, dead};
 use schemars::JsonSchema;
@@ -159,13 +158,11 @@ async fn work(
     change: Change,
     run: Arc<Run>,
 ) -> queue_core::Result<usize> {
-    let record = async |conn: &mut Link| audit::record(conn, &change).await;
-    let entry = Some(session.transaction("write the audit", record).await?);
     let tell = |progress: dead::Progress| {
         run.stage.send_replace(Stage::Running { seen: progress.seen, done: progress.done });
     };
     match change.action {
-        Action::PurgeDead => dead::purge_for(session, topic.id, &filter, entry, tell).await,
-        _ => dead::redrive_for(session, &topic, &filter, entry, tell).await,
+        Action::PurgeDead => dead::purge_for(session, topic.id, &filter, &change, tell).await,
+        _ => dead::redrive_for(session, &topic, &filter, &change, tell).await,
     }
 }

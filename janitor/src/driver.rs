@@ -21,12 +21,15 @@ pub struct DriverOptions {
     pub lease: Duration,
     /// How rescue decides.
     pub rescue: RescueOptions,
+    /// How long the audit keeps its entries; `None`: for ever. Only a janitor is told: a consumer
+    /// that stands in for it must not go by a shorter time than the janitor's.
+    pub audit_retention: Option<Duration>,
     /// Whether the topics and the server are measured for the metrics endpoint.
     pub measures: bool,
 }
 
 impl DriverOptions {
-    /// Options with the defaults.
+    /// Options with the defaults, with which the audit keeps everything.
     #[must_use]
     pub fn new(url: ServerUrl, holder: impl Into<String>) -> Self {
         Self {
@@ -34,6 +37,7 @@ impl DriverOptions {
             holder: holder.into(),
             lease: Duration::from_secs(10),
             rescue: RescueOptions::default(),
+            audit_retention: None,
             measures: false,
         }
     }
@@ -79,13 +83,14 @@ impl Driver {
     pub fn new(options: DriverOptions) -> Self {
         let now = Instant::now();
         let rescue = Rescue::new(options.rescue.clone());
+        let prune = Prune::new(options.audit_retention);
         let measures = options.measures;
         let mut driver =
             Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
         driver.add(rescue);
         driver.add(Promote::default());
         driver.add(Tick::default());
-        driver.add(Prune::default());
+        driver.add(prune);
         driver.add(Backlogs::default());
         driver.add(Sequence);
         driver.add(Retain::default());

@@ -1,6 +1,7 @@
 //! The janitor as a process: `janitor`, or `janitor --once` for cron.
 
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
@@ -47,6 +48,27 @@ struct SettingsArgs {
     /// After this silence the server drops the janitor's own session. At least 2s.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     lease: Duration,
+    /// How long the audit keeps who has changed what by hand, or none: for ever.
+    #[arg(long, value_name = "TIME|none", default_value = "400d")]
+    audit_retention: AuditRetention,
+}
+
+/// For how long; `None`: for ever.
+#[derive(Debug, Clone, Copy)]
+struct AuditRetention(Option<Duration>);
+
+impl FromStr for AuditRetention {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => match parse_duration(text) {
+                Ok(time) => Ok(Self(Some(time))),
+                Err(error) => Err(format!("{error}; or `none`")),
+            },
+        }
+    }
 }
 
 /// A setting that cannot work.
@@ -72,6 +94,10 @@ impl SettingsArgs {
         if self.lease < Duration::from_secs(2) {
             let fix = "the server counts whole seconds, use 2s or more";
             return Err(Unworkable { name: "lease", value: millis(self.lease), fix });
+        }
+        if let Some(time) = self.audit_retention.0.filter(|time| time.as_secs() == 0) {
+            let fix = "the server counts whole seconds, use 1s or more, or none";
+            return Err(Unworkable { name: "audit_retention", value: millis(time), fix });
         }
         Ok(())
     }
@@ -133,6 +159,7 @@ fn options(url: ServerUrl, settings: &SettingsArgs) -> DriverOptions {
     options.rescue.sweep = settings.sweep;
     options.rescue.grace = settings.rescue_grace;
     options.rescue.deaths_per_sweep = settings.deaths_per_sweep;
+    options.audit_retention = settings.audit_retention.0;
     options.measures = true;
     options
 }

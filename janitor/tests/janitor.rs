@@ -222,6 +222,48 @@ async fn a_binary_statement_in_the_process_list_does_not_blind_the_janitor() {
 }
 
 /// The rows of a worker that stopped in order, or has no row, are returned uncharged (H7).
+/// The ages in days of the audit's entries that a sweep leaves of five.
+async fn ages_left_by(sweep: impl AsyncFn(&ServerUrl) -> bool) -> Vec<i64> {
+    #[derive(diesel::QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = diesel::sql_types::BigInt)]
+        days: i64,
+    }
+    let database = TestDatabase::new().await;
+    let mut conn = database.connect().await;
+    for days in [1, 5, 399, 401, 499] {
+        let entry = format!(
+            "INSERT INTO queue_audit (at, actor, origin, action, target) VALUES \
+             (UTC_TIMESTAMP(6) - INTERVAL {days} DAY, 'ada', 'here', 'purge', 'mail')"
+        );
+        conn.batch_execute(&entry).await.expect("filled");
+    }
+    assert!(sweep(database.url()).await);
+    let read = "SELECT CAST(TIMESTAMPDIFF(DAY, at, UTC_TIMESTAMP(6)) AS SIGNED) AS days \
+         FROM queue_audit ORDER BY at DESC";
+    let rows: Vec<Row> =
+        diesel_async::RunQueryDsl::load(diesel::sql_query(read), &mut conn).await.expect("read");
+    rows.into_iter().map(|row| row.days).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_is_kept_for_400_days_unless_the_janitor_is_told_otherwise() {
+    let run = async |arguments: &[&str]| {
+        let arguments = [&["--once"][..], arguments].concat();
+        let once =
+            async |url: &ServerUrl| janitor(url, &arguments).status().expect("it ran").success();
+        ages_left_by(once).await
+    };
+    assert_eq!(run(&[]).await, [1, 5, 399]);
+    assert_eq!(run(&["--audit-retention", "3d"]).await, [1]);
+    assert_eq!(run(&["--audit-retention", "none"]).await, [1, 5, 399, 401, 499]);
+    // A consumer that stands in for the janitor has not been told.
+    let stand_in = async |url: &ServerUrl| {
+        Driver::new(DriverOptions::new(url.clone(), "test")).run_once().await.expect("swept")
+    };
+    assert_eq!(ages_left_by(stand_in).await, [1, 5, 399, 401, 499]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     let database = TestDatabase::new().await;

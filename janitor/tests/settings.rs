@@ -45,6 +45,15 @@ fn wrong_settings_of_each_kind_are_one_sentence_with_the_place_and_the_fix() {
             "deaths_per_sweep = 0",
             "queue.toml:3: 'deaths_per_sweep' is 0: nobody would ever be rescued, use 1 or more",
         ),
+        (
+            "audit_retention = '500ms'",
+            "queue.toml:3: 'audit_retention' is 500 ms: the server counts whole seconds, \
+             use 1s or more, or none",
+        ),
+        (
+            "audit_retention = 'never'",
+            "queue.toml:3: 'audit_retention' is 'never': expected number at 0; or `none`",
+        ),
         ("sweep = true", "queue.toml:3: 'sweep' is 'true': expected number at 0"),
         (
             "metrics = 'all'",

@@ -481,7 +481,8 @@ CREATE TABLE queue_audit (
   target   VARBINARY(129)  NOT NULL,
   detail   VARBINARY(1024) NULL,
   messages BIGINT UNSIGNED NOT NULL DEFAULT 0,
-  PRIMARY KEY (id)
+  PRIMARY KEY (id),
+  KEY queue_audit_at (at)
 ) ENGINE = InnoDB;
 
 -- On MariaDB a KILL QUERY that comes while a range is planned makes an UPDATE or DELETE of one table

@@ -27,6 +27,6 @@ GRANT SELECT, DELETE ON queue_passed TO 'queue_console'@'%';
 GRANT SELECT, UPDATE, DELETE ON queue_member TO 'queue_console'@'%';
 GRANT SELECT ON queue_trace TO 'queue_console'@'%';
 GRANT SELECT ON queue_duty TO 'queue_console'@'%';
-GRANT SELECT, INSERT, UPDATE ON queue_audit TO 'queue_console'@'%';
+GRANT SELECT, INSERT, UPDATE (messages) ON queue_audit TO 'queue_console'@'%';
 -- To see the consumers' connections, which is one of the three signs that they are alive.
 -- optional: GRANT PROCESS ON *.* TO 'queue_console'@'%';

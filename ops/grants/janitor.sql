@@ -29,5 +29,6 @@ GRANT SELECT, INSERT, DELETE ON queue_passed TO 'queue_janitor'@'%';
 GRANT SELECT, UPDATE ON queue_member TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_trace TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_duty TO 'queue_janitor'@'%';
+GRANT SELECT, DELETE ON queue_audit TO 'queue_janitor'@'%';
 -- To see the consumers' connections. Where PROCESS must not be granted: process-list.sql.
 GRANT PROCESS ON *.* TO 'queue_janitor'@'%';

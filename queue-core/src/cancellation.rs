@@ -7,11 +7,13 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::audit::{self, AuditNo, Change};
 use crate::connection::{Link, Session};
 use crate::error::Result;
 use crate::find::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, find};
 use crate::handler::CANCELLED;
 use crate::message::{MsgId, RowId, Settlement, WorkerId};
+use crate::store::audit::record;
 use crate::store::cancel::{self, LockedRow};
 use crate::store::find::{Bodies, TablePlace};
 use crate::store::inspect::MessageTable;
@@ -33,6 +35,10 @@ pub struct Cancellation<'t> {
     asked: Option<(RowId, DateTime<Utc>)>,
     /// It was looked for, and not found.
     missed: bool,
+    /// Who cancels it, for the audit.
+    change: Option<&'t Change>,
+    /// The entry of that, once something was done.
+    entry: Option<AuditNo>,
 }
 
 /// How far an attempt went.
@@ -85,7 +91,14 @@ impl<'t> Cancellation<'t> {
     /// Of the message `id` of a queue, or one that a group tries again.
     #[must_use]
     pub fn new(topic: &'t Topic, id: MsgId) -> Self {
-        Self { topic, id, at: None, asked: None, missed: false }
+        Self { topic, id, at: None, asked: None, missed: false, change: None, entry: None }
+    }
+
+    /// Of a person: the audit has it from the moment that a worker is asked, and counts the message
+    /// once it is cancelled.
+    #[must_use]
+    pub fn by(self, change: &'t Change) -> Self {
+        Self { change: Some(change), ..self }
     }
 
     /// Tries to cancel it. Without a [lookup](crate::find) of the topic a ready message is searched
@@ -94,8 +107,14 @@ impl<'t> Cancellation<'t> {
     /// # Errors
     /// A database failure. A request that was made ends by itself then.
     pub async fn attempt(&mut self, session: &mut Session, claims: Claims) -> Result<Attempt> {
-        let (topic, id) = (self.topic, self.id);
-        let waiting = async |conn: &mut Link| waiting::cancel(conn, &topic.name, id).await;
+        let (topic, id, audit) = (self.topic, self.id, (self.change, self.entry));
+        let waiting = async |conn: &mut Link| {
+            let cancelled = waiting::cancel(conn, &topic.name, id).await?;
+            if cancelled {
+                tell(conn, audit, 1).await?;
+            }
+            Ok(cancelled)
+        };
         if session.transaction("cancel", waiting).await? {
             return self.over(session, Attempt::Cancelled(Was::Waiting)).await;
         }
@@ -112,8 +131,18 @@ impl<'t> Cancellation<'t> {
             };
         }
         let Some(at) = self.at else { return Ok(Attempt::Locked) };
-        let take = async |conn: &mut Link| take(conn, topic, at, id, claims).await;
-        match session.transaction("cancel", take).await? {
+        let take = async |conn: &mut Link| {
+            let taken = take(conn, topic, at, id, claims).await?;
+            let entry = match taken {
+                Taken::Away(_) => tell(conn, audit, 1).await?,
+                Taken::Held(..) => tell(conn, audit, 0).await?,
+                Taken::Locked | Taken::Gone => audit.1,
+            };
+            Ok((taken, entry))
+        };
+        let (taken, entry) = session.transaction("cancel", take).await?;
+        self.entry = entry;
+        match taken {
             // Its handler may still run, so its worker is still told; the request ends by itself.
             Taken::Away(was @ Was::Fenced) => Ok(Attempt::Cancelled(was)),
             Taken::Away(was) => self.over(session, Attempt::Cancelled(was)).await,
@@ -166,6 +195,10 @@ impl<'t> Cancellation<'t> {
 
     async fn over(&mut self, session: &mut Session, attempt: Attempt) -> Result<Attempt> {
         self.ask_no_more(session).await?;
+        if attempt == Attempt::Cancelled(Was::Stopped) && self.entry.is_some() {
+            let add = async |conn: &mut Link| audit::add(conn, self.entry, 1).await;
+            session.transaction("write the audit", add).await?;
+        }
         Ok(attempt)
     }
 
@@ -202,6 +235,22 @@ impl<'t> Cancellation<'t> {
             };
         }
     }
+}
+
+/// Tells the audit of so many more messages: in a new entry, unless there is one.
+async fn tell(
+    conn: &mut Link,
+    (change, entry): (Option<&Change>, Option<AuditNo>),
+    messages: usize,
+) -> Result<Option<AuditNo>> {
+    let entry = match (entry, change) {
+        (None, Some(change)) => Some(record(conn, change).await?),
+        (entry, _) => entry,
+    };
+    if messages > 0 {
+        audit::add(conn, entry, messages).await?;
+    }
+    Ok(entry)
 }
 
 fn is_of_hot_table(searched: &Searched) -> bool {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::audit::AuditNo;
+use crate::audit::{self, AuditNo, Change};
 use crate::connection::{Link, Session};
 use crate::error::{Error, Fault, Result};
 use crate::find::StateWord;
@@ -12,7 +12,7 @@ use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
 use crate::store::find::{Bodies, by_ids};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
-use crate::store::{audit, floor, lookup, unique};
+use crate::store::{floor, lookup, unique};
 use crate::topic::{Topic, TopicId};
 
 /// How often a stretch is tried of which somebody else has locked a row: each takes some two
@@ -96,26 +96,39 @@ pub async fn redrive(
     filter: &DeadFilter,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    redrive_for(session, topic, filter, None, tell).await
+    refuse_closed(topic)?;
+    redrive_all(session, topic.id, filter, None, tell).await
 }
 
-/// As [`redrive`]; each transaction adds to `entry` of the audit what it has redriven.
+/// As [`redrive`], by a person: the audit has it.
 ///
 /// # Errors
-/// As [`redrive`].
+/// As [`redrive`]; [`Error::AuditDenied`].
 pub async fn redrive_for(
     session: &mut Session,
     topic: &Topic,
     filter: &DeadFilter,
-    entry: Option<AuditNo>,
+    change: &Change,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
     refuse_closed(topic)?;
+    let entry = change.begin(session).await?;
+    redrive_all(session, topic.id, filter, Some(entry), tell).await
+}
+
+async fn redrive_all(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    entry: Option<AuditNo>,
+    tell: impl FnMut(Progress),
+) -> Result<usize> {
     let redrive = async |conn: &mut Link, rows: &RowSet| {
-        let redriven = redrive_some(conn, topic.id, rows).await?;
-        add(conn, entry, redriven).await
+        let redriven = redrive_some(conn, topic, rows).await?;
+        audit::add(conn, entry, redriven).await?;
+        Ok(redriven)
     };
-    each(session, topic.id, filter, "redrive", redrive, tell).await
+    each(session, topic, filter, "redrive", redrive, tell).await
 }
 
 /// Makes the dead letters of the topic that have this message id ready again, however many others
@@ -154,14 +167,6 @@ fn refuse_closed(topic: &Topic) -> Result<()> {
     }
 }
 
-/// Adds what a transaction has changed to its entry in the audit, if it has one.
-async fn add(conn: &mut Link, entry: Option<AuditNo>, messages: usize) -> Result<usize> {
-    if let Some(entry) = entry {
-        audit::add(conn, entry, messages).await?;
-    }
-    Ok(messages)
-}
-
 /// Deletes the dead letters that the filter wants, for ever. `tell` hears of the progress.
 ///
 /// # Errors
@@ -172,14 +177,25 @@ pub async fn purge(
     filter: &DeadFilter,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    purge_for(session, topic, filter, None, tell).await
+    purge_all(session, topic, filter, None, tell).await
 }
 
-/// As [`purge`]; each transaction adds to `entry` of the audit what it has deleted.
+/// As [`purge`], by a person: the audit has it.
 ///
 /// # Errors
-/// As [`purge`].
+/// As [`purge`]; [`Error::AuditDenied`].
 pub async fn purge_for(
+    session: &mut Session,
+    topic: TopicId,
+    filter: &DeadFilter,
+    change: &Change,
+    tell: impl FnMut(Progress),
+) -> Result<usize> {
+    let entry = change.begin(session).await?;
+    purge_all(session, topic, filter, Some(entry), tell).await
+}
+
+async fn purge_all(
     session: &mut Session,
     topic: TopicId,
     filter: &DeadFilter,
@@ -188,7 +204,8 @@ pub async fn purge_for(
 ) -> Result<usize> {
     let purge = async |conn: &mut Link, rows: &RowSet| {
         let purged = dead::purge(conn, rows).await?;
-        add(conn, entry, purged).await
+        audit::add(conn, entry, purged).await?;
+        Ok(purged)
     };
     each(session, topic, filter, "purge dead letters", purge, tell).await
 }

@@ -10,6 +10,7 @@ use self::refusals::list_refusals;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit::AuditDenied;
 use crate::codec::CodecError;
 use crate::message::{MsgId, WorkerId};
 use crate::schedule::ScheduleName;
@@ -238,9 +239,7 @@ pub enum Error {
         topic: TopicName,
     },
     /// A topic that still holds messages cannot be deleted.
-    #[error(
-        "The topic '{topic}' still holds messages: drain it first, or delete them too with --purge."
-    )]
+    #[error("The topic '{topic}' still holds messages: drain it, or delete them too with --purge.")]
     TopicNotEmpty {
         /// The name as given.
         topic: TopicName,
@@ -342,9 +341,7 @@ pub enum Error {
         reason: String,
     },
     /// Another process is migrating.
-    #[error(
-        "Another process is migrating the database '{database}': wait for it and run this again."
-    )]
+    #[error("Another process is migrating '{database}': wait for it and run this again.")]
     MigrationRunning {
         /// The database of the URL.
         database: String,
@@ -359,6 +356,9 @@ pub enum Error {
         /// The server's text.
         message: String,
     },
+    /// A person's change whose entry in the audit the account may not write.
+    #[error(transparent)]
+    AuditDenied(#[from] AuditDenied),
     /// A statement took longer than its deadline; its connection is closed.
     #[error("{operation} had no answer within {} ms; its connection was closed.", deadline.as_millis())]
     Deadline {

@@ -1,6 +1,7 @@
 //! What a person does with ready messages: away with them, or into another topic. However many
 //! there are, every transaction is short, and what comes meanwhile is left alone.
 
+use crate::audit::{self, AuditNo, Change};
 use crate::connection::{Link, Session};
 use crate::error::{Error, Result};
 use crate::message::{Priority, RowId};
@@ -18,8 +19,34 @@ const CHUNK: u32 = 512;
 /// # Errors
 /// A database failure. What was deleted before stays so.
 pub async fn purge(session: &mut Session, topic: &Topic, tell: impl FnMut(usize)) -> Result<usize> {
-    let purge = async |conn: &mut Link, locked: &LockedReady| ready::purge(conn, locked).await;
-    each(session, topic.id, "purge", purge, tell).await
+    purge_all(session, topic.id, None, tell).await
+}
+
+/// As [`purge`], by a person: the audit has it.
+///
+/// # Errors
+/// As [`purge`]; [`Error::AuditDenied`].
+pub async fn purge_for(
+    session: &mut Session,
+    topic: &Topic,
+    change: &Change,
+    tell: impl FnMut(usize),
+) -> Result<usize> {
+    let entry = change.begin(session).await?;
+    purge_all(session, topic.id, Some(entry), tell).await
+}
+
+async fn purge_all(
+    session: &mut Session,
+    topic: TopicId,
+    entry: Option<AuditNo>,
+    tell: impl FnMut(usize),
+) -> Result<usize> {
+    let purge = async |conn: &mut Link, locked: &LockedReady| {
+        ready::purge(conn, locked).await?;
+        audit::add(conn, entry, locked.rows.len()).await
+    };
+    each(session, topic, "purge", purge, tell).await
 }
 
 /// Moves the ready messages of a queue to another, in their order, behind what is ready there; how
@@ -31,22 +58,51 @@ pub async fn purge(session: &mut Session, topic: &Topic, tell: impl FnMut(usize)
 /// before stays so.
 pub async fn relocate(
     session: &mut Session,
+    between: (&Topic, &Topic),
+    tell: impl FnMut(usize),
+) -> Result<usize> {
+    relocate_all(session, between, None, tell).await
+}
+
+/// As [`relocate`], by a person: the audit has it.
+///
+/// # Errors
+/// As [`relocate`]; [`Error::AuditDenied`].
+pub async fn relocate_for(
+    session: &mut Session,
     (from, to): (&Topic, &Topic),
+    change: &Change,
+    tell: impl FnMut(usize),
+) -> Result<usize> {
+    refuse_closed(to)?;
+    let entry = change.begin(session).await?;
+    relocate_all(session, (from, to), Some(entry), tell).await
+}
+
+fn refuse_closed(topic: &Topic) -> Result<()> {
+    match topic.closed_by() {
+        Some(by) => Err(Error::TopicPaused { topic: topic.name.clone(), by }),
+        None => Ok(()),
+    }
+}
+
+async fn relocate_all(
+    session: &mut Session,
+    (from, to): (&Topic, &Topic),
+    entry: Option<AuditNo>,
     tell: impl FnMut(usize),
 ) -> Result<usize> {
     let relocate = async |conn: &mut Link, locked: &LockedReady| {
         // Asked each time: it may have been closed since, or deleted.
         let to = topics::existing(conn, &to.name).await?;
-        if let Some(by) = to.closed_by() {
-            return Err(Error::TopicPaused { topic: to.name, by });
-        }
+        refuse_closed(&to)?;
         let first = ready::relocate(conn, locked, to.id).await?;
         for of in [from.id, to.id] {
             if lookup::is_kept_for(conn, of).await? {
                 lookup::follow(conn, of, to.id, first, &locked.msg_ids).await?;
             }
         }
-        Ok(())
+        audit::add(conn, entry, locked.rows.len()).await
     };
     each(session, from.id, "move", relocate, tell).await
 }

@@ -6,9 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 /// so nothing is ever decided by it.
 #[must_use]
 pub fn client_id() -> String {
+    format!("{} {} {}", host(), address(), std::process::id())
+}
+
+/// This machine's own name.
+#[must_use]
+pub fn host() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let host = if host.is_empty() { "localhost" } else { host.as_str() };
-    format!("{host} {} {}", address(), std::process::id())
+    if host.is_empty() { "localhost".to_owned() } else { host }
+}
+
+/// Who runs this program, as the environment says: with sudo, who called that. It proves nothing.
+#[must_use]
+pub fn person() -> String {
+    let said = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(std::env::var_os);
+    let mut names = said.map(|name| name.to_string_lossy().into_owned());
+    let uid = || format!("uid {}", rustix::process::getuid().as_raw());
+    names.find(|name| !name.is_empty()).unwrap_or_else(uid)
 }
 
 /// The address that the default route leaves from. Connecting a UDP socket sends nothing; the

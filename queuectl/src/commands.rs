@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod access;
+mod audit;
 mod bench;
 mod cancel;
 mod dead;
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Stats(stats::Stats),
     Top(top::Top),
     Janitor(janitor::Janitor),
+    Audit(audit::Audit),
     Bench(bench::Bench),
 }
 
@@ -93,6 +95,7 @@ impl Command {
             Self::Stats(command) => command.run(invocation).await?,
             Self::Top(command) => command.run(invocation).await?,
             Self::Janitor(command) => command.run(invocation).await?,
+            Self::Audit(command) => command.run(invocation).await?,
             Self::Bench(command) => command.run(invocation)?,
         }
         Ok(ExitCode::SUCCESS)

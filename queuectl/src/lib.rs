@@ -1,6 +1,7 @@
 //! The admin command line of the queue: one file a command under `commands/`, each thin; what they
 //! do is in `queue-core`.
 
+mod author;
 mod body;
 mod commands;
 mod confirmation;

@@ -3,7 +3,6 @@ use axum::response::Redirect;
 use maud::{Markup, html};
 use queue_core::audit::{Action, Change};
 use queue_core::connection::{Link, Session};
-use queue_core::store::audit;
 use queue_core::store::stream::holding::{self, GroupClaim, Held};
 use queue_core::store::stream::member::{self, MemberStanding};
 use queue_core::store::stream::standing::{self, Standing};
@@ -242,14 +241,11 @@ pub(crate) async fn reset(
     let work = console.database.write(move |session| {
         Box::pin(async move {
             let topic = topic_of(session, name).await?;
-            let reset = async |conn: &mut Link| {
-                match topic.broadcast() {
-                    Some(_) => reset_members(conn, &topic, to).await.map(|_| ())?,
-                    None => reset_group(conn, &topic, to).await?,
-                }
-                audit::record(conn, &change).await
+            let reset = async |conn: &mut Link| match topic.broadcast() {
+                Some(_) => reset_members(conn, &topic, to).await.map(|_| ()),
+                None => reset_group(conn, &topic, to).await,
             };
-            session.transaction("reset the group", reset).await
+            change.make(session, "reset the group", reset).await
         })
     });
     work.await?;
@@ -279,10 +275,9 @@ pub(crate) async fn replay(
             let topic = topic_of(session, name).await?;
             let again = async |conn: &mut Link| {
                 let messages = handle_again(conn, &topic, from, to).await?;
-                let entry = audit::record(conn, &change).await?;
-                audit::add(conn, entry, usize::try_from(messages).unwrap_or(usize::MAX)).await
+                Ok(usize::try_from(messages).unwrap_or(usize::MAX))
             };
-            session.transaction("replay", again).await
+            change.make_counted(session, "replay", again).await
         })
     });
     work.await?;

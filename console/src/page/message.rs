@@ -7,7 +7,6 @@ use maud::{Markup, html};
 use queue_core::audit::{Action, Change};
 use queue_core::connection::{Link, Session};
 use queue_core::find::{Filter, Found, Query, Searched, State as MessageState, find};
-use queue_core::store::audit;
 use queue_core::store::find::Bodies;
 use queue_core::trace::{Record, Story, tell};
 use queue_core::{Moment, MsgId, TopicName, cancel as take_back, dead, reschedule};
@@ -283,23 +282,14 @@ async fn change(
     let done = console.database.write(move |session| {
         Box::pin(async move {
             let topic = topic_of(session, topic).await?;
-            let work = async |conn: &mut Link| {
-                let changed = match change.action {
-                    Action::Redrive => dead::redrive_message(conn, &topic, id).await?,
-                    Action::PurgeDead => dead::purge_message(conn, topic.id, id).await?,
-                    Action::Cancel => usize::from(take_back(conn, &topic.name, id).await?),
-                    _ => {
-                        let now = Moment::After(std::time::Duration::ZERO);
-                        usize::from(reschedule(conn, &topic.name, id, now).await?)
-                    }
-                };
-                if changed > 0 {
-                    let entry = audit::record(conn, &change).await?;
-                    audit::add(conn, entry, changed).await?;
-                }
-                Ok(changed)
+            let now = Moment::After(std::time::Duration::ZERO);
+            let work = async |conn: &mut Link| match change.action {
+                Action::Redrive => dead::redrive_message(conn, &topic, id).await,
+                Action::PurgeDead => dead::purge_message(conn, topic.id, id).await,
+                Action::Cancel => take_back(conn, &topic.name, id).await.map(usize::from),
+                _ => reschedule(conn, &topic.name, id, now).await.map(usize::from),
             };
-            session.transaction("change the message", work).await
+            change.make_counted(session, "change the message", work).await
         })
     });
     if done.await? == 0 {

@@ -4,7 +4,6 @@ use maud::{Markup, html};
 use queue_core::audit::{Action, Change};
 use queue_core::connection::Link;
 use queue_core::schedule::{ScheduleName, resume as start_again};
-use queue_core::store::audit;
 use queue_core::store::schedule::{self, Standing};
 use serde::Deserialize;
 
@@ -90,14 +89,11 @@ async fn switch(
     let change = Change { actor: by.actor(), action, target: name.to_string(), detail: None };
     let work = console.database.write(move |session| {
         Box::pin(async move {
-            let work = async |conn: &mut Link| {
-                match change.action {
-                    Action::PauseSchedule => schedule::pause(conn, &name).await?,
-                    _ => start_again(conn, &name).await?,
-                }
-                audit::record(conn, &change).await
+            let work = async |conn: &mut Link| match change.action {
+                Action::PauseSchedule => schedule::pause(conn, &name).await,
+                _ => start_again(conn, &name).await,
             };
-            session.transaction("switch the schedule", work).await
+            change.make(session, "switch the schedule", work).await
         })
     });
     work.await?;

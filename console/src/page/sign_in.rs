@@ -4,8 +4,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::html;
 use queue_core::audit::{Action, Actor, Change};
-use queue_core::connection::Link;
-use queue_core::store::audit;
 use serde::Deserialize;
 
 use super::{At, bare};
@@ -100,13 +98,9 @@ pub(crate) async fn sign_in(
 /// That somebody signed in must not depend on the database: its state is what they come to see.
 async fn record(console: &Console, actor: Actor) {
     let change = Change { actor, action: Action::SignIn, target: String::new(), detail: None };
-    let recorded = console.database.write(move |session| {
-        Box::pin(async move {
-            let record = async |conn: &mut Link| audit::record(conn, &change).await;
-            session.transaction("write the audit", record).await
-        })
-    });
-    if let Err(error) = recorded.await {
+    let begin =
+        console.database.write(move |session| Box::pin(async move { change.begin(session).await }));
+    if let Err(error) = begin.await {
         tracing::warn!(%error, "A sign-in is missing in the audit.");
     }
 }

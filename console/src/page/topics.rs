@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use queue_core::TopicName;
 use queue_core::audit::{Action, Change};
 use queue_core::connection::Link;
-use queue_core::store::{self, audit};
+use queue_core::store;
 use queue_core::topic::Access;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -243,11 +243,8 @@ pub(crate) async fn set(
     };
     let set = console.database.write(move |session| {
         Box::pin(async move {
-            let set = async |conn: &mut Link| {
-                store::topic::set_access(conn, &name, access).await?;
-                audit::record(conn, &change).await
-            };
-            session.transaction("set the topic's access", set).await
+            let set = async |conn: &mut Link| store::topic::set_access(conn, &name, access).await;
+            change.make(session, "set the topic's access", set).await
         })
     });
     set.await?;

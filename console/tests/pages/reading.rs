@@ -6,8 +6,9 @@ use queue_core::account::Account;
 use queue_core::connection::transaction;
 use queue_core::message::MsgId;
 use queue_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
+use queue_core::stream::{Contention, sequence};
 use queue_core::topic::{Sampling, TopicSettings};
-use queue_core::{NewMessage, TopicName};
+use queue_core::{NewMessage, TopicName, store};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestQueue, until};
 
@@ -149,6 +150,9 @@ async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
     })
     .await
     .expect("created");
+    place.enqueue(stream, vec![NewMessage::new("x")]).await;
+    let log = store::topic::existing(&mut conn, &name(stream)).await.expect("it is there").id;
+    sequence(&mut conn, log, 10, Contention::Wait).await.expect("sequenced");
     let mut admin = place.signed_in("admin").await;
     let page = admin.read(&format!("/groups/{group}")).await;
     assert!(page.contains("Partitions") && page.contains("No member of the group"), "{page}");
@@ -160,6 +164,7 @@ async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
     assert_eq!(admin.ask(&format!("/groups/{group}/replay"), &fields).await.status, 303);
     let audit = admin.read("/audit").await;
     assert!(audit.contains("reset-group") && audit.contains("replay"), "{audit}");
+    assert!(audit.contains("from earliest to latest</td><td class=\"n\">1<"), "{audit}");
     assert!(admin.read("/groups").await.contains(group));
     assert!(admin.read("/topics/orders").await.contains(group));
 }

@@ -7,7 +7,7 @@ use queue_core::connection::{Link, Session};
 use queue_core::store::cancel;
 use queue_core::store::lane::LaneKind;
 use queue_core::store::prune::{self, Pruned};
-use queue_core::store::trace;
+use queue_core::store::{audit, trace};
 use queue_core::trace::KEPT;
 use queue_core::{Error, Result, store, telemetry, throughput};
 use serde::Serialize;
@@ -42,9 +42,16 @@ const CANCELLATION: Duration = cancel::ASKED_FOR.saturating_mul(2);
 /// Ended workers are shown for an hour.
 const WORKER_ENDED: Duration = Duration::from_secs(3600);
 
+/// How often the audit is looked at: what comes of age there comes slowly.
+const AUDIT: Duration = Duration::from_secs(3600);
+
 /// Removes rows that have served their time.
 #[derive(Debug, Default)]
 pub struct Prune {
+    /// How long the audit keeps its entries; `None`: for ever.
+    audit_retention: Option<Duration>,
+    /// When the audit had nothing left to remove.
+    audit_pruned: Option<Instant>,
     lookup: PruneLookup,
     again: Option<Instant>,
     /// Workers were removed whose throughput is still under their numbers.
@@ -64,6 +71,8 @@ pub struct PruneReport {
     pub dedupe: usize,
     /// Unique keys whose time was over.
     pub unique: usize,
+    /// Entries removed from the audit.
+    pub audit: usize,
     /// Events removed from the traces of messages.
     pub trace: usize,
     /// Requests to cancel a message whose maker has gone.
@@ -76,6 +85,34 @@ pub struct PruneReport {
     pub workers: usize,
     /// There is more, and the next run follows at once.
     pub left: bool,
+}
+
+impl Prune {
+    /// Of an audit that keeps its entries for so long, or for ever.
+    #[must_use]
+    pub fn new(audit_retention: Option<Duration>) -> Self {
+        Self { audit_retention, ..Self::default() }
+    }
+
+    /// Prunes the audit once in a while.
+    async fn audit(&mut self, session: &mut Session) -> Result<usize> {
+        let is_new = self.audit_pruned.is_some_and(|at| at.elapsed() < AUDIT);
+        let Some(time) = self.audit_retention.filter(|_| !is_new) else { return Ok(0) };
+        let prune = async |conn: &mut Link| {
+            let removed = audit::prune(conn, time, BATCH).await?;
+            Ok(Pruned { found: removed, removed })
+        };
+        let pruned = some(session, "prune the audit", prune).await?;
+        if !is_full(pruned) {
+            self.audit_pruned = Some(Instant::now());
+        }
+        Ok(pruned)
+    }
+}
+
+/// Whether that is all that a run may remove, so that there may be more.
+fn is_full(pruned: usize) -> bool {
+    pruned >= ROUNDS * BATCH as usize
 }
 
 impl Duty for Prune {
@@ -104,6 +141,7 @@ impl Duty for Prune {
         report.dedupe = failed.or(some(session, "prune the message ids", dedupe).await);
         let unique = async |conn: &mut Link| prune::unique(conn, BATCH).await;
         report.unique = failed.or(some(session, "prune the unique keys", unique).await);
+        report.audit = failed.or(self.audit(session).await);
         let trace = async |conn: &mut Link| trace::prune(conn, KEPT, BATCH).await.map(whole);
         report.trace = failed.or(some(session, "prune the traces", trace).await);
         let requests = async |conn: &mut Link| cancel::prune(conn, CANCELLATION, BATCH).await;
@@ -136,22 +174,23 @@ impl Duty for Prune {
         telemetry::pruned("lookup", report.lookup);
         telemetry::pruned("dedupe", report.dedupe);
         telemetry::pruned("unique", report.unique);
+        telemetry::pruned("audit", report.audit);
         telemetry::pruned("trace", report.trace);
         telemetry::pruned("cancellation", report.cancellations);
         telemetry::pruned("checkpoint", report.checkpoints);
         telemetry::pruned("lane", report.lanes);
         telemetry::pruned("worker", report.workers);
-        let full = |rows: usize| rows >= ROUNDS * BATCH as usize;
         let rows = [
             report.archive,
             report.ledger,
             report.dedupe,
             report.unique,
+            report.audit,
             report.trace,
             report.checkpoints,
             report.lookup,
         ];
-        report.left = rows.into_iter().any(full);
+        report.left = rows.into_iter().any(is_full);
         if let Some(error) = failed.0 {
             return Err(error);
         }

@@ -16,6 +16,7 @@ impl Error {
             Self::PacketTooLarge { .. } | Self::BodyTooLarge { .. } => Fault::TooLarge,
             Self::Schema { .. } => Fault::Schema,
             Self::TopicFull { .. } => Fault::Full,
+            Self::AuditDenied(_) => Fault::Denied,
             _ => Fault::Other,
         }
     }

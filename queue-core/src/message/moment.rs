@@ -1,7 +1,8 @@
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
@@ -38,6 +39,15 @@ impl Moment {
             Self::After(_) | Self::At(_) => return Ok(()),
         };
         Err(Error::InvalidTime { what, reason })
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(time) => write!(f, "{}", humantime::format_duration(*time)),
+            Self::At(at) => f.write_str(&at.to_rfc3339_opts(SecondsFormat::AutoSi, true)),
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! The entries of the audit.
 
+use std::time::Duration;
+
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
+use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
 use super::{Statement, execute, first_inserted, load};
-use crate::audit::{Actor, AuditNo, Change, Entry};
+use crate::audit::{Actor, AuditDenied, AuditNo, Change, Entry};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::error::{Error, Fault, Result};
 use crate::message::cut;
 
 /// How much of a text each column takes, in bytes; what is longer is cut.
@@ -30,7 +32,7 @@ pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<Audit
     .bytes(change.action.word().as_bytes())
     .bytes(cut(&change.target, TARGET).as_bytes())
     .maybe_bytes(change.detail.as_deref().map(|detail| cut(detail, DETAIL).as_bytes()));
-    execute(conn, "write the audit", statement).await?;
+    execute(conn, "write the audit", statement).await.map_err(or_denied)?;
     first_inserted(conn, "write the audit").await.map(AuditNo)
 }
 
@@ -42,7 +44,44 @@ pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) ->
     let statement = Statement::new("UPDATE queue_audit SET messages = messages + ? WHERE id = ?")
         .number(messages as u64)
         .number(entry.0);
-    execute(conn, "write the audit", statement).await.map(|_| ())
+    execute(conn, "write the audit", statement).await.map(|_| ()).map_err(or_denied)
+}
+
+fn or_denied(error: Error) -> Error {
+    match error {
+        Error::Database { fault: Fault::Denied, message, .. } => AuditDenied { message }.into(),
+        other => other,
+    }
+}
+
+/// No index: the account of this connection, and the host that it comes from, as the server sees
+/// them.
+///
+/// # Errors
+/// A database failure.
+pub async fn account(conn: &mut impl Connection) -> Result<String> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text)]
+        account: String,
+    }
+    let statement = Statement::new("SELECT USER() AS account");
+    let rows: Vec<Row> = load(conn, "read the account", statement).await?;
+    Ok(rows.into_iter().map(|row| row.account).next().unwrap_or_default())
+}
+
+/// KEY (`at`): removes up to `limit` entries that are older than `time`.
+///
+/// # Errors
+/// A database failure.
+pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
+    let statement = Statement::new(
+        "DELETE FROM queue_audit WHERE at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
+         ORDER BY at LIMIT ?",
+    )
+    .number(time.as_secs())
+    .number(limit);
+    execute(conn, "prune the audit", statement).await
 }
 
 /// PRIMARY: the newest entries, at most `limit`; with `before` those older than that one.

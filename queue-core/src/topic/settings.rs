@@ -2,6 +2,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::stream::group::Place;
 use crate::stream::{Broadcast, Group, HeaderFilter};
@@ -80,6 +81,27 @@ pub struct TopicSettings {
     pub trace: Sampling,
     /// Which messages of its stream a group wants. Default: all.
     pub filter: HeaderFilter,
+}
+
+impl TopicSettings {
+    /// What is other than in `before`, for people: `max_attempts 5, retry fixed 30s`. Empty where
+    /// nothing is.
+    #[must_use]
+    pub fn unlike(&self, before: &Self) -> String {
+        let fields = |settings: &Self| match serde_json::to_value(settings) {
+            Ok(Value::Object(fields)) => fields,
+            // Names and values, which JSON can always hold.
+            _ => serde_json::Map::new(),
+        };
+        let before = fields(before);
+        let now = fields(self).into_iter().filter(|(name, value)| before.get(name) != Some(value));
+        let words = now.map(|(name, value)| match value {
+            Value::Null => format!("{name} none"),
+            Value::String(text) => format!("{name} {text}"),
+            other => format!("{name} {other}"),
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What a stream removes of its log, oldest first.

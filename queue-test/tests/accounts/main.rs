@@ -183,6 +183,9 @@ async fn every_process_does_all_its_work_under_its_own_account() {
     }
     let ended = worker::latest(&mut own, 1).await.expect("workers");
     assert_eq!(ended[0].end_reason.as_deref(), Some("both sessions left the process list"));
+    queuectl(&place.operator, "purge failed --yes");
+    let audit = queuectl(&place.operator, "audit -n 1");
+    assert!(audit.contains("purge"), "the entry counts what was purged: {audit}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,7 +276,9 @@ async fn an_account_cannot_go_beyond_its_file() {
     let caller = place.database.account_of(Account::Caller).await;
     let other = TestDatabase::new().await;
     let elsewhere = format!("SELECT * FROM {}.queue_topic", other.name());
+    let console = place.database.account_of(Account::Console).await;
     let cases = [
+        (&console, vec!["UPDATE queue_audit SET actor = 'x'", "DELETE FROM queue_audit"]),
         (&caller, vec!["SELECT id FROM queue_topic", "DELETE FROM queue_message"]),
         (
             &place.producer,
@@ -299,7 +304,15 @@ async fn an_account_cannot_go_beyond_its_file() {
             &place.janitor,
             vec!["DELETE FROM queue_topic", "INSERT INTO queue_worker (version) VALUES ('x')"],
         ),
-        (&place.operator, vec!["DROP TABLE queue_log", "GRANT SELECT ON queue_log TO a@b"]),
+        (
+            &place.operator,
+            vec![
+                "DROP TABLE queue_log",
+                "GRANT SELECT ON queue_log TO a@b",
+                "UPDATE queue_audit SET actor = 'x'",
+                "DELETE FROM queue_audit",
+            ],
+        ),
     ];
     for (url, statements) in cases {
         let mut conn = connect(url, SessionKind::Plain).await.expect("a session");

@@ -1,12 +1,16 @@
 //! The audit: a change and its entry are one transaction.
 
+use std::time::Duration;
+
 use queue_core::audit::{Action, Actor, Change};
-use queue_core::connection::Link;
+use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use queue_core::connection::{Link, Session};
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::dead::{DeadFilter, errors};
 use queue_core::store::{audit, topic};
 use queue_core::topic::Access;
 use queue_core::{Error, TopicName, dead};
+use queue_test::until;
 
 use crate::scene::{Scene, all, claim_n, settle};
 
@@ -75,16 +79,106 @@ async fn a_redrive_counts_in_its_entry_what_it_has_redriven() {
     let mut session = scene.session().await;
     let grouped = async |conn: &mut Link| errors(conn, scene.topic.id, 10).await;
     let grouped = session.call("group", grouped).await.unwrap();
-    let told: Vec<_> = grouped.iter().map(|it| (it.error.as_str(), it.letters)).collect();
-    assert_eq!(told, [("the server is away", 1000), ("no such address", 100)]);
-    let record = async |conn: &mut Link| audit::record(conn, &change(Action::Redrive)).await;
-    let entry = session.transaction("write", record).await.unwrap();
+    let grouped: Vec<_> = grouped.iter().map(|it| (it.error.as_str(), it.letters)).collect();
+    assert_eq!(grouped, [("the server is away", 1000), ("no such address", 100)]);
+    let by = change(Action::Redrive);
     let filter = DeadFilter { error: Some("away".to_owned()), ..DeadFilter::default() };
-    let redriven =
-        dead::redrive_for(&mut session, &scene.topic, &filter, Some(entry), |_| {}).await;
+    let redriven = dead::redrive_for(&mut session, &scene.topic, &filter, &by, |_| {}).await;
     assert_eq!(redriven.unwrap(), 1000);
-    let purged =
-        dead::purge_for(&mut session, scene.topic.id, &DeadFilter::default(), None, |_| {}).await;
+    let (by, all) = (change(Action::PurgeDead), DeadFilter::default());
+    let purged = dead::purge_for(&mut session, scene.topic.id, &all, &by, |_| {}).await;
     assert_eq!(purged.unwrap(), 100);
-    assert_eq!(scene.number("SELECT CAST(messages AS SIGNED) FROM queue_audit").await, 1000);
+    assert_eq!(
+        told(&mut session).await,
+        [("purge-dead".to_owned(), 100), ("redrive".to_owned(), 1000)]
+    );
+}
+
+/// What each entry says was done, and of how many messages; the newest first.
+async fn told(session: &mut Session) -> Vec<(String, u64)> {
+    let read = async |conn: &mut Link| audit::latest(conn, None, 10).await;
+    let entries = session.call("read", read).await.unwrap();
+    entries.into_iter().map(|entry| (entry.action, entry.messages)).collect()
+}
+
+#[tokio::test]
+async fn a_change_of_no_message_is_none_and_one_that_fails_leaves_nothing() {
+    let mut scene = Scene::new().await;
+    let mut session = scene.session().await;
+    let by = change(Action::Cancel);
+    for changed in [0, 2] {
+        let work = async |_: &mut Link| Ok(changed);
+        let done = by.make_counted(&mut session, "cancel", work).await;
+        assert_eq!(done.unwrap(), changed);
+    }
+    assert_eq!(told(&mut session).await, [("cancel".to_owned(), 2)]);
+    let (name, unknown) = (scene.topic.name.clone(), TopicName::new("unknown").unwrap());
+    let halfway = async |conn: &mut Link| {
+        topic::set_access(conn, &name, Access::Denied).await?;
+        topic::set_access(conn, &unknown, Access::Denied).await
+    };
+    let refused = change(Action::SetAccess).make(&mut session, "set the access", halfway).await;
+    assert!(matches!(refused, Err(Error::UnknownTopic { .. })), "{refused:?}");
+    assert_eq!(told(&mut session).await.len(), 1);
+    assert_eq!(scene.number("SELECT CAST(claim_paused AS SIGNED) FROM queue_topic").await, 0);
+}
+
+/// A worker is asked again and again: that is one entry, from the first time on, and it counts the
+/// message once it is cancelled.
+#[tokio::test]
+async fn a_cancelled_message_is_one_entry_however_often_its_worker_is_asked() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(2).await;
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 2).await;
+    let mut session = scene.session().await;
+    let by = change(Action::Cancel);
+    let mut fenced = Cancellation::new(&scene.topic, got[0].msg_id).by(&by);
+    for _ in 0..2 {
+        let asked = fenced.attempt(&mut session, Claims::Ask).await.unwrap();
+        assert_eq!(asked, Attempt::Asked(worker.id()));
+        assert_eq!(told(&mut session).await, [("cancel".to_owned(), 0)]);
+    }
+    let away = fenced.attempt(&mut session, Claims::TakeAway).await.unwrap();
+    assert_eq!(away, Attempt::Cancelled(Was::Fenced));
+    let one = || ("cancel".to_owned(), 1);
+    assert_eq!(told(&mut session).await, [one()]);
+
+    let mut stopped = Cancellation::new(&scene.topic, got[1].msg_id).by(&by);
+    let asked = stopped.attempt(&mut session, Claims::Ask).await.unwrap();
+    assert_eq!(asked, Attempt::Asked(worker.id()));
+    let end = Settlement::Discard { reason: "it was cancelled".to_owned() };
+    settle(&worker, all(&got[1..], &end)).await;
+    let ended = async || {
+        let attempt = stopped.attempt(&mut session, Claims::Ask).await.unwrap();
+        attempt == Attempt::Cancelled(Was::Stopped)
+    };
+    until("its worker has stopped", ended).await;
+    assert_eq!(told(&mut session).await, [one(), one()]);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_audit_is_pruned_of_its_oldest_entries() {
+    let mut scene = Scene::new().await;
+    let mut session = scene.session().await;
+    for action in [Action::Purge, Action::Move, Action::Redrive, Action::SetAccess, Action::Cancel]
+    {
+        change(action).begin(&mut session).await.unwrap();
+    }
+    let age = "UPDATE queue_audit SET at = at - INTERVAL 401 DAY WHERE id <= 3";
+    scene.sql(age).await;
+    let time = Duration::from_secs(400 * 86_400);
+    for removed in [2, 1, 0] {
+        assert_eq!(audit::prune(&mut scene.conn, time, 2).await.unwrap(), removed);
+    }
+    let left: Vec<_> = told(&mut session).await.into_iter().map(|(action, _)| action).collect();
+    assert_eq!(left, ["cancel", "set-access"]);
+}
+
+#[tokio::test]
+async fn the_account_is_the_one_that_the_server_sees() {
+    let mut scene = Scene::new().await;
+    let account = audit::account(&mut scene.conn).await.unwrap();
+    assert_eq!(account, scene.text("SELECT USER()").await);
 }

@@ -17,7 +17,7 @@ use queue_core::store::find::Bodies;
 use queue_core::store::lane::{self, LaneKind};
 use queue_core::store::row_set::RowSet;
 use queue_core::store::scheduled::{self, Reach, Scheduled};
-use queue_core::store::{backlog, floor, ledger, lookup, prune, rescue, unique};
+use queue_core::store::{audit, backlog, floor, ledger, lookup, prune, rescue, unique};
 use queue_core::topic::{OnDone, TopicId, TopicSettings};
 use queue_core::worker::{ClaimStrategy, Settled};
 use queue_core::{
@@ -62,6 +62,7 @@ const KEYS: Keys = &[
     ("queue_unique", &["PRIMARY", "queue_unique_keep_until"]),
     ("u", &["PRIMARY"]),
     ("queue_dead", &["PRIMARY", "queue_dead_topic"]),
+    ("queue_audit", &["PRIMARY", "queue_audit_at"]),
     ("d", &["PRIMARY", "queue_dead_msg"]),
 ];
 
@@ -271,6 +272,12 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     prune::ledger(&mut conn, 10).await.unwrap();
     ledger::look(&mut conn, scene.topic.id, &[b"b1", b"b2", b"none"]).await.unwrap();
     ledger::drop_expired(&mut conn, scene.topic.id, b"b1").await.unwrap();
+    for older_than in [Duration::ZERO, Duration::from_secs(86_400)] {
+        audit::prune(&mut conn, older_than, 10).await.unwrap();
+    }
+    let newest = audit::latest(&mut conn, None, 10).await.unwrap();
+    audit::latest(&mut conn, Some(newest[9].no), 10).await.unwrap();
+    audit::add(&mut conn, newest[0].no, 1).await.unwrap();
     prune::dedupe(&mut conn, 10).await.unwrap();
     prune::unique(&mut conn, 10).await.unwrap();
     once(&mut conn, &scene.topic).await;
@@ -424,8 +431,12 @@ pub(crate) async fn fill(scene: &mut Scene) {
          UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND, \
          NULL, NULL, NULL FROM queue_message"
             .to_owned(),
+        "INSERT INTO queue_audit (at, actor, origin, action, target) \
+         SELECT UTC_TIMESTAMP(6) - INTERVAL id % 2 DAY, 'ada', 'here', 'purge', 'mail' \
+         FROM queue_message"
+            .to_owned(),
         "ANALYZE TABLE queue_lookup, queue_message, queue_scheduled, queue_archive, queue_claim, \
-         queue_dead, queue_ledger, queue_dedupe, queue_unique"
+         queue_dead, queue_ledger, queue_dedupe, queue_unique, queue_audit"
             .to_owned(),
     ] {
         scene.sql(&insert).await;

@@ -1,8 +1,10 @@
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::store::switch;
 use queue_core::topic::Access as Rule;
 use serde::Serialize;
 
+use crate::author::change;
 use crate::invocation::Invocation;
 
 /// Show or set what may be done with all topics at once, for maintenance and migrations.
@@ -24,8 +26,9 @@ impl Access {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         if let Some(rule) = self.rule {
+            let by = change(&mut session, Action::SetAccessOfAll, "", rule.to_string()).await?;
             let set = async |conn: &mut Link| switch::set(conn, rule).await;
-            session.call("set the switch for all topics", set).await?;
+            by.make(&mut session, "set the switch for all topics", set).await?;
         }
         let read = async |conn: &mut Link| switch::read(conn).await;
         let access = session.call("read the switch for all topics", read).await?;

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use queue_core::audit::Action;
 use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use queue_core::connection::Session;
 use queue_core::find::StateWord;
@@ -8,6 +9,7 @@ use queue_core::{MsgId, Topic, TopicName};
 use serde::Serialize;
 
 use super::topic::find;
+use crate::author::change;
 use crate::invocation::Invocation;
 use crate::units;
 
@@ -56,7 +58,8 @@ impl Cancel {
 
     async fn cancel(&self, session: &mut Session, topic: &Topic) -> anyhow::Result<Was> {
         let (name, id, began) = (&self.topic, self.id, Instant::now());
-        let mut cancellation = Cancellation::new(topic, id);
+        let by = change(session, Action::Cancel, name, id.to_string()).await?;
+        let mut cancellation = Cancellation::new(topic, id).by(&by);
         loop {
             let is_over = began.elapsed() >= self.grace;
             let claims = if is_over { Claims::TakeAway } else { Claims::Ask };

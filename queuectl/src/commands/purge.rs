@@ -1,10 +1,12 @@
 use anyhow::bail;
+use queue_core::audit::Action;
 use queue_core::connection::Session;
 use queue_core::topic::TopicKind;
 use queue_core::{Topic, TopicName, ready};
 use serde::Serialize;
 
 use super::topic::find;
+use crate::author::change;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 use crate::progress::Bar;
@@ -36,8 +38,9 @@ impl Purge {
                 bail!("Nothing was deleted.");
             }
         }
+        let by = change(&mut session, Action::Purge, &topic.name, None).await?;
         let bar = Bar::new("messages deleted");
-        let messages = ready::purge(&mut session, &topic, |done| bar.show(done)).await;
+        let messages = ready::purge_for(&mut session, &topic, &by, |done| bar.show(done)).await;
         bar.end();
         let purged = Purged { topic: topic.name, messages: messages? };
         let sentence =

@@ -1,8 +1,10 @@
 use anyhow::bail;
+use queue_core::audit::Action;
 use queue_core::{TopicName, ready};
 use serde::Serialize;
 
 use super::purge::find_queue;
+use crate::author::change;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 use crate::progress::Bar;
@@ -41,8 +43,11 @@ impl Move {
                 bail!("Nothing was moved.");
             }
         }
+        let detail = format!("to {}", to.name);
+        let by = change(&mut session, Action::Move, &from.name, detail).await?;
         let bar = Bar::new("messages moved");
-        let messages = ready::relocate(&mut session, (&from, &to), |done| bar.show(done)).await;
+        let tell = |done| bar.show(done);
+        let messages = ready::relocate_for(&mut session, (&from, &to), &by, tell).await;
         bar.end();
         let moved = Moved { from: from.name, to: to.name, messages: messages? };
         let sentence = format!(

@@ -4,6 +4,7 @@ mod state;
 
 use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
+use queue_core::audit::Action;
 use queue_core::connection::{Link, Session};
 use queue_core::stream::group::create_stream;
 use queue_core::topic::{Backlog, OnDone, TopicKind, TopicSettings};
@@ -11,6 +12,7 @@ use queue_core::{TopicName, store};
 use serde::Serialize;
 
 use self::settings::SettingsArgs;
+use crate::author;
 use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::{packet, units};
@@ -81,7 +83,7 @@ impl Topic {
                  create another stream with as many as you like, and send to that one."
             ),
             Self::Set { name, settings, partitions: None } => {
-                change(invocation, name, |old| settings.laid_over(old)).await
+                change(invocation, name, Action::SetTopic, |old| settings.laid_over(old)).await
             }
             Self::Access(command) => command.run(invocation).await,
             Self::Pause(command) => command.run(invocation).await,
@@ -135,7 +137,14 @@ async fn create(
         Kind::Queue => store::topic::create(conn, &name, &settings).await,
         Kind::Stream => create_stream(conn, &name, partitions, &settings).await,
     };
-    session.transaction("create the topic", create).await?;
+    let kind = match kind {
+        Kind::Queue => "queue".to_owned(),
+        Kind::Stream => format!("stream, {partitions} partitions"),
+    };
+    let words = [kind, settings.unlike(&TopicSettings::default())];
+    let detail = words.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
+    let by = author::change(&mut session, Action::CreateTopic, &name, detail).await?;
+    by.make(&mut session, "create the topic", create).await?;
     let topic = find(&mut session, &name).await?;
     invocation.output.told(&topic, &format!("The topic '{name}' is created."))
 }
@@ -144,18 +153,19 @@ async fn create(
 pub(crate) async fn change(
     invocation: &Invocation,
     name: TopicName,
+    action: Action,
     change: impl FnOnce(TopicSettings) -> TopicSettings,
 ) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
     let topic = find(&mut session, &name).await?;
-    let body_limit = topic.settings.body_limit;
-    let settings = change(topic.settings);
-    if settings.body_limit != body_limit {
+    let before = topic.settings;
+    let settings = change(before.clone());
+    if settings.body_limit != before.body_limit {
         check_packet(&mut session, &settings).await?;
     }
-    session
-        .transaction("set the topic", async |conn| store::topic::set(conn, &name, &settings).await)
-        .await?;
+    let by = author::change(&mut session, action, &name, settings.unlike(&before)).await?;
+    let set = async |conn: &mut Link| store::topic::set(conn, &name, &settings).await;
+    by.make(&mut session, "set the topic", set).await?;
     show(invocation, find(&mut session, &name).await?)
 }
 

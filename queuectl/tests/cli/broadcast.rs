@@ -7,6 +7,7 @@ use queue_core::{NewMessage, Topic, TopicName, enqueue_all, store};
 use queue_test::TestDatabase;
 use serde_json::json;
 
+use crate::audit::newest;
 use crate::run::{Queuectl, cells};
 
 /// A member that has handled `n` messages and has told so.
@@ -79,6 +80,9 @@ async fn a_broadcast_group_is_created_watched_reset_and_its_members_forgotten() 
     assert_eq!((&shown[0]["next"], &shown[1]["next"]), (&json!(3), &json!(3)));
     let forget = ["group", "forget-member", "orders@cache", "slow"];
     assert_eq!(queuectl.say(&forget), "The member 'slow' of 'orders@cache' is forgotten.\n");
+    let (action, target, _, member) = newest(&queuectl);
+    let entry = (action.as_str(), target.as_str(), member.as_str());
+    assert_eq!(entry, ("forget-member", "orders@cache", "slow"));
     assert!(queuectl.refuse(&forget).contains("has no member 'slow'"));
     queuectl.say(&["topic", "delete", "orders@cache"]);
     let left = store::topic::groups_of(&mut conn, cache.of_stream().expect("a group")).await;

@@ -42,6 +42,11 @@ async fn a_message_is_cancelled_whatever_it_is_doing() {
         (&first["state"], &first["error"]),
         (&"discarded".into(), &"it was cancelled".into())
     );
+    for (entry, id) in [at_once, claimed.msg_id, ready.msg_id, later.msg_id].iter().enumerate() {
+        let told = &queuectl.json(&["audit"])[entry];
+        let told = (&told["action"], &told["messages"], &told["detail"]);
+        assert_eq!(told, (&"cancel".into(), &1.into(), &id.to_string().into()), "one entry each");
+    }
     worker.stop().await.expect("stopped");
 }
 

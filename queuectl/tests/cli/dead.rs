@@ -8,6 +8,7 @@ use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::{NewMessage, enqueue, enqueue_all};
 use queue_test::TestQueue;
 
+use crate::audit::newest;
 use crate::run::{Queuectl, cells};
 
 /// Refuses what begins with `bad`, or everything.
@@ -128,6 +129,8 @@ async fn dead_letters_run_again_with_their_bodies() {
     assert_eq!(queue.drain_raw("mail", &Picky::new(true)).await.dead, N);
     let redriven = Queuectl::on(queue.database()).json(&["dead", "redrive", "mail", "--all"]);
     assert_eq!(redriven["messages"], N);
+    let entry = newest(&Queuectl::on(queue.database()));
+    assert_eq!((entry.0.as_str(), entry.2, entry.3.as_str()), ("redrive", N as u64, "all"));
     let handler = Picky::new(false);
     assert_eq!(queue.drain_raw("mail", &handler).await.acked, N);
     let sent: BTreeMap<_, _> = (messages.iter().enumerate())

@@ -7,6 +7,7 @@ use queue_core::{NewMessage, TopicName, enqueue_all, store};
 use queue_test::TestDatabase;
 use serde_json::json;
 
+use crate::audit::newest;
 use crate::run::{Queuectl, cells};
 
 /// A stream of `n` messages that have their offsets.
@@ -61,6 +62,9 @@ async fn a_group_is_created_watched_reset_and_replayed() {
     assert_eq!(queuectl.json(&["group", "list"])[1]["lag"], 0);
     let replayed = queuectl.json(&["group", "replay", "orders@mail", "--from", "10", "--to", "20"]);
     assert_eq!(replayed, json!({ "group": "orders@mail", "messages": 20 }));
+    let (action, target, messages, detail) = newest(&queuectl);
+    assert_eq!((action.as_str(), target.as_str(), messages), ("replay", "orders@mail", 20));
+    assert_eq!(detail, "from 10 to 20");
     worker.stop().await.expect("stopped");
 }
 

@@ -8,7 +8,7 @@ use queue_core::find::between;
 use queue_core::message::DeadCause;
 use queue_core::store::dead::DeadFilter;
 
-use crate::units::parse_time;
+use crate::units::{self, parse_time};
 
 /// Which dead letters: those that meet everything that is given.
 #[derive(Debug, clap::Args)]
@@ -46,6 +46,19 @@ pub(super) fn some_or_all() -> ArgGroup {
 }
 
 impl FilterArgs {
+    /// What is meant, for the audit.
+    pub(super) fn words(&self) -> String {
+        let words = [
+            self.error.as_ref().map(|text| format!("error has {text}")),
+            self.cause.map(|cause| format!("cause {}", cause.stored())),
+            self.within.map(|time| format!("within {}", units::time(time))),
+            self.older_than.map(|time| format!("older than {}", units::time(time))),
+            self.id.map(|id| id.to_string()),
+        ];
+        let words: Vec<_> = words.into_iter().flatten().collect();
+        if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+    }
+
     pub(super) async fn filter(self, session: &mut Session) -> anyhow::Result<DeadFilter> {
         let (since, before) = between(session, self.within, self.older_than).await?;
         Ok(DeadFilter { cause: self.cause, error: self.error, msg_id: self.id, since, before })

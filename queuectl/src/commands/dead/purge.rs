@@ -1,8 +1,10 @@
 use anyhow::bail;
+use queue_core::audit::Action;
 use queue_core::{TopicName, dead};
 
 use super::filter::{self, FilterArgs, some_or_all};
 use super::{Bar, Dealt};
+use crate::author::change;
 use crate::commands::topic::find;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
@@ -26,6 +28,7 @@ impl Purge {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.topic).await?;
+        let which = self.filter.words();
         let filter = self.filter.filter(&mut session).await?;
         if !self.yes {
             let what = format!("dead letters of '{}'", topic.name);
@@ -33,9 +36,10 @@ impl Purge {
                 bail!("Nothing was deleted.");
             }
         }
+        let by = change(&mut session, Action::PurgeDead, &topic.name, which).await?;
         let bar = Bar::new("deleted");
-        let messages =
-            dead::purge(&mut session, topic.id, &filter, |progress| bar.show(progress)).await;
+        let tell = |progress| bar.show(progress);
+        let messages = dead::purge_for(&mut session, topic.id, &filter, &by, tell).await;
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
         let sentence = format!("{} dead letters of '{}' are deleted.", dealt.messages, dealt.topic);

@@ -1,7 +1,9 @@
+use queue_core::audit::Action;
 use queue_core::{TopicName, dead};
 
 use super::filter::{self, FilterArgs, some_or_all};
 use super::{Bar, Dealt};
+use crate::author::change;
 use crate::commands::topic::find;
 use crate::invocation::Invocation;
 
@@ -24,10 +26,12 @@ impl Redrive {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let topic = find(&mut session, &self.topic).await?;
+        let which = self.filter.words();
         let filter = self.filter.filter(&mut session).await?;
+        let by = change(&mut session, Action::Redrive, &topic.name, which).await?;
         let bar = Bar::new("redriven");
-        let messages =
-            dead::redrive(&mut session, &topic, &filter, |progress| bar.show(progress)).await;
+        let tell = |progress| bar.show(progress);
+        let messages = dead::redrive_for(&mut session, &topic, &filter, &by, tell).await;
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
         let sentence =

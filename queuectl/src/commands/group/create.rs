@@ -1,10 +1,12 @@
 use anyhow::bail;
 use queue_core::TopicName;
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::stream::broadcast::{broadcast_settings, create_broadcast};
 use queue_core::stream::group::{Place, create_group, group_settings};
 
 use super::filter::FilterArgs;
+use crate::author::change;
 use crate::commands::topic::find;
 use crate::commands::topic::settings::SettingsArgs;
 use crate::invocation::Invocation;
@@ -48,7 +50,7 @@ impl Create {
             true => (broadcast_settings(), self.from.unwrap_or(Place::Latest)),
             false => (group_settings(), self.from.unwrap_or(Place::Earliest)),
         };
-        let mut settings = self.settings.laid_over(defaults);
+        let mut settings = self.settings.laid_over(defaults.clone());
         settings.filter = self.filter.or(settings.filter);
         let name = self.name;
         let mut session = invocation.session().await?;
@@ -56,7 +58,15 @@ impl Create {
             true => create_broadcast(conn, &name, from, &settings).await,
             false => create_group(conn, &name, self.ordered, from, &settings).await,
         };
-        session.transaction("create the group", create).await?;
+        let words = [
+            self.broadcast.then(|| "broadcast".to_owned()),
+            self.ordered.then(|| "ordered".to_owned()),
+            Some(format!("from {from}")),
+            Some(settings.unlike(&defaults)).filter(|words| !words.is_empty()),
+        ];
+        let detail = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let by = change(&mut session, Action::CreateGroup, &name, detail).await?;
+        by.make(&mut session, "create the group", create).await?;
         let topic = find(&mut session, &name).await?;
         invocation.output.told(&topic, &format!("The group '{name}' is created."))
     }

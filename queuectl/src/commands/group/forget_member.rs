@@ -1,9 +1,11 @@
 use queue_core::TopicName;
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::stream::MemberName;
 use queue_core::stream::broadcast::forget_member;
 use serde::Serialize;
 
+use crate::author::change;
 use crate::commands::topic::find;
 use crate::invocation::Invocation;
 
@@ -31,7 +33,9 @@ impl ForgetMember {
         let topic = find(&mut session, &self.name).await?;
         let member = self.member;
         let forget = async |conn: &mut Link| forget_member(conn, &topic, &member).await;
-        session.transaction("forget the member", forget).await?;
+        let detail = member.to_string();
+        let by = change(&mut session, Action::ForgetMember, &topic.name, detail).await?;
+        by.make(&mut session, "forget the member", forget).await?;
         let sentence = format!("The member '{member}' of '{}' is forgotten.", topic.name);
         invocation.output.told(&Done { group: topic.name, member }, &sentence)
     }

@@ -1,9 +1,11 @@
 use queue_core::TopicName;
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::stream::group::{Place, replay};
 use serde::Serialize;
 
 use super::find_group;
+use crate::author::change;
 use crate::invocation::Invocation;
 
 /// Have a group handle a stretch of its stream once more, without moving it.
@@ -25,7 +27,7 @@ const REFUSED: &str = "no stretch of it can be handled once more; put its named 
 #[derive(Debug, Serialize)]
 struct Done {
     group: TopicName,
-    messages: u64,
+    messages: usize,
 }
 
 impl Replay {
@@ -33,8 +35,13 @@ impl Replay {
         let mut session = invocation.session().await?;
         let (topic, _) = find_group(&mut session, &self.name, REFUSED).await?;
         let (from, to) = (self.from, self.to);
-        let again = async |conn: &mut Link| replay(conn, &topic, from, to).await;
-        let messages = session.transaction("replay", again).await?;
+        let detail = format!("from {from} to {to}");
+        let by = change(&mut session, Action::Replay, &topic.name, detail).await?;
+        let again = async |conn: &mut Link| {
+            let messages = replay(conn, &topic, from, to).await?;
+            Ok(usize::try_from(messages).unwrap_or(usize::MAX))
+        };
+        let messages = by.make_counted(&mut session, "replay", again).await?;
         let sentence = format!("The group '{}' handles {messages} messages again.", topic.name);
         invocation.output.told(&Done { group: topic.name, messages }, &sentence)
     }

@@ -1,10 +1,12 @@
 use anyhow::bail;
 use queue_core::TopicName;
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::stream::broadcast::reset_members;
 use queue_core::stream::group::{Place, reset_group};
 use serde::Serialize;
 
+use crate::author::change;
 use crate::commands::topic::find;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
@@ -43,7 +45,9 @@ impl Reset {
             Some(_) => reset_members(conn, &topic, self.to).await.map(|_| ()),
             None => reset_group(conn, &topic, self.to).await,
         };
-        session.transaction("reset the group", reset).await?;
+        let detail = format!("to {}", self.to);
+        let by = change(&mut session, Action::ResetGroup, &topic.name, detail).await?;
+        by.make(&mut session, "reset the group", reset).await?;
         let sentence = format!("The group '{}' goes on there.", topic.name);
         invocation.output.told(&Done { group: topic.name }, &sentence)
     }

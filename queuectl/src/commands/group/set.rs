@@ -1,3 +1,4 @@
+use queue_core::audit::Action;
 use queue_core::topic::TopicSettings;
 use queue_core::{Error, TopicName};
 
@@ -27,7 +28,7 @@ impl Set {
             return Err(Error::NoGroup { topic: topic.name }.into());
         }
         let (filter, settings) = (self.filter, self.settings);
-        change(invocation, self.name, |old| {
+        change(invocation, self.name, Action::SetGroup, |old| {
             let filter = filter.or(old.filter.clone());
             TopicSettings { filter, ..settings.laid_over(old) }
         })

@@ -1,8 +1,10 @@
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::schedule::ScheduleName;
 use queue_core::store;
 
 use super::Dealt;
+use crate::author::change;
 use crate::invocation::Invocation;
 
 /// Delete a schedule; what it has enqueued stays.
@@ -15,7 +17,8 @@ impl Delete {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let work = async |conn: &mut Link| store::schedule::delete(conn, &self.name).await;
-        session.transaction("delete the schedule", work).await?;
+        let by = change(&mut session, Action::DeleteSchedule, &self.name, None).await?;
+        by.make(&mut session, "delete the schedule", work).await?;
         let sentence = format!("The schedule '{}' is deleted.", self.name);
         invocation.output.told(&Dealt { schedule: self.name }, &sentence)
     }

@@ -1,8 +1,10 @@
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::schedule::ScheduleName;
 use queue_core::store;
 
 use super::Dealt;
+use crate::author::change;
 use crate::invocation::Invocation;
 
 /// Stop a schedule; what it has enqueued stays.
@@ -15,7 +17,8 @@ impl Pause {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         let work = async |conn: &mut Link| store::schedule::pause(conn, &self.name).await;
-        session.transaction("pause the schedule", work).await?;
+        let by = change(&mut session, Action::PauseSchedule, &self.name, None).await?;
+        by.make(&mut session, "pause the schedule", work).await?;
         let sentence = format!("The schedule '{}' is paused.", self.name);
         invocation.output.told(&Dealt { schedule: self.name }, &sentence)
     }

@@ -2,11 +2,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use chrono::{DateTime, Utc};
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
 use queue_core::{Priority, TopicName};
 use serde::Serialize;
 
+use crate::author::change;
 use crate::invocation::Invocation;
 use crate::units::parse_header;
 
@@ -64,7 +66,10 @@ impl Set {
         };
         let mut session = invocation.session().await?;
         let set = async |conn: &mut Link| schedule::set(conn, &schedule).await;
-        let standing = session.transaction("set the schedule", set).await?;
+        let (cron, zone) = (schedule.recurrence.cron(), schedule.recurrence.time_zone());
+        let detail = format!("{cron} {zone}, to {}", schedule.topic);
+        let by = change(&mut session, Action::SetSchedule, &schedule.name, detail).await?;
+        let standing = by.make(&mut session, "set the schedule", set).await?;
         let (name, next_at) = (schedule.name, standing.next_at);
         let next = match next_at {
             _ if standing.paused => "it is paused".to_owned(),

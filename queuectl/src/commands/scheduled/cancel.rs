@@ -1,9 +1,11 @@
 use anyhow::bail;
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::{MsgId, TopicName, cancel};
 use serde::Serialize;
 
 use super::waits_no_more;
+use crate::author::change;
 use crate::invocation::Invocation;
 
 /// Take back a message whose time has not come, or that waits to be tried again.
@@ -22,8 +24,10 @@ struct Cancelled {
 impl Cancel {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
-        let work = async |conn: &mut Link| cancel(conn, &self.topic, self.id).await;
-        if !session.transaction("cancel", work).await? {
+        let by = change(&mut session, Action::Cancel, &self.topic, self.id.to_string()).await?;
+        let work =
+            async |conn: &mut Link| cancel(conn, &self.topic, self.id).await.map(usize::from);
+        if by.make_counted(&mut session, "cancel", work).await? == 0 {
             bail!(waits_no_more(&self.topic, self.id));
         }
         let sentence = format!("The message {} is cancelled.", self.id);

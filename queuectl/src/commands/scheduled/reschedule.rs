@@ -1,9 +1,11 @@
 use anyhow::bail;
+use queue_core::audit::Action;
 use queue_core::connection::Link;
 use queue_core::{Moment, MsgId, TopicName, reschedule};
 use serde::Serialize;
 
 use super::{refuse_past, waits_no_more};
+use crate::author::change;
 use crate::invocation::Invocation;
 
 /// Give a message that waits for its time, or to be tried again, another time.
@@ -27,9 +29,12 @@ impl Reschedule {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let mut session = invocation.session().await?;
         refuse_past(&mut session, "--deliver", Some(self.deliver)).await?;
+        let Self { topic, id, deliver } = &self;
+        let detail = format!("{id}, due {deliver}");
+        let by = change(&mut session, Action::Reschedule, topic, detail).await?;
         let work =
-            async |conn: &mut Link| reschedule(conn, &self.topic, self.id, self.deliver).await;
-        if !session.transaction("reschedule", work).await? {
+            async |conn: &mut Link| reschedule(conn, topic, *id, *deliver).await.map(usize::from);
+        if by.make_counted(&mut session, "reschedule", work).await? == 0 {
             bail!(waits_no_more(&self.topic, self.id));
         }
         let sentence = format!("The message {} has its new time.", self.id);

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
+use queue_core::audit::{Action, AuditNo};
 use queue_core::connection::{Link, Session};
 use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
 use queue_core::store::stream::log::Stretch;
@@ -13,6 +14,7 @@ use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
 use super::{find, state};
+use crate::author::change;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 
@@ -56,9 +58,10 @@ impl Delete {
         } else if held(&depth) > 0 {
             return Err(Error::TopicNotEmpty { topic: topic.name }.into());
         }
-        close(&mut session, &topic).await?;
+        let entry = close(&mut session, &topic).await?;
         let purged = if self.purge {
-            purge(&mut session, &topic, &depth).await? + purge_log(&mut session, &topic).await?
+            let purged = purge(&mut session, &topic, entry, &depth).await?;
+            purged + purge_log(&mut session, &topic, entry).await?
         } else {
             refuse_unless_empty(&mut session, &topic).await?;
             0
@@ -116,14 +119,21 @@ async fn log_of(session: &mut Session, topic: &Topic) -> anyhow::Result<Vec<Stre
     Ok(partitions.iter().map(stretch).filter(|stretch| stretch.lo < stretch.hi).collect())
 }
 
-async fn purge_log(session: &mut Session, topic: &Topic) -> anyhow::Result<usize> {
+async fn purge_log(session: &mut Session, topic: &Topic, entry: AuditNo) -> anyhow::Result<usize> {
     let mut purged = 0;
     for stretch in log_of(session, topic).await? {
-        purged += usize::try_from(stretch.hi.0 - stretch.lo.0).unwrap_or(usize::MAX);
         let mut left = Some(stretch);
         while let Some(stretch) = left {
-            let remove = async |conn: &mut Link| remove_some(conn, stretch).await;
-            left = session.transaction("purge the log", remove).await?;
+            let remove = async |conn: &mut Link| {
+                let left = remove_some(conn, stretch).await?;
+                let lo = left.as_ref().map_or(stretch.hi, |left| left.lo);
+                let n = usize::try_from(lo.0 - stretch.lo.0).unwrap_or(usize::MAX);
+                store::audit::add(conn, entry, n).await?;
+                Ok((left, n))
+            };
+            let n;
+            (left, n) = session.transaction("purge the log", remove).await?;
+            purged += n;
         }
     }
     Ok(purged)
@@ -134,11 +144,17 @@ async fn depth(session: &mut Session, topic: &Topic) -> queue_core::Result<Depth
 }
 
 /// Nothing comes in or goes out from here on, or the count would be out of date when it is read:
-/// producers have heard of the pause, and what they sent before has arrived.
-async fn close(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
-    state::set(session, &topic.name, Access::Denied).await?;
+/// producers have heard of the pause, and what they sent before has arrived. The deletion begins
+/// with it, and so does its entry in the audit.
+async fn close(session: &mut Session, topic: &Topic) -> queue_core::Result<AuditNo> {
+    let by = change(session, Action::DeleteTopic, &topic.name, None).await?;
+    let close = async |conn: &mut Link| {
+        store::topic::set_access(conn, &topic.name, Access::Denied).await?;
+        store::audit::record(conn, &by).await
+    };
+    let entry = session.transaction("close the topic", close).await?;
     tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
-    Ok(())
+    Ok(entry)
 }
 
 /// Looks again now that nothing comes in; a topic that is not deleted stays as open as it was.
@@ -171,14 +187,21 @@ fn is_capped(depth: &Depth) -> bool {
     [depth.unsettled, depth.scheduled, depth.dead].iter().any(|n| *n >= DEPTH_CAP)
 }
 
-async fn purge(session: &mut Session, topic: &Topic, depth: &Depth) -> queue_core::Result<usize> {
+async fn purge(
+    session: &mut Session,
+    topic: &Topic,
+    entry: AuditNo,
+    depth: &Depth,
+) -> queue_core::Result<usize> {
     let bar = progress(depth);
     let mut purged = 0;
     for table in MessageTable::ALL {
         loop {
             let n = session
                 .transaction("purge the topic", async |conn| {
-                    inspect::purge_some(conn, table, topic.id, CHUNK).await
+                    let n = inspect::purge_some(conn, table, topic.id, CHUNK).await?;
+                    store::audit::add(conn, entry, n).await?;
+                    Ok(n)
                 })
                 .await?;
             if n == 0 {

@@ -1,8 +1,10 @@
+use queue_core::audit::Action;
 use queue_core::connection::{Link, Session};
 use queue_core::topic::Access as Rule;
 use queue_core::{Topic, TopicName, store};
 
 use super::find;
+use crate::author;
 use crate::invocation::Invocation;
 
 /// Set what may be done with a topic.
@@ -69,8 +71,9 @@ pub(super) async fn set(
     name: &TopicName,
     access: Rule,
 ) -> queue_core::Result<()> {
+    let by = author::change(session, Action::SetAccess, name, access.to_string()).await?;
     let set = async |conn: &mut Link| store::topic::set_access(conn, name, access).await;
-    session.call("set the topic's access", set).await
+    by.make(session, "set the topic's access", set).await
 }
 
 async fn change(
