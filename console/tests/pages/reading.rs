@@ -150,7 +150,7 @@ async fn a_group_is_shown_with_its_partitions_and_put_elsewhere_by_who_may() {
     })
     .await
     .expect("created");
-    place.enqueue(stream, vec![NewMessage::new("x")]).await;
+    place.queue.enqueue_all(stream, &[NewMessage::new("x")]).await;
     let log = store::topic::existing(&mut conn, &name(stream)).await.expect("it is there").id;
     sequence(&mut conn, log, 10, Contention::Wait).await.expect("sequenced");
     let mut admin = place.signed_in("admin").await;
