@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::message::{Delivery, Priority, RowId};
 use crate::store::claim::{Marks, Place, Walk};
 use crate::store::floor::Floor;
+use crate::worker::work::limited::Full;
 
 /// A walk from the start costs what lies there, so the next one waits this many times as long as
 /// the last one took: at most one part in twenty of the session's time.
@@ -85,6 +86,8 @@ pub(super) struct Cursor {
     pub(super) window: Option<Place>,
     /// Since when claims find something there.
     pub(super) window_since: Option<Instant>,
+    /// Of such a topic: what lies at the start and has to wait for its keys.
+    pub(super) full: Option<Full>,
     /// Of such a topic: since when a suspect waits for room.
     pub(super) suspect_since: Option<Instant>,
     /// Of a group: which of its partitions it is the turn of.
@@ -137,6 +140,7 @@ impl Cursor {
             suspect_waits: false,
             window: None,
             window_since: None,
+            full: None,
             suspect_since: None,
             largest: FIRST_CLAIM,
             body: 0,

@@ -1,7 +1,7 @@
 //! The work session: claims and settles, one after the other, in an actor of its own.
 
 mod claiming;
-mod limited;
+pub(super) mod limited;
 mod members;
 mod ranges;
 mod session;

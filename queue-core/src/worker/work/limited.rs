@@ -1,5 +1,6 @@
 //! Claims of a topic that bounds them.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use crate::connection::{Connection, Link};
 use crate::error::Result;
 use crate::message::{Delivery, Priority, RowId};
 use crate::store::claim::{self, Fence, Place};
-use crate::store::limit;
+use crate::store::limit::{self, Candidate};
 use crate::store::row_set::RowSet;
 use crate::topic::{Limits, TopicId};
 use crate::worker::cursor::{Claimed, Cursor};
@@ -26,11 +27,36 @@ const WINDOWS: usize = 16;
 /// What lies before the window has its turn after this time.
 const WINDOW_FOR: Duration = Duration::from_secs(1);
 
+/// A stretch whose keys were all full is looked at again after this time, though none of them has
+/// room: something else may have become ready there, a more urgent message say. Without it, eight
+/// consumers before 3000 messages of four full keys read them over and over, and handled three a
+/// second.
+const FULL_FOR: Duration = Duration::from_millis(200);
+
 /// For so long a place is kept for a suspect, and then as long not: it is claimed by a worker that
 /// has nothing else, and there may be none.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 const START: Place = Place { priority: Priority::FIRST, from: RowId(0) };
+
+/// A stretch from the start on, where everything that was ready had to wait for its key.
+#[derive(Debug, Clone)]
+pub(in crate::worker) struct Full {
+    /// The keys: until one of them has room, there is nothing to be claimed.
+    keys: HashSet<Vec<u8>>,
+    /// The first place behind it.
+    until: Place,
+    since: Instant,
+}
+
+/// Where a look begins.
+struct Begin {
+    from: Place,
+    /// What need not be looked at from the start on.
+    full: Option<Full>,
+    /// It keeps a place for a suspect.
+    keeps: bool,
+}
 
 /// What one look has brought.
 struct Looked {
@@ -42,6 +68,7 @@ struct Looked {
     blocked: bool,
     /// Where to look next; `None`: from the start.
     next: Option<Place>,
+    full: Option<Full>,
     /// There is no point in looking on now.
     ends: bool,
 }
@@ -57,13 +84,15 @@ impl Work {
     ) -> Result<Claimed> {
         let limit = self.cursor(topic).sized(limit);
         let mut claimed = Claimed::default();
+        let mut has_turned = false;
         for _ in 0..WINDOWS {
-            let (from, keeps) = self.cursor(topic).begin();
+            let begin = self.cursor(topic).begin();
+            let is_start = begin.from == START;
             let fence = self.next_fence();
             let tracer = self.tracer(topic);
             let session = self.session().await?;
             let look = async |conn: &mut Link| {
-                let mut looked = look(conn, fence, topic, limits, (from, keeps), limit).await?;
+                let mut looked = look(conn, fence, topic, limits, &begin, limit).await?;
                 looked.deliveries = tracer.trace(conn, looked.deliveries).await?;
                 Ok(looked)
             };
@@ -73,13 +102,16 @@ impl Work {
             self.held.add(fence.claim_no, &looked.deliveries);
             let cursor = self.cursor(topic);
             cursor.learn(&looked.deliveries, limit);
+            let is_end = looked.next.is_none();
             cursor.end(&looked);
             claimed.suspect_waits |= looked.suspect_waits;
             claimed.more_later |= looked.blocked;
             claimed.deliveries = looked.deliveries;
-            if looked.ends {
+            // From the window on it has looked at the rest, and from the start on at everything.
+            if looked.ends || (has_turned && is_end) {
                 break;
             }
+            has_turned |= is_start;
         }
         Ok(claimed)
     }
@@ -87,17 +119,19 @@ impl Work {
 
 impl Cursor {
     /// Where to look, and whether to keep a place for a suspect.
-    fn begin(&mut self) -> (Place, bool) {
+    fn begin(&mut self) -> Begin {
         if self.window_since.is_some_and(|since| since.elapsed() >= WINDOW_FOR) {
             (self.window, self.window_since) = (None, None);
         }
         let waits = self.suspect_since.map_or(Duration::ZERO, |since| since.elapsed());
         let keeps = (waits.as_millis() / KEPT_FOR.as_millis()).is_multiple_of(2);
-        (self.window.unwrap_or(START), keeps)
+        let full = self.full.take_if(|full| full.since.elapsed() < FULL_FOR);
+        Begin { from: self.window.unwrap_or(START), full, keeps }
     }
 
     fn end(&mut self, looked: &Looked) {
         self.window = looked.next;
+        self.full.clone_from(&looked.full);
         let found = looked.next.is_some() && !looked.deliveries.is_empty();
         self.window_since = found.then(|| self.window_since.unwrap_or_else(Instant::now));
         self.suspect_since =
@@ -125,21 +159,25 @@ async fn look(
     fence: Fence,
     topic: TopicId,
     limits: Limits,
-    (from, keeps): (Place, bool),
+    begin: &Begin,
     limit: u32,
 ) -> Result<Looked> {
     let mut gate = Gate::enter(conn, topic, limits).await?;
+    let still_full = |full: &Full| full.keys.iter().all(|key| !gate.has_room(Some(key)));
+    let full = begin.full.clone().filter(still_full);
+    let from = full.as_ref().filter(|_| begin.from == START).map_or(begin.from, |full| full.until);
     let suspect = limit::suspect(conn, topic).await?;
     let has_suspect = suspect.is_some();
     let suspect_waits = suspect.as_ref().is_some_and(|it| gate.has_room(it.key.as_deref()));
-    if let Some(suspect) = suspect.filter(|_| keeps) {
+    if let Some(suspect) = suspect.filter(|_| begin.keeps) {
         // It is claimed by a worker that has nothing else. Among many that do, it would never
         // find room.
         gate.reserve(suspect.key.as_deref());
     }
     let room = gate.room().min(limit);
     // Where there is no room, one tells whether anything waits for it.
-    let window = if gate.looks_at_keys() { WINDOW.max(limit) } else { room.max(1) };
+    let looks_on = room > 0 && gate.looks_at_keys();
+    let window = if looks_on { WINDOW.max(limit) } else { room.max(1) };
     let candidates = limit::candidates(conn, topic, from, window).await?;
     let (mut rows, mut priority) = (Vec::new(), None);
     for candidate in &candidates {
@@ -160,15 +198,58 @@ async fn look(
         None => Vec::new(),
     };
     gate.book(conn, fence, &deliveries).await?;
-    let ends = room == 0 || !deliveries.is_empty() || (is_last && from == START);
+    let ends = room == 0 || !deliveries.is_empty() || (is_last && begin.from == START);
     let next = match candidates.last() {
         _ if room == 0 => None,
         // What lies behind is looked at when there is no more here.
-        _ if !deliveries.is_empty() => (from != START).then_some(from),
+        _ if !deliveries.is_empty() => (begin.from != START).then_some(begin.from),
         // Also behind rows that a stranger has locked.
-        Some(last) if !is_last => Some(Place { from: RowId(last.place.from.0 + 1), ..last.place }),
+        Some(last) if !is_last => Some(behind(last)),
         _ => None,
     };
-    let blocked = candidates.len() > deliveries.len() || (room == 0 && from != START);
-    Ok(Looked { deliveries, has_suspect, suspect_waits, blocked, next, ends })
+    let waits = candidates.len() > deliveries.len() || full.is_some();
+    let blocked = waits || (room == 0 && from != START);
+    let full = if looks_on && priority.is_none() { longer(full, from, candidates) } else { full };
+    Ok(Looked { deliveries, has_suspect, suspect_waits, blocked, next, full, ends })
+}
+
+/// The first place behind a message.
+fn behind(candidate: &Candidate) -> Place {
+    Place { from: RowId(candidate.place.from.0 + 1), ..candidate.place }
+}
+
+/// The stretch, and these, none of which could be claimed, if they lie right behind it.
+fn longer(full: Option<Full>, from: Place, candidates: Vec<Candidate>) -> Option<Full> {
+    let until = candidates.last().map(behind);
+    let Some(until) = until.filter(|_| full.as_ref().map_or(START, |it| it.until) == from) else {
+        return full;
+    };
+    let start = Full { keys: HashSet::new(), until, since: Instant::now() };
+    let mut full = Full { until, ..full.unwrap_or(start) };
+    full.keys.extend(candidates.into_iter().filter_map(|candidate| candidate.key));
+    Some(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rows: std::ops::Range<u64>, key: &str) -> Vec<Candidate> {
+        let place = |row| Place { from: RowId(row), ..START };
+        let key = Some(key.as_bytes().to_vec());
+        rows.map(|row| Candidate { place: place(row), key: key.clone() }).collect()
+    }
+
+    #[test]
+    fn a_stretch_grows_by_what_lies_right_behind_it_and_by_nothing_else() {
+        let apart = Place { from: RowId(9), ..START };
+        assert!(longer(None, apart, of(9..12, "a")).is_none());
+        assert!(longer(None, START, Vec::new()).is_none());
+        let first = longer(None, START, of(1..4, "a")).expect("a stretch");
+        assert_eq!(first.until.from, RowId(4));
+        let same = longer(Some(first.clone()), apart, of(9..12, "b")).expect("a stretch");
+        assert_eq!((same.until, same.keys.len()), (first.until, 1));
+        let both = longer(Some(first.clone()), first.until, of(4..9, "b")).expect("a stretch");
+        assert_eq!((both.until.from, both.keys.len(), both.since), (RowId(9), 2, first.since));
+    }
 }
