@@ -298,7 +298,11 @@ async fn take(
         traced: sampling.takes(id).then_some(Traced { msg_id: id, delivery_no }),
     };
     if !end_for(conn, fence.worker, settled).await? {
-        return Ok(Taken::Locked);
+        // The request stands, and is to be withdrawn by who gives up.
+        return Ok(match is_claimed {
+            true => Taken::Held(fence.worker, server_time(conn).await?.and_utc()),
+            false => Taken::Locked,
+        });
     }
     Ok(Taken::Away(if is_claimed { Was::Fenced } else { Was::Ready }))
 }

@@ -200,6 +200,31 @@ async fn a_message_whose_key_is_locked_is_tried_again() {
     assert_eq!((answer, scene.hot().await), (Attempt::Cancelled(Was::Ready), (0, 0, 0)));
 }
 
+/// The same of a claimed message that is to be taken away: its worker is asked by then, which is
+/// withdrawn with the rest.
+#[tokio::test]
+async fn who_gives_up_a_claim_whose_key_is_locked_asks_its_worker_no_more() {
+    let mut scene = Scene::new().await;
+    let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
+    scene.sql("BEGIN").await;
+    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
+    scene.sql("COMMIT").await;
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    let mut sender = scene.db.connect().await;
+    sender.batch_execute("BEGIN; SELECT * FROM queue_unique FOR UPDATE").await.unwrap();
+    let mut session = session(&scene).await;
+    let topic = scene.topic.clone();
+    let mut cancellation = Cancellation::new(&topic, held.msg_id);
+    let answer = cancellation.attempt(&mut session, Claims::TakeAway).await.unwrap();
+    assert_eq!(answer, Attempt::Asked(worker.id()));
+    sender.batch_execute("ROLLBACK").await.unwrap();
+    cancellation.give_up(&mut session).await.unwrap();
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_cancellation").await, 0);
+    settle(&worker, all(&got, &Settlement::Ack)).await;
+    assert_eq!(scene.hot().await, (0, 0, 0));
+}
+
 /// Whoever asked has gone: hours later nobody discards the message.
 #[tokio::test]
 async fn a_request_that_is_not_made_again_ends_by_itself() {
