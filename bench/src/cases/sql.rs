@@ -6,9 +6,9 @@ use crate::load::{Claimer, Drain, Load};
 
 /// Sessions and batches with the share of the backlog that they drain: one that a session by SQL
 /// is through with in seconds, and the same for those it is compared with.
-const QUICK: &[(usize, usize, u64)] = &[(4, 1, 50), (4, 100, 10)];
+const QUICK: &[(usize, usize, u64)] = &[(4, 1, 200), (4, 100, 20)];
 const FULL: &[(usize, usize, u64)] =
-    &[(1, 1, 50), (1, 10, 20), (1, 100, 10), (4, 1, 50), (4, 10, 20), (4, 100, 10)];
+    &[(1, 1, 200), (1, 10, 80), (1, 100, 20), (4, 1, 200), (4, 10, 80), (4, 100, 20)];
 
 pub(super) fn drain(scale: &Scale) -> Vec<Member> {
     let sizes = if scale.extent == Extent::Quick { QUICK } else { FULL };
@@ -17,7 +17,7 @@ pub(super) fn drain(scale: &Scale) -> Vec<Member> {
         let backlog = scale.backlog / share;
         members.extend(beside(Drain { consumers: *sessions, batch: *batch, backlog, ..BASE }));
     }
-    members.extend(effects(Drain { backlog: scale.backlog / 10, ..BASE }));
+    members.extend(effects(Drain { backlog: scale.backlog / 20, ..BASE }));
     members
 }
 
