@@ -3,6 +3,7 @@
 //! input does.
 
 mod bare;
+mod call;
 mod company;
 mod consume;
 mod ems;
@@ -84,6 +85,9 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
             }
             Claimer::Bare | Claimer::SelectDelete | Claimer::RangeRead => {
                 bare::drain(&task, &url, &tally, &shutdown.drain).await?;
+            }
+            Claimer::Call | Claimer::CallTransaction | Claimer::CallTogether => {
+                call::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
             Claimer::Seed001 | Claimer::Seed003 | Claimer::Seed004 | Claimer::Seed004ForUpdate => {
                 seeds::drain(&task, &url, &tally, &shutdown.drain).await?;

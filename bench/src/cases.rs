@@ -5,6 +5,7 @@ mod drain;
 mod enqueue;
 mod idle;
 mod peers;
+mod sql;
 mod streams;
 
 use std::path::PathBuf;
@@ -103,6 +104,12 @@ pub(crate) const CATALOGUE: &[Case] = &[
         about: "The size of a body",
         members: drain::bodies,
         from: Extent::Full,
+    },
+    Case {
+        name: "drain-sql",
+        about: "A backlog drained by CALL queue_claim and queue_settle, beside the consumer",
+        members: sql::drain,
+        from: Extent::Quick,
     },
     Case {
         name: "strategy",

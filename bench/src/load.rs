@@ -2,6 +2,7 @@
 //! source.
 
 mod backlog;
+mod call;
 mod console;
 mod delays;
 mod drain;
@@ -146,6 +147,8 @@ pub(crate) enum Way {
     Given,
     /// The same, with a unique key for each message that is held until it is done.
     Unique,
+    /// `CALL queue_enqueue` by the bare driver, prepared, in autocommit.
+    Call,
 }
 
 /// A backlog that processes empty.
@@ -183,6 +186,13 @@ pub(crate) enum Claimer {
     UpdateThenSelect,
     /// The statements of our claim and settle in a loop, without anything around them.
     Bare,
+    /// `CALL queue_claim` by the bare driver, and `CALL queue_settle` for each delivery, which
+    /// commits by itself.
+    Call,
+    /// The same, each settle between the caller's BEGIN and COMMIT.
+    CallTransaction,
+    /// The same, one transaction for all settles of a claim.
+    CallTogether,
     /// `SELECT … FOR UPDATE SKIP LOCKED` and `DELETE` by key in one transaction.
     SelectDelete,
     /// Rows read by key in ranges, nothing written.

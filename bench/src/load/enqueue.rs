@@ -37,6 +37,7 @@ async fn on(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
         Way::Plain | Way::Transaction | Way::Given | Way::Unique => {
             on_connections(arena, enqueue).await
         }
+        Way::Call => super::call::run(arena, enqueue).await,
     }
 }
 

@@ -1,0 +1,49 @@
+//! The case of consumers by SQL.
+
+use super::BASE;
+use crate::case::{Extent, Member, Scale};
+use crate::load::{Claimer, Drain, Load};
+
+/// Sessions and batches with the share of the backlog that they drain: one that a session by SQL
+/// is through with in seconds, and the same for those it is compared with.
+const QUICK: &[(usize, usize, u64)] = &[(4, 1, 200), (4, 100, 20)];
+const FULL: &[(usize, usize, u64)] =
+    &[(1, 1, 200), (1, 10, 80), (1, 100, 20), (4, 1, 200), (4, 10, 80), (4, 100, 20)];
+
+pub(super) fn drain(scale: &Scale) -> Vec<Member> {
+    let sizes = if scale.extent == Extent::Quick { QUICK } else { FULL };
+    let mut members = Vec::new();
+    for (sessions, batch, share) in sizes {
+        let backlog = scale.backlog / share;
+        members.extend(beside(Drain { consumers: *sessions, batch: *batch, backlog, ..BASE }));
+    }
+    members.extend(effects(Drain { backlog: scale.backlog / 20, ..BASE }));
+    members
+}
+
+/// The bare statements, our consumer, and the calls, each with an ack that commits by itself.
+fn beside(drain: Drain) -> [Member; 3] {
+    let what = format!("{} × batch {}", drain.consumers, drain.batch);
+    let reference = format!("bare claim + settle, {what}");
+    [
+        Member::new(reference.clone(), by(Claimer::Bare, drain)),
+        Member::new(format!("consumer, {what}"), by(Claimer::Consumer, drain)).against(&reference),
+        Member::new(format!("queue_claim, queue_settle, {what}"), by(Claimer::Call, drain))
+            .against(reference),
+    ]
+}
+
+/// Acks in a transaction of the caller's, where the work would be: one each, and one for a claim.
+fn effects(drain: Drain) -> [Member; 3] {
+    let reference = "consumer, transactional handlers";
+    let calls = |name: &str, claimer| Member::new(name, by(claimer, drain)).against(reference);
+    [
+        Member::new(reference, by(Claimer::Transactional, drain)),
+        calls("queue_settle in a transaction each", Claimer::CallTransaction),
+        calls("queue_settle, a transaction a claim", Claimer::CallTogether),
+    ]
+}
+
+fn by(by: Claimer, drain: Drain) -> Load {
+    Load::Drain(Drain { by, ..drain })
+}

@@ -1,0 +1,42 @@
+//! `CALL queue_enqueue` in a loop, by the bare driver, prepared: as any language does it.
+
+use std::time::Instant;
+
+use futures_util::future::try_join_all;
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+
+use super::Enqueue;
+use crate::arena::{Arena, bytes};
+use crate::figure::{Sample, rate};
+
+const ENQUEUE: &str = "CALL queue_enqueue(?, ?, NULL, NULL, NULL, NULL, NULL)";
+
+pub(super) async fn run(arena: &Arena, enqueue: Enqueue) -> anyhow::Result<Sample> {
+    let connections = try_join_all((0..enqueue.connections).map(|_| arena.raw())).await?;
+    let start = Instant::now();
+    let loops = connections.into_iter().map(|conn| {
+        let topic = arena.topic.name.as_str().to_owned();
+        tokio::spawn(async move { until(start, enqueue, conn, &topic).await })
+    });
+    let mut messages = 0;
+    for enqueued in try_join_all(loops).await? {
+        messages += enqueued?;
+    }
+    Ok(Sample::of([rate(messages, start.elapsed())]))
+}
+
+async fn until(
+    start: Instant,
+    enqueue: Enqueue,
+    mut conn: Conn,
+    topic: &str,
+) -> anyhow::Result<u64> {
+    let statement = conn.prep(ENQUEUE).await?;
+    let mut messages = 0;
+    while start.elapsed() < enqueue.time {
+        conn.exec_drop(&statement, (topic, bytes(enqueue.body))).await?;
+        messages += 1;
+    }
+    Ok(messages)
+}
