@@ -172,7 +172,7 @@ async fn set_access(
 
 async fn messages(console: Arc<Console>, Fields(wanted): Fields<Wanted>) -> Answered<Answer> {
     let search = wanted.understood()?;
-    Ok(console.database.search(|session| Box::pin(search.run(session))).await?.1)
+    Ok(search.run(&console.database).await?.1)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

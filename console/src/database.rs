@@ -60,8 +60,8 @@ impl Database {
         run(&self.reads, "read", work).await
     }
 
-    /// Runs `work`, which reads many rows, on a session that may only read: of the replica, if there
-    /// is one. What was changed a moment ago may not be there yet.
+    /// Runs `work`, which reads many rows, on a session that may only read: of the replica, if
+    /// there is one. What was changed a moment ago may not be there yet.
     pub(crate) async fn search<T, W>(&self, work: W) -> Result<T>
     where
         T: Send + 'static,

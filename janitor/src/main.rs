@@ -99,9 +99,16 @@ impl SettingsArgs {
             let fix = "the server counts whole seconds, use 1s or more, or none";
             return Err(Unworkable { name: "audit_retention", value: millis(time), fix });
         }
+        if let Some(time) = self.audit_retention.0.filter(|time| *time > LONGEST) {
+            let fix = "that is before the server's calendar begins, use none";
+            return Err(Unworkable { name: "audit_retention", value: millis(time), fix });
+        }
         Ok(())
     }
 }
+
+/// The longest time that the audit is kept, unless it is for ever: a thousand years.
+const LONGEST: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
 
 /// As the configuration knows it.
 const PROCESS: Process = Process { table: "janitor", apart: &[] };

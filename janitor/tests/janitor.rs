@@ -221,7 +221,6 @@ async fn a_binary_statement_in_the_process_list_does_not_blind_the_janitor() {
     busy.await.expect("enqueued");
 }
 
-/// The rows of a worker that stopped in order, or has no row, are returned uncharged (H7).
 /// The ages in days of the audit's entries that a sweep leaves of five.
 async fn ages_left_by(sweep: impl AsyncFn(&ServerUrl) -> bool) -> Vec<i64> {
     #[derive(diesel::QueryableByName)]
@@ -264,6 +263,7 @@ async fn the_audit_is_kept_for_400_days_unless_the_janitor_is_told_otherwise() {
     assert_eq!(ages_left_by(stand_in).await, [1, 5, 399, 401, 499]);
 }
 
+/// The rows of a worker that stopped in order, or has no row, are returned uncharged (H7).
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     let database = TestDatabase::new().await;

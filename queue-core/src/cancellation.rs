@@ -194,11 +194,18 @@ impl<'t> Cancellation<'t> {
     }
 
     async fn over(&mut self, session: &mut Session, attempt: Attempt) -> Result<Attempt> {
-        self.ask_no_more(session).await?;
         if attempt == Attempt::Cancelled(Was::Stopped) && self.entry.is_some() {
-            let add = async |conn: &mut Link| audit::add(conn, self.entry, 1).await;
-            session.transaction("write the audit", add).await?;
+            let asked = self.asked;
+            let count = async |conn: &mut Link| {
+                if let Some((row, _)) = asked {
+                    cancel::ask_no_more(conn, row).await?;
+                }
+                audit::add(conn, self.entry, 1).await
+            };
+            session.transaction("write the audit", count).await?;
+            self.asked = None;
         }
+        self.ask_no_more(session).await?;
         Ok(attempt)
     }
 
@@ -275,11 +282,8 @@ async fn take(
     };
     let LockedRow { priority, fence, delivery_no, is_unique } = locked;
     let is_claimed = fence.worker != WorkerId(0);
-    if is_claimed {
-        // Also when it is taken away: its handler is to stop all the same.
-        cancel::ask(conn, row).await?;
-    }
     if is_claimed && claims == Claims::Ask {
+        cancel::ask(conn, row).await?;
         return Ok(Taken::Held(fence.worker, server_time(conn).await?.and_utc()));
     }
     let sampling = trace::sampling_of(conn, topic.id).await?;
@@ -298,11 +302,11 @@ async fn take(
         traced: sampling.takes(id).then_some(Traced { msg_id: id, delivery_no }),
     };
     if !end_for(conn, fence.worker, settled).await? {
-        // The request stands, and is to be withdrawn by who gives up.
-        return Ok(match is_claimed {
-            true => Taken::Held(fence.worker, server_time(conn).await?.and_utc()),
-            false => Taken::Locked,
-        });
+        return Ok(Taken::Locked);
+    }
+    if is_claimed {
+        // Its handler is to stop all the same.
+        cancel::ask(conn, row).await?;
     }
     Ok(Taken::Away(if is_claimed { Was::Fenced } else { Was::Ready }))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::audit::{self, AuditNo, Change};
 use crate::connection::{Link, Session};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
 use crate::find::StateWord;
 use crate::message::MsgId;
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
@@ -38,7 +38,7 @@ pub async fn list(
 pub struct Listed {
     /// Those that the filter wants, in the order of their death, without bodies.
     pub letters: Vec<DeadLetter>,
-    /// How many were looked at, if there are more that were not.
+    /// How many were looked at, if that ended the search and there are more.
     pub stopped_after: Option<usize>,
 }
 
@@ -88,22 +88,22 @@ pub struct Progress {
 /// zero. `tell` hears of the progress.
 ///
 /// # Errors
-/// [`Error::TopicPaused`] if nothing may be enqueued; a database failure. What was redriven before
-/// stays so.
+/// [`crate::Error::TopicPaused`] if nothing may be enqueued; a database failure. What was
+/// redriven before stays so.
 pub async fn redrive(
     session: &mut Session,
     topic: &Topic,
     filter: &DeadFilter,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    refuse_closed(topic)?;
+    topic.refuse_closed()?;
     redrive_all(session, topic.id, filter, None, tell).await
 }
 
 /// As [`redrive`], by a person: the audit has it.
 ///
 /// # Errors
-/// As [`redrive`]; [`Error::AuditDenied`].
+/// As [`redrive`]; [`crate::Error::AuditDenied`].
 pub async fn redrive_for(
     session: &mut Session,
     topic: &Topic,
@@ -111,7 +111,7 @@ pub async fn redrive_for(
     change: &Change,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    refuse_closed(topic)?;
+    topic.refuse_closed()?;
     let entry = change.begin(session).await?;
     redrive_all(session, topic.id, filter, Some(entry), tell).await
 }
@@ -137,7 +137,7 @@ async fn redrive_all(
 /// # Errors
 /// As [`redrive`].
 pub async fn redrive_message(conn: &mut Link, topic: &Topic, id: MsgId) -> Result<usize> {
-    refuse_closed(topic)?;
+    topic.refuse_closed()?;
     let rows = rows_of(conn, topic.id, id).await?;
     if rows.is_empty() { Ok(0) } else { redrive_some(conn, topic.id, &rows).await }
 }
@@ -160,13 +160,6 @@ async fn rows_of(conn: &mut Link, topic: TopicId, id: MsgId) -> Result<RowSet> {
     Ok(here.filter_map(|(_, found)| found.trace).map(|trace| trace.row).collect())
 }
 
-fn refuse_closed(topic: &Topic) -> Result<()> {
-    match topic.closed_by() {
-        Some(by) => Err(Error::TopicPaused { topic: topic.name.clone(), by }),
-        None => Ok(()),
-    }
-}
-
 /// Deletes the dead letters that the filter wants, for ever. `tell` hears of the progress.
 ///
 /// # Errors
@@ -183,7 +176,7 @@ pub async fn purge(
 /// As [`purge`], by a person: the audit has it.
 ///
 /// # Errors
-/// As [`purge`]; [`Error::AuditDenied`].
+/// As [`purge`]; [`crate::Error::AuditDenied`].
 pub async fn purge_for(
     session: &mut Session,
     topic: TopicId,

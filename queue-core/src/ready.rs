@@ -3,7 +3,7 @@
 
 use crate::audit::{self, AuditNo, Change};
 use crate::connection::{Link, Session};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::store::ready::{self, LockedReady};
 use crate::store::{lookup, topic as topics};
@@ -25,7 +25,7 @@ pub async fn purge(session: &mut Session, topic: &Topic, tell: impl FnMut(usize)
 /// As [`purge`], by a person: the audit has it.
 ///
 /// # Errors
-/// As [`purge`]; [`Error::AuditDenied`].
+/// As [`purge`]; [`crate::Error::AuditDenied`].
 pub async fn purge_for(
     session: &mut Session,
     topic: &Topic,
@@ -54,8 +54,8 @@ async fn purge_all(
 /// history; its unique key is freed. `tell` hears how many have moved so far.
 ///
 /// # Errors
-/// [`Error::TopicPaused`] if nothing may be enqueued there; a database failure. What was moved
-/// before stays so.
+/// [`crate::Error::TopicPaused`] if nothing may be enqueued there; a database failure. What
+/// was moved before stays so.
 pub async fn relocate(
     session: &mut Session,
     between: (&Topic, &Topic),
@@ -67,23 +67,16 @@ pub async fn relocate(
 /// As [`relocate`], by a person: the audit has it.
 ///
 /// # Errors
-/// As [`relocate`]; [`Error::AuditDenied`].
+/// As [`relocate`]; [`crate::Error::AuditDenied`].
 pub async fn relocate_for(
     session: &mut Session,
     (from, to): (&Topic, &Topic),
     change: &Change,
     tell: impl FnMut(usize),
 ) -> Result<usize> {
-    refuse_closed(to)?;
+    to.refuse_closed()?;
     let entry = change.begin(session).await?;
     relocate_all(session, (from, to), Some(entry), tell).await
-}
-
-fn refuse_closed(topic: &Topic) -> Result<()> {
-    match topic.closed_by() {
-        Some(by) => Err(Error::TopicPaused { topic: topic.name.clone(), by }),
-        None => Ok(()),
-    }
 }
 
 async fn relocate_all(
@@ -95,7 +88,7 @@ async fn relocate_all(
     let relocate = async |conn: &mut Link, locked: &LockedReady| {
         // Asked each time: it may have been closed since, or deleted.
         let to = topics::existing(conn, &to.name).await?;
-        refuse_closed(&to)?;
+        to.refuse_closed()?;
         let first = ready::relocate(conn, locked, to.id).await?;
         for of in [from.id, to.id] {
             if lookup::is_kept_for(conn, of).await? {

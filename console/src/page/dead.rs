@@ -148,9 +148,12 @@ pub(crate) async fn show(
     let name = topic_name(&name)?;
     let (cause, times) = (which.cause()?, (time(&which.within)?, time(&which.older_than)?));
     let (wanted, of) = (which.clone(), name.clone());
+    let meant = console.database.read(move |session| {
+        Box::pin(async move { filter(session, of, &wanted, cause, times).await })
+    });
+    let (topic, filter) = meant.await?;
     let read = console.database.search(move |session| {
         Box::pin(async move {
-            let (topic, filter) = filter(session, of, &wanted, cause, times).await?;
             let errors = async |conn: &mut Link| stored::errors(conn, topic.id, ERRORS).await;
             let errors = session.call("group the dead letters", errors).await?;
             Ok((errors, dead::list_among(session, topic.id, &filter, LETTERS, AMONG).await?))
@@ -165,9 +168,10 @@ pub(crate) async fn show(
         (table(&name, &letters))
         @if let Some(seen) = stopped_after {
             p class="hint" {
-                "Looked for among the " (show::number(seen as u64)) " that died first. "
+                "Looked for among the first " (show::number(seen as u64)) " of that time. "
                 a href={ "/messages?" (everywhere(&name, &which)) } { "Search the others" }
-                ", page by page; what is redriven or deleted is looked for among all."
+                ", page by page, of whatever cause and whenever they died; what is redriven or deleted \
+                 is looked for among all."
             }
         }
         (searched(&console))
@@ -207,13 +211,14 @@ fn by_error(by: &SignedIn, name: &TopicName, errors: &[DeadError]) -> Markup {
     }
 }
 
-/// The search of messages that finds those that are meant; it knows no causes.
+/// The search of messages that finds those that are meant: it knows no causes, and only when they
+/// were enqueued.
 fn everywhere(name: &TopicName, which: &Which) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("topic", name.as_str()).append_pair("state", "dead");
-    let fields =
-        [("error", &which.error), ("within", &which.within), ("older_than", &which.older_than)];
-    query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
+    if !which.error.is_empty() {
+        query.append_pair("error", &which.error);
+    }
     query.finish()
 }
 

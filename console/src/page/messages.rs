@@ -3,7 +3,6 @@ use std::time::Duration;
 use axum::extract::{Query as Fields, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use queue_core::connection::Session;
 use queue_core::find::{
     Answer, Filter, Found, Query, Searched, State as MessageState, StateWord, between, find,
 };
@@ -14,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{At, layout, searched, topic_name, topic_of};
+use crate::database::Database;
 use crate::refusal::Refusal;
 use crate::sampler::Snapshot;
 use crate::show;
@@ -160,14 +160,25 @@ fn position(text: &str) -> Result<Position, Refusal> {
 }
 
 impl Search {
-    /// Looks for it.
-    pub(crate) async fn run(self, session: &mut Session) -> queue_core::Result<(Topic, Answer)> {
+    /// Looks for it; the times are of the server's clock, and not of a replica's.
+    pub(crate) async fn run(self, database: &Database) -> queue_core::Result<(Topic, Answer)> {
         let Self { topic, mut filter, within, older_than, after } = self;
-        let topic = topic_of(session, topic).await?;
-        (filter.since, filter.before) = between(session, within, older_than).await?;
+        let meant = database.read(move |session| {
+            Box::pin(async move {
+                let topic = topic_of(session, topic).await?;
+                Ok((topic, between(session, within, older_than).await?))
+            })
+        });
+        let (topic, times) = meant.await?;
+        (filter.since, filter.before) = times;
         let query = Query { filter, after, limit: SHOWN, bodies: Bodies::Leave };
-        let answer = find(session, &topic, &query).await?;
-        Ok((topic, answer))
+        let search = database.search(move |session| {
+            Box::pin(async move {
+                let answer = find(session, &topic, &query).await?;
+                Ok((topic, answer))
+            })
+        });
+        search.await
     }
 }
 
@@ -184,7 +195,7 @@ pub(crate) async fn search(
         None
     } else {
         let search = wanted.understood()?;
-        Some(console.database.search(|session| Box::pin(search.run(session))).await?)
+        Some(search.run(&console.database).await?)
     };
     let content = html! {
         (form(&live, &wanted))

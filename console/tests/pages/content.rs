@@ -127,7 +127,12 @@ async fn fill_queue(place: &Place, conn: &mut AsyncMysqlConnection, worker: &Wor
     }
     place.queue.enqueue_all(QUEUE, &[late, claimed, ready]).await;
     let topic = topic(conn, QUEUE).await;
-    let got = worker.claim(topic.id, 1).await.expect("claimed").deliveries;
+    let mut got = Vec::new();
+    until("a message is claimed", async || {
+        got = worker.claim(topic.id, 1).await.expect("claimed").deliveries;
+        !got.is_empty()
+    })
+    .await;
     let half = Checkpoint::new("half").at(Percent::new(50));
     checkpoint::save(conn, worker.id(), &got[0], &half).await.expect("saved");
     let measured = Backlog { depth: 2, bytes: Some(100), full: false };

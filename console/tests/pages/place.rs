@@ -192,8 +192,13 @@ impl Browser {
         let mut answer = request.header("cookie", cookie).send().await.expect("an answer");
         let kind = answer.headers().get("content-type").map(|kind| kind.to_str().expect("text"));
         let kind = kind.unwrap_or_default().to_owned();
-        let chunk = answer.chunk().await.expect("read").unwrap_or_default();
-        (kind, String::from_utf8(chunk.to_vec()).expect("text"))
+        let mut read = Vec::new();
+        while !read.ends_with(b"\n\n")
+            && let Some(chunk) = answer.chunk().await.expect("read")
+        {
+            read.extend(chunk);
+        }
+        (kind, String::from_utf8(read).expect("text"))
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Answer {

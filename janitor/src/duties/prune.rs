@@ -96,8 +96,8 @@ impl Prune {
 
     /// Prunes the audit once in a while.
     async fn audit(&mut self, session: &mut Session) -> Result<usize> {
-        let is_new = self.audit_pruned.is_some_and(|at| at.elapsed() < AUDIT);
-        let Some(time) = self.audit_retention.filter(|_| !is_new) else { return Ok(0) };
+        let is_pruned = self.audit_pruned.is_some_and(|at| at.elapsed() < AUDIT);
+        let Some(time) = self.audit_retention.filter(|_| !is_pruned) else { return Ok(0) };
         let prune = async |conn: &mut Link| {
             let removed = audit::prune(conn, time, BATCH).await?;
             Ok(Pruned { found: removed, removed })

@@ -4,6 +4,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::{Error, Result};
 use crate::stream::group::Place;
 use crate::stream::{Broadcast, Group, HeaderFilter};
 use crate::topic::{Access, Backlog, ClosedBy, Limits, RetryPolicy, Sampling, TopicName, WhenFull};
@@ -230,6 +231,15 @@ impl Topic {
             (false, _) => Some(ClosedBy::Topic),
             (true, false) => Some(ClosedBy::Switch),
             (true, true) => None,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::TopicPaused`] if it refuses producers.
+    pub(crate) fn refuse_closed(&self) -> Result<()> {
+        match self.closed_by() {
+            Some(by) => Err(Error::TopicPaused { topic: self.name.clone(), by }),
+            None => Ok(()),
         }
     }
 

@@ -200,10 +200,9 @@ async fn a_message_whose_key_is_locked_is_tried_again() {
     assert_eq!((answer, scene.hot().await), (Attempt::Cancelled(Was::Ready), (0, 0, 0)));
 }
 
-/// The same of a claimed message that is to be taken away: its worker is asked by then, which is
-/// withdrawn with the rest.
+/// The same of a claimed message that is to be taken away: its worker is asked nothing either.
 #[tokio::test]
-async fn who_gives_up_a_claim_whose_key_is_locked_asks_its_worker_no_more() {
+async fn a_claim_whose_key_is_locked_is_left_alone() {
     let mut scene = Scene::new().await;
     let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
     scene.sql("BEGIN").await;
@@ -217,9 +216,8 @@ async fn who_gives_up_a_claim_whose_key_is_locked_asks_its_worker_no_more() {
     let topic = scene.topic.clone();
     let mut cancellation = Cancellation::new(&topic, held.msg_id);
     let answer = cancellation.attempt(&mut session, Claims::TakeAway).await.unwrap();
-    assert_eq!(answer, Attempt::Asked(worker.id()));
+    assert_eq!(answer, Attempt::Locked);
     sender.batch_execute("ROLLBACK").await.unwrap();
-    cancellation.give_up(&mut session).await.unwrap();
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_cancellation").await, 0);
     settle(&worker, all(&got, &Settlement::Ack)).await;
     assert_eq!(scene.hot().await, (0, 0, 0));

@@ -163,9 +163,6 @@ async fn look(
     limit: u32,
 ) -> Result<Looked> {
     let mut gate = Gate::enter(conn, topic, limits).await?;
-    let still_full = |full: &Full| full.keys.iter().all(|key| !gate.has_room(Some(key)));
-    let full = begin.full.clone().filter(still_full);
-    let from = full.as_ref().filter(|_| begin.from == START).map_or(begin.from, |full| full.until);
     let suspect = limit::suspect(conn, topic).await?;
     let has_suspect = suspect.is_some();
     let suspect_waits = suspect.as_ref().is_some_and(|it| gate.has_room(it.key.as_deref()));
@@ -174,6 +171,9 @@ async fn look(
         // find room.
         gate.reserve(suspect.key.as_deref());
     }
+    let still_full = |full: &Full| full.keys.iter().all(|key| !gate.has_room(Some(key)));
+    let full = begin.full.clone().filter(still_full);
+    let from = full.as_ref().filter(|_| begin.from == START).map_or(begin.from, |full| full.until);
     let room = gate.room().min(limit);
     // Where there is no room, one tells whether anything waits for it.
     let looks_on = room > 0 && gate.looks_at_keys();
@@ -201,8 +201,12 @@ async fn look(
     let ends = room == 0 || !deliveries.is_empty() || (is_last && begin.from == START);
     let next = match candidates.last() {
         _ if room == 0 => None,
-        // What lies behind is looked at when there is no more here.
-        _ if !deliveries.is_empty() => (begin.from != START).then_some(begin.from),
+        // What lies behind is looked at when there is no more here; behind the stretch at the start
+        // a look from the start begins, too.
+        _ if !deliveries.is_empty() => {
+            let is_behind = full.as_ref().is_some_and(|full| full.until == begin.from);
+            (begin.from != START && !is_behind).then_some(begin.from)
+        }
         // Also behind rows that a stranger has locked.
         Some(last) if !is_last => Some(behind(last)),
         _ => None,
