@@ -49,15 +49,16 @@ server_pid() {
   local pid tries
   pid=$(cat "$instance/pid" 2>/dev/null) || return 1
   # In the middle of becoming another program a process has no command line for a moment: beside a
-  # release build that was more than 50 ms once. One that has ended and is still listed has none
-  # either.
+  # release build that was more than 50 ms once. One that ends has none either, until the last of its
+  # threads has closed what it had open.
   for ((tries = 0; tries < 200; tries++)); do
     if grep -zqxF -- "--datadir=$instance/data" "/proc/$pid/cmdline" 2>/dev/null; then
       echo "$pid"
       return 0
     fi
     if ! kill -0 "$pid" 2>/dev/null || grep -zq . "/proc/$pid/cmdline" 2>/dev/null; then break; fi
-    if grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null; then break; fi
+    if grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null &&
+      grep -qx 'Threads:[[:space:]]*1' "/proc/$pid/status" 2>/dev/null; then break; fi
     sleep 0.01
   done
   return 1
