@@ -18,6 +18,16 @@ async fn session(scene: &Scene) -> Session {
     Session::open(scene.db.url(), SessionKind::Plain, deadline).await.unwrap()
 }
 
+/// A message that holds a unique key until it is done.
+async fn with_a_key() -> (Scene, NewMessage) {
+    let mut scene = Scene::new().await;
+    let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
+    scene.sql("BEGIN").await;
+    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
+    scene.sql("COMMIT").await;
+    (scene, held)
+}
+
 /// A message that holds a unique key, in a topic with a lookup and without.
 #[tokio::test]
 async fn a_ready_message_is_cancelled_with_the_key_it_holds() {
@@ -182,11 +192,7 @@ async fn a_later_message_with_the_id_is_the_one_that_is_cancelled() {
 /// Its sender's transaction has the key: nobody waits for it, and nothing is changed.
 #[tokio::test]
 async fn a_message_whose_key_is_locked_is_tried_again() {
-    let mut scene = Scene::new().await;
-    let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
-    scene.sql("BEGIN").await;
-    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
-    scene.sql("COMMIT").await;
+    let (mut scene, held) = with_a_key().await;
     let mut sender = scene.db.connect().await;
     let lock = "BEGIN; SELECT * FROM queue_unique FOR UPDATE";
     sender.batch_execute(lock).await.unwrap();
@@ -203,11 +209,7 @@ async fn a_message_whose_key_is_locked_is_tried_again() {
 /// The same of a claimed message that is to be taken away: its worker is asked nothing either.
 #[tokio::test]
 async fn a_claim_whose_key_is_locked_is_left_alone() {
-    let mut scene = Scene::new().await;
-    let held = NewMessage::new("held").with_unique(Unique::until_done("k"));
-    scene.sql("BEGIN").await;
-    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&held)).await.unwrap();
-    scene.sql("COMMIT").await;
+    let (mut scene, held) = with_a_key().await;
     let worker = scene.worker().await;
     let got = claim_n(&worker, scene.topic.id, 1).await;
     let mut sender = scene.db.connect().await;
