@@ -65,9 +65,18 @@ impl Chromium {
         Some(Self { driver, console: console.to_owned(), _program: program, _folder: folder })
     }
 
-    /// Opens a page of the console.
+    /// Opens a page of the console, and waits until it is there with its scripts. The driver says
+    /// so too early now and then, above all where the page before was still on its way: a page
+    /// without its table, or with times that no script had touched (1 of 25 runs on busy cores).
     pub(crate) async fn open(&self, path: &str) {
+        self.script("window.left = true", json!([])).await;
         self.driver.goto(format!("http://{}{path}", self.console)).await.expect("opened");
+        let is_there = "return !window.left && document.readyState === 'complete'";
+        until(path, async || {
+            let answer = self.driver.execute(is_there, Vec::new()).await;
+            answer.is_ok_and(|is_there| is_there.json() == true)
+        })
+        .await;
     }
 
     /// Where it is.
