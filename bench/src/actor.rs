@@ -86,7 +86,7 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
             Claimer::Bare | Claimer::SelectDelete | Claimer::RangeRead => {
                 bare::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
-            Claimer::Call | Claimer::CallTransaction | Claimer::CallTogether => {
+            Claimer::Call | Claimer::CallAll | Claimer::CallTransaction | Claimer::CallTogether => {
                 call::drain(&task, &url, &tally, &shutdown.drain).await?;
             }
             Claimer::Seed001 | Claimer::Seed003 | Claimer::Seed004 | Claimer::Seed004ForUpdate => {

@@ -189,7 +189,9 @@ pub(crate) enum Claimer {
     /// `CALL queue_claim` by the bare driver, and `CALL queue_settle` for each delivery, which
     /// commits by itself.
     Call,
-    /// The same, each settle between the caller's BEGIN and COMMIT.
+    /// The same, and one `CALL queue_settle` for all deliveries of a claim.
+    CallAll,
+    /// As [`Self::Call`], each settle between the caller's BEGIN and COMMIT.
     CallTransaction,
     /// The same, one transaction for all settles of a claim.
     CallTogether,

@@ -62,41 +62,47 @@ def handle(cursor, delivery):
     return f"order {order} is mailed"
 
 
-def settle(cursor, delivery, verdict, reason=None):
-    cursor.execute("CALL queue_settle(%s, %s, %s, NULL)", (delivery["delivery"], verdict, reason))
+def settle(cursor, deliveries, verdict, reason=None):
+    """All of them, or none."""
+    all_of_them = ",".join(delivery["delivery"] for delivery in deliveries)
+    cursor.execute("CALL queue_settle(%s, %s, %s, NULL)", (all_of_them, verdict, reason))
 
 
-def work(connection, cursor, delivery):
+def work(connection, cursor, deliveries):
+    """One transaction for all of them: that is fast. If it fails, one for each."""
     connection.begin()
     try:
-        done = handle(cursor, delivery)
-        settle(cursor, delivery, "ack")
+        done = [handle(cursor, delivery) for delivery in deliveries]
+        settle(cursor, deliveries, "ack")
         connection.commit()
-        print(done, flush=True)
+        print(*done, sep="\n", flush=True)
     except pymysql.err.InterfaceError:
         raise
     except Exception as error:
         # Also after an error of the commit: if the session is gone, this fails, too, and the
         # message is either done or delivered again.
         connection.rollback()
+        if len(deliveries) > 1:
+            for delivery in deliveries:
+                work(connection, cursor, [delivery])
+            return
         if isinstance(error, pymysql.MySQLError) and error.args[0] == FENCED:
             return
         verdict = "dead-letter" if isinstance(error, Hopeless) else "retry"
-        settle(cursor, delivery, verdict, str(error))
+        settle(cursor, deliveries, verdict, str(error))
         print(f"{verdict}: {error}", flush=True)
 
 
 def consume(until_empty):
     with connect() as connection, connection.cursor() as cursor:
         while not stopping:
-            cursor.execute("CALL queue_claim(%s, %s, NULL)", ("mail", 10))
+            cursor.execute("CALL queue_claim(%s, %s, NULL)", ("mail", 100))
             deliveries = cursor.fetchall()
-            for delivery in deliveries:
-                if not stopping:
-                    work(connection, cursor, delivery)
-            if not deliveries:
-                if until_empty:
-                    break
+            if deliveries:
+                work(connection, cursor, deliveries)
+            elif until_empty:
+                break
+            else:
                 time.sleep(0.5)
         # What is not settled goes back at once, and is charged with nothing.
         cursor.execute("CALL queue_leave()")

@@ -46,6 +46,10 @@ BEGIN
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET out_worker = NULL;
 
   SET out_worker = NULL;
+  -- As the session remembers; the same is asked of it as of any other.
+  SELECT id, lease_ms, instance INTO out_worker, out_lease, out_instance FROM queue_worker
+    WHERE id = @queue_worker AND state = 'alive' AND conn_id = CONNECTION_ID() AND life_conn_id = CONNECTION_ID()
+      AND IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(instance)))) = CONNECTION_ID();
   WHILE out_worker IS NULL AND the_looks < 2 DO
     SET the_looks = the_looks + 1;
     SELECT id, lease_ms, instance INTO out_worker, out_lease, out_instance FROM queue_worker
@@ -198,7 +202,8 @@ BEGIN
       FROM queue_topic t LEFT JOIN queue_topic o ON o.id = t.dead_letter_topic_id WHERE t.id = the_topic;
   END;
   IF the_id IS NULL OR the_name IS NULL THEN
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: this session does not hold that delivery any more: ROLLBACK, the message is done or another consumer has it', MYSQL_ERRNO = 31015;
+    SET the_short = LEFT(CONCAT('queue: this session does not hold ', CONCAT_WS('.', in_worker, in_claim, in_row), ' any more: ROLLBACK, it is done or another consumer has it'), 128);
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_short, MYSQL_ERRNO = 31015;
   END IF;
 
   IF in_verdict = 'retry' THEN
@@ -326,6 +331,11 @@ BEGIN
   END IF;
   BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    -- Behind this one first: what was settled before it still lies there, and many in one transaction would walk over all of that.
+    IF in_row < the_high THEN
+      SELECT id INTO the_left FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = the_topic AND priority = the_priority
+        AND id BETWEEN in_row + 1 AND the_high AND worker_id = in_worker AND claim_no = in_claim LIMIT 1;
+    END IF;
     WHILE the_left IS NULL AND the_looks < 2 DO
       SET the_looks = the_looks + 1;
       -- A plain SELECT locks nothing. Within an IF or a SET it would, and wait for whoever has a neighbour (MySQL bug 85431).
@@ -530,7 +540,7 @@ BEGIN
     INSERT INTO queue_worker (instance, client_id, version, account, conn_id, life_conn_id, server_uid, server_started_at, lease_ms, beat_at, registered_at)
       VALUES (the_instance, LEFT(CONCAT(USER(), ' by SQL'), 255), 'sql', LEFT(USER(), 255), CONNECTION_ID(), CONNECTION_ID(),
         the_uid, UNIX_TIMESTAMP() - the_uptime, the_lease, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
-    SET the_worker = LAST_INSERT_ID(), @queue_unsaid = '';
+    SET the_worker = LAST_INSERT_ID(), @queue_worker = the_worker, @queue_unsaid = '';
   ELSE
     -- Claims beat by themselves; where there is nothing to claim, this does.
     UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6)
@@ -693,23 +703,30 @@ BEGIN
     ORDER BY topic_id, queue_message.priority, id;
 END;
 
--- What becomes of a delivery: ack, retry, snooze, dead-letter, discard or release. In a transaction
--- that is open it is part of it; else it is one of its own.
+-- What becomes of deliveries, one or several with commas between them: ack, retry, snooze, dead-letter,
+-- discard or release. All of them, or none. In a transaction that is open it is part of it; else it is
+-- one of its own.
 CREATE PROCEDURE queue_settle(
-  IN in_delivery VARBINARY(255),
-  IN in_verdict  VARBINARY(255),
-  IN in_reason   LONGTEXT CHARACTER SET utf8mb4,
-  IN in_delay    DECIMAL(20,6)
+  IN in_deliveries MEDIUMBLOB,
+  IN in_verdict    VARBINARY(255),
+  IN in_reason     LONGTEXT CHARACTER SET utf8mb4,
+  IN in_delay      DECIMAL(20,6)
 )
   MODIFIES SQL DATA
   SQL SECURITY DEFINER
-  COMMENT 'Settle a delivery that this session holds. What became of the message is left in @queue_settled.'
+  COMMENT 'Settle deliveries that this session holds. What became of their messages is left in @queue_settled.'
 BEGIN
-  DECLARE the_own     BOOLEAN;
-  DECLARE the_open    BOOLEAN;
-  DECLARE the_killed  BOOLEAN;
-  DECLARE the_verdict VARCHAR(16);
-  DECLARE the_token   VARCHAR(255) CHARACTER SET latin1 DEFAULT CONVERT(in_delivery USING latin1);
+  DECLARE the_own      BOOLEAN;
+  DECLARE the_open     BOOLEAN;
+  DECLARE the_killed   BOOLEAN;
+  DECLARE the_undone   BOOLEAN DEFAULT FALSE;
+  DECLARE the_count    INT DEFAULT 0;
+  DECLARE the_list     MEDIUMTEXT CHARACTER SET latin1 DEFAULT CONVERT(in_deliveries USING latin1);
+  DECLARE the_rest     MEDIUMTEXT CHARACTER SET latin1 DEFAULT CONCAT(the_list, ',');
+  DECLARE the_token    VARCHAR(64) CHARACTER SET latin1;
+  DECLARE the_claim    VARCHAR(64) CHARACTER SET latin1 DEFAULT '';
+  DECLARE the_verdict  VARCHAR(16);
+  DECLARE the_verdicts TEXT CHARACTER SET latin1 DEFAULT NULL;
 
   SET @queue_settled = NULL;
   IF COALESCE(in_verdict NOT IN ('ack', 'retry', 'snooze', 'dead-letter', 'discard', 'release'), TRUE) THEN
@@ -719,20 +736,27 @@ BEGIN
      OR (in_delay IS NOT NULL AND in_verdict NOT IN ('retry', 'snooze')) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: delay is 0 to 315360000 seconds, for snooze and, in place of the retry policy, for retry; else NULL', MYSQL_ERRNO = 31021;
   END IF;
-  IF COALESCE(the_token NOT REGEXP '^[0-9]{1,19}[.][0-9]{1,19}[.][0-9]{1,19}$', TRUE) THEN
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came', MYSQL_ERRNO = 31022;
-  END IF;
-  -- Who knows the delivery was given it.
-  SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1),
-    CONCAT('<[0-9]+:', REPLACE(SUBSTRING_INDEX(the_token, '.', 2), '.', '[.]'), '>'), '');
+  REPEAT
+    SET the_count = the_count + 1, the_token = LEFT(SUBSTRING_INDEX(the_rest, ',', 1), 64);
+    IF the_count > 1000 OR COALESCE(the_token NOT REGEXP '^[0-9]{1,19}[.][0-9]{1,19}[.][0-9]{1,19}$', TRUE) THEN
+      SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came, or up to 1000 with commas between', MYSQL_ERRNO = 31022;
+    END IF;
+    SET the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
+    SET the_undone = the_undone OR COALESCE(FIND_IN_SET(the_token, CONVERT(@queue_undone USING latin1)), FALSE);
+    IF the_claim <> SUBSTRING_INDEX(the_token, '.', 2) THEN
+      -- Who knows the delivery was given it.
+      SET the_claim = SUBSTRING_INDEX(the_token, '.', 2);
+      SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', REPLACE(the_claim, '.', '[.]'), '>'), '');
+    END IF;
+  UNTIL the_rest = '' END REPEAT;
   CALL queue_undo_killed(the_open, the_killed);
   SET the_own = NOT the_open;
-  IF the_killed OR the_open OR in_verdict <> 'ack' THEN
-    SET @queue_undone = IF(the_killed, in_delivery, NULL);
-  END IF;
-  IF the_own AND in_verdict = 'ack' AND in_delivery = @queue_undone THEN
+  IF the_own AND in_verdict = 'ack' AND (the_killed OR the_undone) THEN
     SET @queue_undone = NULL;
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the transaction of this ack was undone, and the work with it: do both again in a new one, or settle ''retry''', MYSQL_ERRNO = 31025;
+  END IF;
+  IF the_killed OR the_open OR in_verdict <> 'ack' THEN
+    SET @queue_undone = IF(the_killed, the_list, NULL);
   END IF;
   IF in_verdict = 'release' AND NOT the_own THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: release gives the message back undone: ROLLBACK before, and call it with autocommit on', MYSQL_ERRNO = 31014;
@@ -746,7 +770,7 @@ BEGIN
         SET @queue_undone = NULL;
         BEGIN
           -- After a deadlock there is nothing to go back to any more.
-          DECLARE CONTINUE HANDLER FOR 1305 SET @queue_undone = in_delivery;
+          DECLARE CONTINUE HANDLER FOR 1305 SET @queue_undone = the_list;
           ROLLBACK TO SAVEPOINT queue_settle;
         END;
       END IF;
@@ -759,16 +783,21 @@ BEGIN
     ELSE
       -- Taken back below. It stands if this is killed, or the transaction undone whole: then the work
       -- is undone, too, and a client that says its last statement again must not be believed.
-      SET @queue_undone = in_delivery;
+      SET @queue_undone = the_list;
       SAVEPOINT queue_settle;
     END IF;
-    CALL queue_settle_row(SUBSTRING_INDEX(the_token, '.', 1), SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1),
-      SUBSTRING_INDEX(the_token, '.', -1), in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
+    SET the_rest = CONCAT(the_list, ',');
+    WHILE the_rest <> '' DO
+      SET the_token = SUBSTRING_INDEX(the_rest, ',', 1), the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
+      CALL queue_settle_row(SUBSTRING_INDEX(the_token, '.', 1), SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1),
+        SUBSTRING_INDEX(the_token, '.', -1), in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
+      SET the_verdicts = CONCAT_WS(',', the_verdicts, the_verdict);
+    END WHILE;
     IF the_own THEN
       COMMIT AND NO CHAIN NO RELEASE;
     END IF;
   END;
-  SET @queue_settled = the_verdict, @queue_undone = NULL;
+  SET @queue_settled = the_verdicts, @queue_undone = NULL;
 END;
 
 -- Says that this session is alive, while it works on what it has claimed.

@@ -117,22 +117,29 @@ async fn node_enqueues_in_its_transaction() {
     run(fetched("node")).await;
 }
 
-/// One message that can be handled, one that fails, and one that is none.
+/// Messages that can be handled; then one more, one that fails, and one that is none.
 async fn consume(name: &str) {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await;
     let mut conn = database.connect().await;
     let table = "CREATE TABLE orders (id INT PRIMARY KEY, mailed INT NOT NULL) ENGINE = InnoDB; \
-         INSERT INTO orders VALUES (1, 0)";
+         INSERT INTO orders VALUES (1, 0), (3, 0), (4, 0)";
     conn.batch_execute(table).await.expect("made");
-    for body in ["{\"order\":1}", "{\"order\":2}", "no order"] {
-        enqueue(&mut conn, &topic.name, &NewMessage::new(body)).await.expect("enqueued");
+    let mut runs = Vec::new();
+    for bodies in
+        [&["{\"order\":3}", "{\"order\":4}"][..], &["{\"order\":1}", "{\"order\":2}", "no order"]]
+    {
+        for body in bodies {
+            enqueue(&mut conn, &topic.name, &NewMessage::new(*body)).await.expect("enqueued");
+        }
+        let mut command = fetched(name);
+        command.args(["consume", "--until-empty"]);
+        let Some(said) = said(command, &database).await else { return };
+        runs.push(said);
     }
-    let mut command = fetched(name);
-    command.args(["consume", "--until-empty"]);
-    let Some(said) = said(command, &database).await else { return };
-    let lines: Vec<_> = said.lines().collect();
-    let [mailed, retried, dead] = lines[..] else { panic!("three lines: {said}") };
+    assert_eq!(runs[0].trim_end(), "order 3 is mailed\norder 4 is mailed");
+    let lines: Vec<_> = runs[1].lines().collect();
+    let [mailed, retried, dead] = lines[..] else { panic!("three lines: {}", runs[1]) };
     assert_eq!((mailed, retried), ("order 1 is mailed", "retry: there is no order 2"));
     assert!(dead.starts_with("dead-letter: the body is no order: "), "{dead}");
 
@@ -140,10 +147,11 @@ async fn consume(name: &str) {
     assert_eq!((depth.unsettled, depth.scheduled), (0, 1), "{depth:?}");
     let mailed = diesel::sql_query("SELECT id, CAST(mailed AS CHAR) AS email FROM orders");
     let orders: Vec<Order> = mailed.load(&mut conn).await.expect("read");
-    assert_eq!(orders, [Order { id: 1, email: "1".to_owned() }], "mailed once");
+    let once = |id| Order { id, email: "1".to_owned() };
+    assert_eq!(orders, [once(1), once(3), once(4)], "mailed once");
     let workers = worker::latest(&mut conn, 10).await.expect("read");
     let states: Vec<_> = workers.iter().map(|worker| worker.state.as_str()).collect();
-    assert_eq!(states, ["stopped"]);
+    assert_eq!(states, ["stopped", "stopped"]);
     let window = dead::window(&mut conn, topic.id, &DeadFilter::default(), None).await;
     assert_eq!(window.expect("read").wanted.len(), 1);
 }

@@ -1,5 +1,5 @@
 //! A consumer by the SQL contract, as in any language: one session in a loop that claims by
-//! `CALL queue_claim`, and settles each delivery by `CALL queue_settle`.
+//! `CALL queue_claim`, and settles its deliveries by `CALL queue_settle`.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Statement};
@@ -37,7 +37,10 @@ pub(super) async fn drain(
         }
         tally.begin();
         // What one transaction settles.
-        let share = if task.by == Claimer::CallTogether { deliveries.len() } else { 1 };
+        let share = match task.by {
+            Claimer::CallTogether | Claimer::CallAll => deliveries.len(),
+            _ => 1,
+        };
         for deliveries in deliveries.chunks(share) {
             session.settle(deliveries).await?;
         }
@@ -78,12 +81,14 @@ impl<'t> Session<'t> {
     }
 
     async fn settle_once(&mut self, deliveries: &[String]) -> anyhow::Result<()> {
-        let own = self.task.by != Claimer::Call;
+        let own = matches!(self.task.by, Claimer::CallTransaction | Claimer::CallTogether);
         if own {
             self.conn.query_drop("START TRANSACTION").await?;
         }
-        for delivery in deliveries {
-            self.conn.exec_drop(&self.settle, (delivery,)).await?;
+        // What one call settles.
+        let share = if self.task.by == Claimer::CallAll { deliveries.len() } else { 1 };
+        for deliveries in deliveries.chunks(share) {
+            self.conn.exec_drop(&self.settle, (deliveries.join(","),)).await?;
         }
         if own {
             self.conn.query_drop("COMMIT").await?;

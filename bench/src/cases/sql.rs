@@ -21,16 +21,23 @@ pub(super) fn drain(scale: &Scale) -> Vec<Member> {
     members
 }
 
-/// The bare statements, our consumer, and the calls, each with an ack that commits by itself.
-fn beside(drain: Drain) -> [Member; 3] {
+/// The bare statements, our consumer, and the calls: a settle for each delivery, which commits by
+/// itself, and one for all of a claim.
+fn beside(drain: Drain) -> Vec<Member> {
     let what = format!("{} × batch {}", drain.consumers, drain.batch);
     let reference = format!("bare claim + settle, {what}");
-    [
-        Member::new(reference.clone(), by(Claimer::Bare, drain)),
-        Member::new(format!("consumer, {what}"), by(Claimer::Consumer, drain)).against(&reference),
-        Member::new(format!("queue_claim, queue_settle, {what}"), by(Claimer::Call, drain))
-            .against(reference),
-    ]
+    let member = |name: &str, claimer| {
+        Member::new(format!("{name}, {what}"), by(claimer, drain)).against(&reference)
+    };
+    let mut members = vec![
+        Member::new(&reference, by(Claimer::Bare, drain)),
+        member("consumer", Claimer::Consumer),
+        member("queue_claim, queue_settle", Claimer::Call),
+    ];
+    if drain.batch > 1 {
+        members.push(member("queue_claim, queue_settle of all", Claimer::CallAll));
+    }
+    members
 }
 
 /// Acks in a transaction of the caller's, where the work would be: one each, and one for a claim.

@@ -2,6 +2,7 @@
 //! language does, and writes down what it handles.
 
 use std::process::ExitCode;
+use std::slice;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -92,9 +93,8 @@ async fn consume(
         if rows.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
-        for row in rows {
-            session.handle(&Claimed::of(&row).context("a row of queue_claim")?).await?;
-        }
+        let claimed: Option<Vec<_>> = rows.iter().map(Claimed::of).collect();
+        session.handle(claimed.context("the rows of queue_claim")?).await?;
     }
     session.say("CALL queue_leave()", ()).await?;
     Ok(())
@@ -131,6 +131,14 @@ impl Claimed {
             task: serde_json::from_slice(&row.get::<Vec<u8>, _>("body")?).ok()?,
         })
     }
+
+    fn is_to_be_put_off(&self) -> bool {
+        let puts_off = matches!(
+            self.task.ending,
+            Ending::RetryOnce | Ending::PanicOnce | Ending::SnoozeOnce | Ending::ReleaseOnce
+        );
+        puts_off && self.is_first
+    }
 }
 
 struct Session<'r> {
@@ -160,31 +168,63 @@ impl Session<'_> {
         }
     }
 
-    async fn handle(&mut self, claimed: &Claimed) -> anyhow::Result<()> {
-        let Claimed { share, delivery_no, .. } = *claimed;
-        self.record.note(&Event::Start { share, delivery_no, place: None })?;
-        let (ack, outcome) = match claimed.task.ending {
-            Ending::RetryOnce | Ending::PanicOnce | Ending::SnoozeOnce | Ending::ReleaseOnce
-                if claimed.is_first =>
-            {
-                (false, self.put_off(claimed).await)
+    /// What asks to be put off by itself, and the rest in one transaction.
+    async fn handle(&mut self, claimed: Vec<Claimed>) -> anyhow::Result<()> {
+        let (put_off, booked): (Vec<_>, Vec<_>) =
+            claimed.into_iter().partition(Claimed::is_to_be_put_off);
+        for claimed in &put_off {
+            self.begin(claimed)?;
+            let outcome = self.put_off(claimed).await;
+            self.end(slice::from_ref(claimed), false, outcome)?;
+        }
+        for claimed in &booked {
+            self.begin(claimed)?;
+        }
+        match self.book(&booked).await {
+            // One of them is another's now, so none of them was settled.
+            Err(Failure::Refused(FENCED)) if booked.len() > 1 => {
+                for claimed in booked.chunks(1) {
+                    let outcome = self.book(claimed).await;
+                    self.end(claimed, true, outcome)?;
+                }
+                Ok(())
             }
-            _ => (true, self.book(claimed).await),
-        };
+            outcome => self.end(&booked, true, outcome),
+        }
+    }
+
+    fn begin(&self, claimed: &Claimed) -> anyhow::Result<()> {
+        let Claimed { share, delivery_no, .. } = *claimed;
+        Ok(self.record.note(&Event::Start { share, delivery_no, place: None })?)
+    }
+
+    /// Writes down what became of them.
+    fn end(
+        &self,
+        claimed: &[Claimed],
+        ack: bool,
+        outcome: Result<(), Failure>,
+    ) -> anyhow::Result<()> {
         let answer = match &outcome {
             Ok(()) => Answer::Settled,
             Err(Failure::Refused(FENCED)) => Answer::Fenced,
             Err(_) => Answer::Unknown,
         };
-        self.record.note(&Event::Settled { share, delivery_no, ack, answer })?;
+        for Claimed { share, delivery_no, .. } in claimed {
+            let (share, delivery_no) = (*share, *delivery_no);
+            self.record.note(&Event::Settled { share, delivery_no, ack, answer })?;
+        }
         match outcome {
             Err(Failure::Lost(_)) => Ok(outcome?),
             _ => Ok(()),
         }
     }
 
-    /// The effect and its ack in one transaction, again and again until nothing is in its way.
-    async fn book(&mut self, claimed: &Claimed) -> Result<(), Failure> {
+    /// The effects and their acks in one transaction, again and again until nothing is in its way.
+    async fn book(&mut self, claimed: &[Claimed]) -> Result<(), Failure> {
+        if claimed.is_empty() {
+            return Ok(());
+        }
         loop {
             match self.book_once(claimed).await {
                 Err(Failure::Refused(number)) => {
@@ -199,15 +239,18 @@ impl Session<'_> {
         }
     }
 
-    async fn book_once(&mut self, claimed: &Claimed) -> Result<(), Failure> {
-        let Claimed { share, delivery_no, .. } = *claimed;
+    async fn book_once(&mut self, claimed: &[Claimed]) -> Result<(), Failure> {
         self.say("START TRANSACTION", ()).await?;
-        let msg_id = share.tag.msg_id().as_bytes().to_vec();
-        self.say("INSERT INTO chaos_effect (msg_id) VALUES (?)", (msg_id,)).await?;
-        tokio::time::sleep(Duration::from_millis(claimed.task.work_ms)).await;
-        let written = self.record.note(&Event::Effect { share, delivery_no });
-        written.map_err(|error| Failure::Lost(error.to_string()))?;
-        self.say("CALL queue_settle(?, 'ack', NULL, NULL)", (&claimed.delivery,)).await?;
+        for Claimed { share, delivery_no, task, .. } in claimed {
+            let (share, delivery_no) = (*share, *delivery_no);
+            let msg_id = share.tag.msg_id().as_bytes().to_vec();
+            self.say("INSERT INTO chaos_effect (msg_id) VALUES (?)", (msg_id,)).await?;
+            tokio::time::sleep(Duration::from_millis(task.work_ms)).await;
+            let written = self.record.note(&Event::Effect { share, delivery_no });
+            written.map_err(|error| Failure::Lost(error.to_string()))?;
+        }
+        let deliveries: Vec<_> = claimed.iter().map(|claimed| &*claimed.delivery).collect();
+        self.say("CALL queue_settle(?, 'ack', NULL, NULL)", (deliveries.join(","),)).await?;
         self.say("COMMIT", ()).await.map(drop)
     }
 

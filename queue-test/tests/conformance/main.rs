@@ -58,6 +58,7 @@ mod sql_consumer;
 mod sql_contract;
 mod sql_faults;
 mod sql_plans;
+mod sql_settle_many;
 mod sql_unique;
 mod sql_verdicts;
 mod storm;

@@ -1,6 +1,7 @@
 //! The SQL contract for consumers: `CALL queue_claim(…)` and `CALL queue_settle(…)` from any
 //! language, beside workers of the library. Through the bare driver, as such a consumer does it.
 
+use std::slice;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -69,9 +70,14 @@ impl SqlConsumer {
 
     /// What became of the message.
     pub(crate) async fn settle(&mut self, claimed: &Claimed, verdict: &str) -> String {
+        self.settle_all(slice::from_ref(claimed), verdict).await
+    }
+
+    /// What became of the messages, with commas between.
+    pub(crate) async fn settle_all(&mut self, claimed: &[Claimed], verdict: &str) -> String {
         let delay = (verdict == "snooze").then_some(3600);
         let reason = (verdict != "ack").then_some("it says: no");
-        let values = (&claimed.delivery, verdict, reason, delay);
+        let values = (deliveries(claimed), verdict, reason, delay);
         self.conn.exec_drop("CALL queue_settle(?, ?, ?, ?)", values).await.unwrap();
         self.conn.query_first("SELECT @queue_settled").await.unwrap().unwrap()
     }
@@ -87,6 +93,12 @@ impl SqlConsumer {
         assert!(text.starts_with("queue: "), "{text}");
         number
     }
+}
+
+/// What `queue_settle` takes.
+pub(crate) fn deliveries(claimed: &[Claimed]) -> String {
+    let deliveries: Vec<_> = claimed.iter().map(|claimed| claimed.delivery.as_str()).collect();
+    deliveries.join(",")
 }
 
 /// The bodies as text, in order.

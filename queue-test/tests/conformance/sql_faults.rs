@@ -42,6 +42,26 @@ impl SqlConsumer {
         assert_eq!(tried.unwrap_err(), KILLED, "{sql}");
         scene.sql("ROLLBACK").await;
     }
+
+    /// Calls in a transaction that is undone: the scene's has changed more rows, so this one is the
+    /// victim of their deadlock. Leaves the table `booked`.
+    pub(crate) async fn undone(&mut self, scene: &mut Scene, sql: &str) {
+        let table = "id INT PRIMARY KEY, n INT NOT NULL";
+        scene.sql(&format!("CREATE TABLE IF NOT EXISTS booked ({table}) ENGINE = InnoDB")).await;
+        scene.sql("REPLACE INTO booked VALUES (1, 0)").await;
+        let many: Vec<_> = (2..300).map(|id| format!("({id}, 0)")).collect();
+        scene.sql("START TRANSACTION; UPDATE queue_message SET history = ''").await;
+        scene.sql(&format!("INSERT INTO booked VALUES {}", many.join(", "))).await;
+        self.run("START TRANSACTION").await;
+        self.run("UPDATE booked SET n = n + 1 WHERE id = 1").await;
+        let cross = async {
+            until("the call waits", async || scene.lock_waits().await > 0).await;
+            scene.sql("UPDATE booked SET n = 0 WHERE id = 1").await;
+        };
+        let (tried, ()) = tokio::join!(self.tried(sql), cross);
+        assert_eq!(tried.unwrap_err(), 1213, "{sql}");
+        scene.sql("ROLLBACK").await;
+    }
 }
 
 fn settle(delivery: &str, verdict: &str) -> String {
@@ -103,25 +123,10 @@ async fn what_a_killed_claim_did_not_hand_out_is_given_back() {
 async fn an_ack_is_not_said_alone_after_its_transaction_was_undone() {
     let mut scene = Scene::new().await;
     scene.enqueue(1).await;
-    scene.sql("CREATE TABLE booked (id INT PRIMARY KEY, n INT NOT NULL) ENGINE = InnoDB").await;
-    scene.sql("INSERT INTO booked VALUES (1, 0)").await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
     let held = consumer.claim(1).await.remove(0);
     let ack = settle(&held.delivery, "ack");
-
-    // The other transaction has changed more rows, so this one is the deadlock's victim.
-    let many: Vec<_> = (2..300).map(|id| format!("({id}, 0)")).collect();
-    scene.sql("START TRANSACTION; UPDATE queue_message SET history = ''").await;
-    scene.sql(&format!("INSERT INTO booked VALUES {}", many.join(", "))).await;
-    consumer.run("START TRANSACTION").await;
-    consumer.run("UPDATE booked SET n = n + 1 WHERE id = 1").await;
-    let cross = async {
-        until("the ack waits", async || scene.lock_waits().await > 0).await;
-        scene.sql("UPDATE booked SET n = 0 WHERE id = 1").await;
-    };
-    let (tried, ()) = tokio::join!(consumer.tried(&ack), cross);
-    assert_eq!(tried.unwrap_err(), 1213);
-    scene.sql("ROLLBACK").await;
+    consumer.undone(&mut scene, &ack).await;
     assert_eq!(consumer.refused(&ack).await, 31025);
 
     // After a KILL one server may have undone the transaction and the other not: both, or neither.
@@ -226,9 +231,34 @@ pub(crate) async fn kill_often(url: &ServerUrl, session: u64, ended: &AtomicBool
     }
 }
 
+/// What it does after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    /// It undoes its transaction: that is the rule.
+    Careful,
+    /// It goes on as if nothing had happened, and so commits what a killed call has left.
+    Heedless,
+}
+
+impl Client {
+    fn mend(self) -> &'static [&'static str] {
+        match self {
+            Self::Careful => &["ROLLBACK"],
+            Self::Heedless => &["START TRANSACTION", "COMMIT"],
+        }
+    }
+}
+
 /// Works on ten messages after the other until 20 calls were killed: `a…` is booked and acked in
-/// one transaction, `r…` is to be retried. `mend`: what it does after an error.
-async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: &[&str]) -> i64 {
+/// one transaction, `r…` is to be retried. `at_once`: how many it settles by one call.
+async fn work_while_killed(
+    scene: &mut Scene,
+    consumer: &mut SqlConsumer,
+    client: Client,
+    at_once: usize,
+) -> i64 {
+    let mend = client.mend();
+
     let (mut killed, mut done, mut empty) = (0, 0, 0);
     while killed < 20 {
         for i in 0..10 {
@@ -244,23 +274,19 @@ async fn work_while_killed(scene: &mut Scene, consumer: &mut SqlConsumer, mend: 
             };
             empty = if rows.is_empty() { empty + 1 } else { 0 };
             assert!(empty < 1000, "nothing more is handed out: {}", held_now(scene).await);
-            for row in rows {
-                let delivery: String = row.get("delivery").unwrap();
-                let body = String::from_utf8(row.get("body").unwrap()).unwrap();
-                while let Err(number) = work(consumer, &delivery, &body).await {
+            let (acked, retried): (Vec<_>, Vec<_>) =
+                rows.iter().map(Work::of).partition(|work| work.body.starts_with('a'));
+            let mut parts: Vec<_> = acked.chunks(at_once).chain(retried.chunks(at_once)).collect();
+            while let Some(works) = parts.pop() {
+                while let Err(number) = work(consumer, works).await {
                     mend_until_done(consumer, mend).await;
+                    if number == 31015 && works.len() > 1 && client == Client::Heedless {
+                        // It has committed the half of a call that was killed.
+                        parts.extend(works.chunks(1));
+                        break;
+                    }
                     if number == 31015 {
-                        // An ack whose answer was lost, or given back; never one that it holds.
-                        let held = format!(
-                            "SELECT COUNT(*) FROM queue_message \
-                             WHERE CONCAT(worker_id, '.', claim_no, '.', id) = '{delivery}'"
-                        );
-                        if scene.number(&held).await > 0 {
-                            panic!(
-                                "refused, and still held: {delivery} of {}",
-                                held_now(scene).await
-                            );
-                        }
+                        assert_none_is_held(scene, works).await;
                         break;
                     }
                     // 1305: it was killed while it asked for a savepoint that is not there.
@@ -284,14 +310,44 @@ async fn held_now(scene: &mut Scene) -> String {
     text(&mut scene.conn, &all).await
 }
 
-async fn work(consumer: &mut SqlConsumer, delivery: &str, body: &str) -> Result<(), u16> {
-    if body.starts_with('r') {
-        let retry = format!("CALL queue_settle('{delivery}', 'retry', 'no', 3600)");
+/// What is claimed.
+struct Work {
+    delivery: String,
+    body: String,
+}
+
+impl Work {
+    fn of(row: &Row) -> Self {
+        let body = String::from_utf8(row.get("body").unwrap()).unwrap();
+        Self { delivery: row.get("delivery").unwrap(), body }
+    }
+}
+
+fn list(works: &[Work]) -> String {
+    works.iter().map(|work| work.delivery.as_str()).collect::<Vec<_>>().join(",")
+}
+
+/// An ack whose answer was lost, or given back; never one that the session holds.
+async fn assert_none_is_held(scene: &mut Scene, works: &[Work]) {
+    let delivery = "CONVERT(CONCAT(worker_id, '.', claim_no, '.', id) USING latin1)";
+    let list = list(works);
+    let held =
+        format!("SELECT COUNT(*) FROM queue_message WHERE FIND_IN_SET({delivery}, '{list}')");
+    if scene.number(&held).await > 0 {
+        panic!("refused, and still held: {list} of {}", held_now(scene).await);
+    }
+}
+
+async fn work(consumer: &mut SqlConsumer, works: &[Work]) -> Result<(), u16> {
+    if works[0].body.starts_with('r') {
+        let retry = format!("CALL queue_settle('{}', 'retry', 'no', 3600)", list(works));
         return consumer.tried(&retry).await.map(drop);
     }
     consumer.tried("START TRANSACTION").await?;
-    consumer.tried(&format!("INSERT INTO booked VALUES ('{body}')")).await?;
-    consumer.tried(&settle(delivery, "ack")).await?;
+    for work in works {
+        consumer.tried(&format!("INSERT INTO booked VALUES ('{}')", work.body)).await?;
+    }
+    consumer.tried(&settle(&list(works), "ack")).await?;
     consumer.tried("COMMIT").await.map(drop)
 }
 
@@ -303,27 +359,31 @@ async fn mend_until_done(consumer: &mut SqlConsumer, mend: &[&str]) {
 
 #[tokio::test]
 async fn nothing_is_lost_doubled_or_stuck_by_kills() {
-    // By the rule; and as a client does that goes on as if nothing had happened.
-    for (mend, by_the_rule) in
-        [(&["ROLLBACK"][..], true), (&["START TRANSACTION", "COMMIT"], false)]
+    for (client, at_once) in
+        [(Client::Careful, 1), (Client::Careful, 3), (Client::Heedless, 1), (Client::Heedless, 3)]
     {
+        let by_the_rule = client == Client::Careful;
         let mut scene = Scene::new().await;
         scene.sql("CREATE TABLE booked (body VARCHAR(9) NOT NULL) ENGINE = InnoDB").await;
         let url = scene.db.url().clone();
         let mut consumer = SqlConsumer::new(&url).await;
         let (session, ended) = (consumer.id().await, AtomicBool::new(false));
         let works = async {
-            let done = work_while_killed(&mut scene, &mut consumer, mend).await;
+            let done = work_while_killed(&mut scene, &mut consumer, client, at_once).await;
             ended.store(true, Ordering::Relaxed);
             done
         };
         let (done, ()) = tokio::join!(works, kill_often(&url, session, &ended));
         let (messages, claimed, claims) = scene.hot().await;
-        assert_eq!((messages, claimed), (0, 0), "stuck: {mend:?}");
+        assert_eq!((messages, claimed), (0, 0), "stuck: {client:?}, {at_once}");
         for (table, text) in [("booked", "body"), ("queue_scheduled", "CONVERT(body USING latin1)")]
         {
             let distinct = format!("SELECT COUNT(DISTINCT {text}) FROM {table}");
-            assert_eq!(scene.number(&distinct).await, done / 2, "lost in {table}: {mend:?}");
+            assert_eq!(
+                scene.number(&distinct).await,
+                done / 2,
+                "lost in {table}: {client:?}, {at_once}"
+            );
             let all = scene.number(&format!("SELECT COUNT(*) FROM {table}")).await;
             assert!(!by_the_rule || all == done / 2, "doubled in {table}: {all} of {}", done / 2);
         }

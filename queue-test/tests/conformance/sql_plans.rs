@@ -17,7 +17,8 @@ async fn read_so_far(consumer: &mut SqlConsumer) -> u64 {
     rows.iter().map(|(_, number)| number.parse::<u64>().unwrap()).sum()
 }
 
-/// Twenty thousand messages in every state, of which each call touches one to ten.
+/// Twenty thousand messages in every state, of which each call touches one to ten, and a thousand
+/// other workers.
 #[tokio::test]
 async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
     let ledger_window = Some(Duration::from_secs(3600));
@@ -26,6 +27,13 @@ async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
     scene
         .sql("UPDATE queue_message SET biz_id = CONCAT('new', id), unique_key = CONCAT('k', id)")
         .await;
+    let others: Vec<_> = (0..1000)
+        .map(|n| format!("({n}, 'other', 'sql', '', {n}, {n}, '', 0, 60000, NOW(), NOW())"))
+        .collect();
+    let columns = "instance, client_id, version, account, conn_id, life_conn_id, server_uid, \
+                   server_started_at, lease_ms, beat_at, registered_at";
+    let others = others.join(", ");
+    scene.sql(&format!("INSERT INTO queue_worker ({columns}) VALUES {others}")).await;
     let mut consumer = SqlConsumer::new(scene.db.url()).await;
     let held = consumer.claim_and_keep(10).await;
     assert_eq!(held.len(), 10);
@@ -45,10 +53,12 @@ async fn the_calls_of_a_consumer_read_by_key_however_much_there_is() {
         consumer.settle(&one, verdict).await;
         none_beyond(&mut consumer, verdict, 300).await;
     }
-    for claimed in &held {
+    for claimed in &held[..5] {
         consumer.settle(claimed, "ack").await;
     }
-    none_beyond(&mut consumer, "ten acks", 1000).await;
+    none_beyond(&mut consumer, "five acks", 500).await;
+    consumer.settle_all(&held[5..], "ack").await;
+    none_beyond(&mut consumer, "an ack of five", 500).await;
     consumer.run("CALL queue_beat()").await;
     none_beyond(&mut consumer, "a beat", 100).await;
     scene

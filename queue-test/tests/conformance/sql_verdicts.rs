@@ -12,16 +12,12 @@ use queue_core::worker::Settled;
 use queue_core::{MsgId, NewMessage, Priority, Unique, enqueue};
 
 use crate::scene::{Scene, claim_n, settle};
-use crate::sql_consumer::SqlConsumer;
+use crate::sql_consumer::{SqlConsumer, deliveries};
 use crate::sql_contract::client;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 const VERDICTS: [&str; 6] = ["ack", "retry", "snooze", "dead-letter", "discard", "release"];
-
-/// What was given back is not claimed again.
-const HIDE: &str =
-    "UPDATE queue_message SET worker_id = 1000 WHERE worker_id = 0 AND delivery_no > 0";
 
 /// Everything that a settle may leave, but for what is no two times the same: connections, and
 /// times, of which the hour is told.
@@ -110,11 +106,27 @@ fn said(verdict: &str, error: &str) -> RunOutcome {
     })
 }
 
-/// Every message of each scene ends by `verdict`: in the first by the library, in the other by SQL.
-async fn settle_both(settings: &TopicSettings, dead_to: Option<&str>, verdict: &str, error: &str) {
+/// Who settles the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Library,
+    /// A call for each message.
+    Calls,
+    /// One for all.
+    OneCall,
+}
+
+/// Every message of each scene ends by `verdict`: in the first by the library, in the others by
+/// SQL.
+async fn settle_all_ways(
+    settings: &TopicSettings,
+    dead_to: Option<&str>,
+    verdict: &str,
+    error: &str,
+) {
     let messages = messages();
     let mut told = Vec::new();
-    for by_sql in [false, true] {
+    for by in [By::Library, By::Calls, By::OneCall] {
         let mut scene = Scene::with(settings).await;
         if let Some(settings) = dead_to {
             scene.db.topic("dead").await;
@@ -127,30 +139,34 @@ async fn settle_both(settings: &TopicSettings, dead_to: Option<&str>, verdict: &
             transaction(&mut scene.conn, "send", send).await.unwrap();
         }
         scene.sql("DELETE FROM queue_trace").await;
-        if by_sql {
-            let mut consumer = SqlConsumer::new(scene.db.url()).await;
-            for _ in &messages {
-                let claimed = consumer.claim_n(1).await.remove(0);
-                let delay = (verdict == "snooze").then_some(3600);
-                let call = "CALL queue_settle(?, ?, ?, ?)";
-                let values = (claimed.delivery, verdict, error, delay);
-                consumer.conn.exec_drop(call, values).await.unwrap();
-                scene.sql(HIDE).await;
-            }
-        } else {
+        if by == By::Library {
             let worker = scene.worker().await;
+            let mut settled = Vec::new();
             for _ in &messages {
                 let claimed = claim_n(&worker, scene.topic.id, 1).await.remove(0);
                 let settlement = settlement_for(said(verdict, error), &claimed, settings);
-                settle(&worker, vec![Settled::in_topic(&claimed, settlement, settings)]).await;
-                scene.sql(HIDE).await;
+                settled.push(Settled::in_topic(&claimed, settlement, settings));
+            }
+            settle(&worker, settled).await;
+        } else {
+            let mut consumer = SqlConsumer::new(scene.db.url()).await;
+            let mut held = Vec::new();
+            for _ in &messages {
+                held.extend(consumer.claim_n(1).await);
+            }
+            let delay = (verdict == "snooze").then_some(3600);
+            for held in held.chunks(if by == By::OneCall { held.len() } else { 1 }) {
+                let values = (deliveries(held), verdict, error, delay);
+                consumer.conn.exec_drop("CALL queue_settle(?, ?, ?, ?)", values).await.unwrap();
             }
         }
         scene.sql("DELETE FROM queue_trace WHERE event <> 'settled'").await;
         told.push(left(&mut scene).await);
     }
-    for (by_library, by_sql) in told[0].iter().zip(&told[1]) {
-        assert_eq!(by_library, by_sql, "{verdict}, {dead_to:?}, {settings:?}");
+    for (by, told_by) in [(By::Calls, &told[1]), (By::OneCall, &told[2])] {
+        for (by_library, by_sql) in told[0].iter().zip(told_by) {
+            assert_eq!(by_library, by_sql, "{by:?}: {verdict}, {dead_to:?}, {settings:?}");
+        }
     }
 }
 
@@ -161,7 +177,7 @@ fn settings() -> TopicSettings {
 #[tokio::test]
 async fn every_verdict_leaves_what_the_library_leaves() {
     for verdict in VERDICTS {
-        settle_both(&settings(), None, verdict, "no: \"å\" \\ \n \u{1} 🦀").await;
+        settle_all_ways(&settings(), None, verdict, "no: \"å\" \\ \n \u{1} 🦀").await;
     }
 }
 
@@ -176,7 +192,7 @@ async fn every_verdict_leaves_it_where_the_topic_keeps_remembers_and_traces_all(
         ..settings()
     };
     for verdict in VERDICTS {
-        settle_both(&settings, None, verdict, &"é".repeat(6000)).await;
+        settle_all_ways(&settings, None, verdict, &"é".repeat(6000)).await;
     }
 }
 
@@ -185,7 +201,7 @@ async fn a_dead_letter_goes_to_the_topic_of_dead_letters_as_the_librarys_does() 
     for searchable in [None, Some(HOUR)] {
         let settings = TopicSettings { searchable, ..settings() };
         for other in ["max_attempts = 16", "kind = 'stream', searchable_ms = 1000"] {
-            settle_both(&settings, Some(other), "dead-letter", "never").await;
+            settle_all_ways(&settings, Some(other), "dead-letter", "never").await;
         }
     }
 }
