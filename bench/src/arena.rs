@@ -1,7 +1,6 @@
 //! Where the loads run: a database of its own on the server under test, and what the report says
 //! of that server.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -142,10 +141,9 @@ impl Arena {
         Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
 
-    /// How many messages of the topic run at once.
-    pub(crate) async fn set_running(&self, max_running: Option<NonZeroU32>) -> anyhow::Result<()> {
+    /// What bounds the topic's claims.
+    pub(crate) async fn set_limits(&self, limits: Limits) -> anyhow::Result<()> {
         let mut conn = connect(self.url(), SessionKind::Plain).await?;
-        let limits = Limits { max_running, ..Limits::default() };
         let settings = TopicSettings { limits, ..self.topic.settings.clone() };
         Ok(store::topic::set(&mut conn, &self.topic.name, &settings).await?)
     }
@@ -169,16 +167,32 @@ impl Arena {
                 let sql = "INSERT INTO bench_004 (status, body) VALUES ";
                 self.fill_raw(sql, "('unsent', ?)", shares, body).await
             }
-            _ => try_join_all(shares.map(|share| self.fill_queue(share, body))).await.map(drop),
+            _ => try_join_all(shares.map(|share| self.fill_queue(share, body, &|_| None)))
+                .await
+                .map(drop),
         }
     }
 
-    async fn fill_queue(&self, messages: u64, body: usize) -> anyhow::Result<()> {
+    /// Fills the topic by one connection, so that the messages lie in this order; of each the key.
+    pub(crate) async fn fill_queue(
+        &self,
+        messages: u64,
+        body: usize,
+        key: &impl Fn(u64) -> Option<String>,
+    ) -> anyhow::Result<()> {
         let mut conn = connect(self.url(), SessionKind::Plain).await?;
+        let message = |n: u64| {
+            let message = NewMessage::new(bytes(body));
+            match key(n) {
+                Some(key) => message.with_key(key),
+                None => message,
+            }
+        };
         let mut left = messages;
         while left > 0 {
             let rows = left.min(FILL_ROWS);
-            let batch: Vec<_> = (0..rows).map(|_| NewMessage::new(bytes(body))).collect();
+            let from = messages - left;
+            let batch: Vec<_> = (from..from + rows).map(message).collect();
             enqueue_to(&mut conn, &self.topic, &batch).await?;
             left -= rows;
         }
@@ -208,10 +222,19 @@ impl Arena {
 
     /// How many statements the server has been sent since it started.
     pub(crate) async fn statements(&self) -> anyhow::Result<u64> {
+        self.status("Questions").await
+    }
+
+    /// How many rows the server has read in the order of an index since it started.
+    pub(crate) async fn rows_walked(&self) -> anyhow::Result<u64> {
+        self.status("Handler_read_next").await
+    }
+
+    async fn status(&self, name: &str) -> anyhow::Result<u64> {
         let mut conn = self.raw().await?;
         let row: Option<(String, u64)> =
-            conn.query_first("SHOW GLOBAL STATUS LIKE 'Questions'").await?;
-        Ok(row.context("The server does not count its statements")?.1)
+            conn.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'")).await?;
+        Ok(row.with_context(|| format!("The server does not count {name}"))?.1)
     }
 }
 

@@ -4,16 +4,16 @@
 mod drain;
 mod enqueue;
 mod idle;
+mod limits;
 mod peers;
 mod sql;
 mod streams;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::case::{Case, Extent};
 use crate::load::{Claimer, Drain};
-
-use std::time::Duration;
 
 /// The base of the drains.
 const BASE: Drain = Drain {
@@ -25,7 +25,6 @@ const BASE: Drain = Drain {
     backlog: 0,
     limit: Duration::from_secs(60),
     long_reader: false,
-    max_running: None,
 };
 
 /// The bytes of a body, where they are not what is varied.
@@ -126,8 +125,8 @@ pub(crate) const CATALOGUE: &[Case] = &[
     Case {
         name: "limits",
         about: "What it costs that a topic's claims are bounded",
-        members: drain::limits,
-        from: Extent::Full,
+        members: limits::members,
+        from: Extent::Quick,
     },
     Case {
         name: "seeds",

@@ -18,6 +18,8 @@ pub(crate) enum Unit {
     Mebibytes,
     /// Percent of one core.
     Percent,
+    /// Rows for each message.
+    PerMessage,
 }
 
 /// One figure of one round.
@@ -49,6 +51,8 @@ pub(crate) enum Name {
     Resident,
     /// That memory at half of the messages.
     ResidentHalfway,
+    /// Rows that the server read in the order of an index for each message.
+    Walked,
 }
 
 impl Name {
@@ -59,6 +63,7 @@ impl Name {
             Self::P50 | Self::P99 => Unit::Millis,
             Self::Cpu => Unit::Percent,
             Self::Resident | Self::ResidentHalfway => Unit::Mebibytes,
+            Self::Walked => Unit::PerMessage,
         }
     }
 
@@ -73,6 +78,7 @@ impl Name {
             Self::Cpu => "CPU",
             Self::Resident => "resident",
             Self::ResidentHalfway => "resident halfway",
+            Self::Walked => "rows walked/message",
         }
     }
 }
@@ -164,6 +170,8 @@ impl fmt::Display for Shown {
             Unit::Millis => write!(f, "{value:.1} ms"),
             Unit::Mebibytes => write!(f, "{value:.0} MiB"),
             Unit::Percent => write!(f, "{value:.1} %"),
+            Unit::PerMessage if value >= 100.0 => write!(f, "{value:.0}"),
+            Unit::PerMessage => write!(f, "{value:.1}"),
         }
     }
 }
@@ -186,5 +194,7 @@ mod tests {
         assert_eq!(Shown(2_345.0, Unit::PerSecond).to_string(), "2.3 k");
         assert_eq!(Shown(12.34, Unit::PerSecond).to_string(), "12.3");
         assert_eq!(Shown(2.34, Unit::Millis).to_string(), "2.3 ms");
+        assert_eq!(Shown(1.04, Unit::PerMessage).to_string(), "1.0");
+        assert_eq!(Shown(123.4, Unit::PerMessage).to_string(), "123");
     }
 }

@@ -9,6 +9,7 @@ mod drain;
 mod enqueue;
 mod find;
 mod insert;
+mod limited;
 mod memory;
 mod peer;
 mod pickup;
@@ -16,7 +17,6 @@ mod spill;
 mod steady;
 mod stream;
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use queue_core::topic::Sampling;
@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::arena::Arena;
 use crate::figure::Sample;
 
+pub(crate) use self::limited::Limited;
 pub(crate) use self::peer::Peer;
 pub(crate) use self::stream::{Appending, Readers, Reading, Sequencing, Standing, StandingAsked};
 
@@ -38,6 +39,8 @@ pub(crate) enum Load {
     Enqueue(Enqueue),
     /// A backlog that is emptied.
     Drain(Drain),
+    /// A backlog of keys that is emptied under limits of claims.
+    Limited(Limited),
     /// Messages that come and go at the same time.
     Steady(Steady),
     /// Claims behind a backlog, timed one by one.
@@ -170,8 +173,6 @@ pub(crate) struct Drain {
     pub(crate) limit: Duration,
     /// Whether a transaction that began before the drain stays open, so that nothing is purged.
     pub(crate) long_reader: bool,
-    /// How many messages of the topic run at once in all processes; `None`: as many as they take.
-    pub(crate) max_running: Option<NonZeroU32>,
 }
 
 /// How messages are claimed and settled.
@@ -370,6 +371,7 @@ impl Load {
             Self::Insert(insert) => insert::run(arena, *insert).await,
             Self::Enqueue(enqueue) => enqueue::run(arena, *enqueue).await,
             Self::Drain(drain) => drain::run(arena, *drain).await,
+            Self::Limited(limited) => limited::run(arena, *limited).await,
             Self::Steady(steady) => steady::run(arena, *steady).await,
             Self::Backlog(backlog) => backlog::run(arena, *backlog).await,
             Self::Pickup(pickup) => pickup::run(arena, *pickup).await,

@@ -5,16 +5,15 @@ mod endpoint;
 mod openapi;
 mod schemas;
 
-use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::{Path, Query as Fields, State};
+use axum::extract::{Path, Query as Fields};
 use axum::http::StatusCode;
 use axum::middleware::map_response;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, stream};
 use queue_core::audit::{Action, Entry};
 use queue_core::find::Answer;
 use queue_core::inspect::{DutyStanding, WorkerStanding};
@@ -34,12 +33,11 @@ use crate::page::dead::{Purge, Redrive, begin};
 use crate::page::message::known;
 use crate::page::messages::{Wanted, msg_id};
 use crate::page::topics::{SetAccess, set};
-use crate::page::{self, At, topic_name};
+use crate::page::{self, topic_name};
 use crate::refusal::{Refusal, Said};
 use crate::runs::{Run, Stage};
 use crate::sampler::{GroupNow, Snapshot, TopicNow};
 use crate::server::Console;
-use crate::visitor::SignedIn;
 
 type Answered<T> = Result<T, Refusal>;
 
@@ -261,20 +259,14 @@ async fn audit(console: Arc<Console>, Fields(from): Fields<From>) -> Answered<Ve
     entries(&console, &from).await
 }
 
-/// One event a look, until the console ends: what the look has seen is asked for by whoever wants
-/// it, and costs the server nothing.
-async fn live(
-    State(console): At,
-    _: SignedIn,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let looks = stream::unfold(console.live.follow(), async |mut looks| {
+/// One event a look: what the look has seen is asked for by whoever wants it, and costs the server
+/// nothing.
+fn live(console: &Console) -> impl Stream<Item = Event> + use<> {
+    stream::unfold(console.live.follow(), async |mut looks| {
         looks.changed().await.ok()?;
         let no = looks.borrow_and_update().no;
-        Some((Ok(Event::default().event("look").data(no.to_string())), looks))
-    });
-    let ending = console.ending.clone();
-    Sse::new(looks.take_until(async move { ending.cancelled().await }))
-        .keep_alive(KeepAlive::default())
+        Some((Event::default().event("look").data(no.to_string()), looks))
+    })
 }
 
 static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document::of(&endpoints()));

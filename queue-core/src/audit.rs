@@ -145,6 +145,24 @@ impl Change {
         session.transaction(operation, audited).await
     }
 
+    /// As [`make`](Self::make), where only `work` can tell the detail: what it has found to change.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub async fn make_detailed(
+        &self,
+        session: &mut Session,
+        operation: &'static str,
+        mut work: impl AsyncFnMut(&mut Link) -> Result<String>,
+    ) -> Result<()> {
+        let audited = async |conn: &mut Link| {
+            let detail = Some(work(conn).await?).filter(|detail| !detail.is_empty());
+            stored::record(conn, &Self { detail, ..self.clone() }).await?;
+            Ok(())
+        };
+        session.transaction(operation, audited).await
+    }
+
     /// As [`make`](Self::make), of messages: `work` tells how many it has changed. Where that is
     /// none there was no change, and is no entry.
     ///

@@ -2,6 +2,7 @@
 
 mod access;
 mod backlog;
+mod change;
 mod limits;
 mod name;
 mod retry;
@@ -11,6 +12,7 @@ mod weight;
 
 pub use self::access::{Access, ClosedBy};
 pub use self::backlog::{Backlog, Fill, WhenFull};
+pub use self::change::{change_access, change_settings};
 pub use self::limits::{Limits, Rate};
 pub use self::name::TopicName;
 pub use self::retry::RetryPolicy;

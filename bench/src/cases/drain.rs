@@ -1,6 +1,5 @@
 //! The cases of claiming and settling.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{BASE, BODY};
@@ -96,17 +95,6 @@ pub(super) fn effects(scale: &Scale) -> Vec<Member> {
     vec![
         Member::new(reference, Load::Drain(drain)),
         Member::new("transactional handlers", by(Claimer::Transactional, drain)).against(reference),
-    ]
-}
-
-pub(super) fn limits(scale: &Scale) -> Vec<Member> {
-    let drain = Drain { backlog: scale.backlog / 8, ..BASE };
-    let limited = |running: u32| Drain { max_running: NonZeroU32::new(running), ..drain };
-    vec![
-        Member::new(OURS, Load::Drain(drain)),
-        // As many as four processes have handlers, and twice what one has.
-        Member::new("at most 64 at once", Load::Drain(limited(64))).against(OURS),
-        Member::new("at most 32 at once", Load::Drain(limited(32))).against(OURS),
     ]
 }
 

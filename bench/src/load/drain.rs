@@ -13,15 +13,9 @@ use crate::figure::{Sample, rate};
 pub(super) async fn run(arena: &Arena, drain: Drain) -> anyhow::Result<Sample> {
     arena.fill(drain.by, drain.backlog, drain.body).await?;
     let reader = if drain.long_reader { Some(hold_purge(arena).await?) } else { None };
-    if drain.max_running.is_some() {
-        arena.set_running(drain.max_running).await?;
-    }
     let company = muster(arena, drain).await?;
     let (count, curve) = company.until(drain.backlog, drain.limit).await?;
     company.dismiss().await?;
-    if drain.max_running.is_some() {
-        arena.set_running(None).await?;
-    }
     drop(reader);
     let time = count.time().unwrap_or(Duration::from_secs(1));
     Ok(Sample { figures: vec![rate(count.settled, time)], curve })

@@ -1,13 +1,15 @@
 //! An address of the API. What it is given and what it answers is written once, in the types of its
 //! function: the router serves that function, and the document describes those types.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Query as Fields, State};
-use axum::handler::Handler;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{MethodRouter, get, post};
+use futures_util::{Stream, StreamExt};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -118,17 +120,22 @@ impl Endpoint {
         }
     }
 
-    /// Something that is told of for as long as somebody listens.
-    pub(super) fn events<H, T>(
+    /// Something that everybody who is signed in is told of for as long as they listen.
+    pub(super) fn events<F, S>(
         name: &'static str,
         path: &'static str,
         summary: &'static str,
-        handler: H,
+        events: F,
     ) -> Self
     where
-        H: Handler<T, Arc<Console>>,
-        T: 'static,
+        F: Fn(&Console) -> S + Clone + Send + Sync + 'static,
+        S: Stream<Item = Event> + Send + 'static,
     {
+        let handler = async move |State(console): At, _: SignedIn| {
+            let ending = console.ending.clone();
+            let events = events(&console).take_until(async move { ending.cancelled().await });
+            Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(KeepAlive::default())
+        };
         Self {
             name,
             path,

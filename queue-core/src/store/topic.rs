@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use chrono::NaiveDateTime;
 use diesel::QueryableByName;
+use diesel::sql_types::{Integer, Unsigned};
 
 use self::dead_letters::dead_letter_topic_id;
 use self::row::{SELECT, TopicRow};
@@ -45,6 +46,23 @@ pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Top
 pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<Topic> {
     let found = find(conn, name).await?;
     found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
+}
+
+/// UNIQUE (name), then PRIMARY: locks the topic's row, if there is one, until the transaction ends.
+/// A statement of its own, because what is read of other topics beside it must not be locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        _id: u32,
+    }
+    let statement = Statement::new("SELECT id AS _id FROM queue_topic WHERE name = ? FOR UPDATE")
+        .bytes(name.as_str().as_bytes());
+    let _locked: Vec<Row> = load(conn, "lock the topic", statement).await?;
+    Ok(())
 }
 
 /// UNIQUE (name): every topic, by name.

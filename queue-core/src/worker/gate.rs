@@ -62,7 +62,8 @@ impl Gate {
         Ok(gate)
     }
 
-    fn new(topic: TopicId, limits: Limits) -> Self {
+    /// With nothing claimed yet.
+    pub(super) fn new(topic: TopicId, limits: Limits) -> Self {
         Self {
             topic,
             limits,

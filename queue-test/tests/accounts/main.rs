@@ -54,6 +54,9 @@ impl Place {
     fn topics(&self) {
         for line in [
             "topic create failed",
+            "topic set failed --max-attempts 5",
+            "topic pause failed",
+            "topic resume failed",
             "topic create mail --retry 'exponential 100ms..100ms' --max-attempts 3 --keep-done 1h \
              --ledger-window 1h --searchable on --dedupe-window 1h --trace all --max-depth 100000 \
              --max-bytes 1GiB",

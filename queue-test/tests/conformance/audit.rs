@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use queue_core::audit::{Action, Actor, Change};
 use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use queue_core::connection::{Link, Session};
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::dead::{DeadFilter, errors};
 use queue_core::store::{audit, topic};
-use queue_core::topic::Access;
+use queue_core::topic::{Access, TopicSettings, change_access, change_settings};
 use queue_core::{Error, TopicName, dead};
 use queue_test::until;
 
+use crate::dead::session;
 use crate::scene::{Scene, all, claim_n, settle};
 
 fn change(action: Action) -> Change {
@@ -156,6 +158,73 @@ async fn a_cancelled_message_is_one_entry_however_often_its_worker_is_asked() {
     until("its worker has stopped", ended).await;
     assert_eq!(told(&mut session).await, [one(), one()]);
     worker.stop().await.unwrap();
+}
+
+/// Again if the row was locked for too long: on a busy machine not all are waiting by then.
+async fn patiently(mut change: impl AsyncFnMut() -> Result<(), Error>) {
+    while let Err(error) = change().await {
+        assert!(error.to_string().contains("Lock wait timeout"), "{error}");
+    }
+}
+
+/// Two people change a topic at once: both wait for its row, and neither knows yet what the other
+/// has changed.
+#[tokio::test]
+async fn of_two_changes_at_once_each_holds_and_tells_what_it_has_changed() {
+    let mut scene = Scene::new().await;
+    let (name, url) = (&scene.topic.name.clone(), &scene.db.url().clone());
+    let mut somebody = scene.db.connect().await;
+    let lock = "BEGIN; UPDATE queue_topic SET updated_at = updated_at + INTERVAL 1 SECOND";
+    somebody.batch_execute(lock).await.unwrap();
+    let by = |action| Change { detail: None, ..change(action) };
+    let settings = async |wanted: fn(TopicSettings) -> TopicSettings| {
+        let (mut session, by) = (session(url).await, by(Action::SetTopic));
+        patiently(async || change_settings(&mut session, name, &by, wanted).await).await;
+    };
+    let access = async |wanted: fn(Access) -> Access| {
+        let (mut session, by) = (session(url).await, by(Action::SetAccess));
+        patiently(async || change_access(&mut session, name, &by, wanted).await).await;
+    };
+    let release = async {
+        until("all wait for the row", async || scene.lock_waits().await == 4).await;
+        somebody.batch_execute("COMMIT").await
+    };
+    let (.., released) = tokio::join!(
+        settings(|old| TopicSettings { max_attempts: 7, ..old }),
+        settings(|old| TopicSettings { max_crashes: 9, ..old }),
+        access(|old| old.and(Access::ReadOnly)),
+        access(|old| old.and(Access::WriteOnly)),
+        release,
+    );
+    released.unwrap();
+    let now = topic::existing(&mut scene.conn, name).await.unwrap();
+    assert_eq!((now.settings.max_attempts, now.settings.max_crashes), (7, 9));
+    assert_eq!(now.access, Access::Denied);
+    let entries = audit::latest(&mut scene.conn, None, 10).await.unwrap();
+    let mut details: Vec<_> = entries.into_iter().filter_map(|entry| entry.detail).collect();
+    details.sort_unstable();
+    // The first of the two that close it leaves it half open, whichever that was.
+    let half = details.pop().unwrap();
+    assert!(half.starts_with("read-") || half.starts_with("write-"), "{half}");
+    assert_eq!(details, ["denied", "max_attempts 7", "max_crashes 9"]);
+}
+
+#[tokio::test]
+async fn a_change_of_nothing_has_no_detail_and_one_that_is_refused_no_entry() {
+    let mut scene = Scene::new().await;
+    let mut session = scene.session().await;
+    let by = Change { detail: None, ..change(Action::SetTopic) };
+    let name = scene.topic.name.clone();
+    change_settings(&mut session, &name, &by, |old| old).await.unwrap();
+    let unknown = TopicName::new("unknown").unwrap();
+    let refused = change_settings(&mut session, &unknown, &by, |old| old).await;
+    assert!(matches!(refused, Err(Error::UnknownTopic { .. })), "{refused:?}");
+    let endless = |old| TopicSettings { dead_letter_topic: Some(name.clone()), ..old };
+    let refused = change_settings(&mut session, &name, &by, endless).await;
+    assert!(matches!(refused, Err(Error::Setting { .. })), "{refused:?}");
+    let entries = audit::latest(&mut scene.conn, None, 10).await.unwrap();
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((entry.action.as_str(), entry.detail.as_deref()), ("set-topic", None));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use queue_core::audit::Action;
 use queue_core::connection::{Link, Session};
 use queue_core::stream::group::create_stream;
-use queue_core::topic::{Backlog, OnDone, TopicKind, TopicSettings};
+use queue_core::topic::{Backlog, OnDone, TopicKind, TopicSettings, change_settings};
 use queue_core::{TopicName, store};
 use serde::Serialize;
 
@@ -83,7 +83,8 @@ impl Topic {
                  create another stream with as many as you like, and send to that one."
             ),
             Self::Set { name, settings, partitions: None } => {
-                change(invocation, name, Action::SetTopic, |old| settings.laid_over(old)).await
+                let wanted = |old| settings.clone().laid_over(old);
+                change(invocation, name, Action::SetTopic, wanted).await
             }
             Self::Access(command) => command.run(invocation).await,
             Self::Pause(command) => command.run(invocation).await,
@@ -154,18 +155,17 @@ pub(crate) async fn change(
     invocation: &Invocation,
     name: TopicName,
     action: Action,
-    change: impl FnOnce(TopicSettings) -> TopicSettings,
+    wanted: impl Fn(TopicSettings) -> TopicSettings,
 ) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
     let topic = find(&mut session, &name).await?;
-    let before = topic.settings;
-    let settings = change(before.clone());
-    if settings.body_limit != before.body_limit {
+    let limit = topic.settings.body_limit;
+    let settings = wanted(topic.settings);
+    if settings.body_limit != limit {
         check_packet(&mut session, &settings).await?;
     }
-    let by = author::change(&mut session, action, &name, settings.unlike(&before)).await?;
-    let set = async |conn: &mut Link| store::topic::set(conn, &name, &settings).await;
-    by.make(&mut session, "set the topic", set).await?;
+    let by = author::change(&mut session, action, &name, None).await?;
+    change_settings(&mut session, &name, &by, wanted).await?;
     show(invocation, find(&mut session, &name).await?)
 }
 

@@ -49,6 +49,13 @@ pub(in crate::worker) struct Full {
     since: Instant,
 }
 
+impl Full {
+    /// Whether there is nothing to be claimed in it still.
+    fn holds(&self, gate: &Gate) -> bool {
+        self.keys.iter().all(|key| !gate.has_room(Some(key)))
+    }
+}
+
 /// Where a look begins.
 struct Begin {
     from: Place,
@@ -171,9 +178,8 @@ async fn look(
         // find room.
         gate.reserve(suspect.key.as_deref());
     }
-    let still_full = |full: &Full| full.keys.iter().all(|key| !gate.has_room(Some(key)));
-    let full = begin.full.clone().filter(still_full);
-    let from = full.as_ref().filter(|_| begin.from == START).map_or(begin.from, |full| full.until);
+    let full = begin.full.clone().filter(|full| full.holds(&gate));
+    let from = first_place(begin.from, full.as_ref());
     let room = gate.room().min(limit);
     // Where there is no room, one tells whether anything waits for it.
     let looks_on = room > 0 && gate.looks_at_keys();
@@ -217,6 +223,11 @@ async fn look(
     Ok(Looked { deliveries, has_suspect, suspect_waits, blocked, next, full, ends })
 }
 
+/// Where to read from: a look that begins at the start passes over the stretch that is full there.
+fn first_place(begin: Place, full: Option<&Full>) -> Place {
+    full.filter(|_| begin == START).map_or(begin, |full| full.until)
+}
+
 /// The first place behind a message.
 fn behind(candidate: &Candidate) -> Place {
     Place { from: RowId(candidate.place.from.0 + 1), ..candidate.place }
@@ -242,6 +253,30 @@ mod tests {
         let place = |row| Place { from: RowId(row), ..START };
         let key = Some(key.as_bytes().to_vec());
         rows.map(|row| Candidate { place: place(row), key: key.clone() }).collect()
+    }
+
+    #[test]
+    fn a_look_from_the_start_passes_over_what_is_full_there_and_no_other_does() {
+        let full = longer(None, START, of(1..4, "a"));
+        assert_eq!(first_place(START, full.as_ref()).from, RowId(4));
+        assert_eq!(first_place(START, None), START);
+        for row in [2, 9] {
+            let window = Place { from: RowId(row), ..START };
+            assert_eq!(first_place(window, full.as_ref()), window);
+        }
+    }
+
+    #[test]
+    fn a_stretch_is_full_until_one_of_its_keys_has_room() {
+        let first = longer(None, START, of(1..4, "a")).expect("a stretch");
+        let until = first.until;
+        let full = longer(Some(first), until, of(4..9, "b")).expect("a stretch");
+        let max_running_per_key = std::num::NonZeroU32::new(1);
+        let mut gate = Gate::new(TopicId(1), Limits { max_running_per_key, ..Limits::default() });
+        gate.reserve(Some(b"a"));
+        assert!(!full.holds(&gate));
+        gate.reserve(Some(b"b"));
+        assert!(full.holds(&gate));
     }
 
     #[test]

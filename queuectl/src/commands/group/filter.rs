@@ -4,7 +4,7 @@ use queue_core::Error;
 use queue_core::stream::{HeaderCondition, HeaderFilter};
 
 /// Which messages a group wants, as people write it.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct FilterArgs {
     /// Only messages whose headers meet this: type=created, region=eu,us (one of them),
     /// type!=test (none of them), or type (the header is there). Several must all be met. What is

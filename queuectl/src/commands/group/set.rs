@@ -29,8 +29,8 @@ impl Set {
         }
         let (filter, settings) = (self.filter, self.settings);
         change(invocation, self.name, Action::SetGroup, |old| {
-            let filter = filter.or(old.filter.clone());
-            TopicSettings { filter, ..settings.laid_over(old) }
+            let filter = filter.clone().or(old.filter.clone());
+            TopicSettings { filter, ..settings.clone().laid_over(old) }
         })
         .await
     }

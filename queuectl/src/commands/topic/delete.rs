@@ -163,7 +163,9 @@ async fn refuse_unless_empty(session: &mut Session, topic: &Topic) -> queue_core
     if held(&depth) == 0 {
         return Ok(());
     }
-    state::set(session, &topic.name, topic.access).await?;
+    // Unless somebody else has opened it meanwhile.
+    let open = |now| if now == Access::Denied { topic.access } else { now };
+    state::set(session, &topic.name, open).await?;
     Err(Error::TopicNotEmpty { topic: topic.name.clone() })
 }
 

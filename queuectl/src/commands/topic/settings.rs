@@ -10,7 +10,7 @@ use queue_core::{Error, TopicName};
 use crate::units::{MaybeTime, parse_large_size, parse_size, parse_time};
 
 /// What can be set of a topic.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SettingsArgs {
     /// The largest body: bytes, KiB, MiB. New topics: 4MiB.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -1,7 +1,7 @@
 use queue_core::audit::Action;
-use queue_core::connection::{Link, Session};
-use queue_core::topic::Access as Rule;
-use queue_core::{Topic, TopicName, store};
+use queue_core::connection::Session;
+use queue_core::topic::{Access as Rule, change_access};
+use queue_core::{Topic, TopicName};
 
 use super::find;
 use crate::author;
@@ -65,25 +65,23 @@ impl Resume {
     }
 }
 
-/// Sets what may be done with a topic.
+/// Changes what may be done with a topic.
 pub(super) async fn set(
     session: &mut Session,
     name: &TopicName,
-    access: Rule,
+    wanted: impl Fn(Rule) -> Rule,
 ) -> queue_core::Result<()> {
-    let by = author::change(session, Action::SetAccess, name, access.to_string()).await?;
-    let set = async |conn: &mut Link| store::topic::set_access(conn, name, access).await;
-    by.make(session, "set the topic's access", set).await
+    let by = author::change(session, Action::SetAccess, name, None).await?;
+    change_access(session, name, &by, wanted).await
 }
 
 async fn change(
     invocation: &Invocation,
     name: &TopicName,
-    change: impl FnOnce(Rule) -> Rule,
+    wanted: impl Fn(Rule) -> Rule,
 ) -> anyhow::Result<()> {
     let mut session = invocation.session().await?;
-    let topic = find(&mut session, name).await?;
-    set(&mut session, name, change(topic.access)).await?;
+    set(&mut session, name, wanted).await?;
     let topic = find(&mut session, name).await?;
     invocation.output.told(&topic, &sentence(&topic))
 }

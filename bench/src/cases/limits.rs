@@ -1,0 +1,53 @@
+//! The case of topics whose claims are bounded.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use queue_core::topic::{Limits, Rate};
+
+use super::BASE;
+use crate::case::{Member, Scale};
+use crate::load::{Drain, Limited, Load};
+
+const FREE: &str = "no limit";
+
+/// So many keys that a claim seldom meets one twice.
+const MANY: u32 = 5_000;
+
+/// So few that most messages wait for their key.
+const FEW: u32 = 8;
+
+/// More messages than one look of a claim takes in, and fewer than all looks of one.
+const BLOCKED: u64 = 10_000;
+
+pub(super) fn members(scale: &Scale) -> Vec<Member> {
+    let drain = Drain { backlog: scale.backlog / 8, ..BASE };
+    let load = |limits: Limits| Limited { drain, limits, keys: at_least_one(MANY), blocked: 0 };
+    let running = |n: u32| Limits { max_running: NonZeroU32::new(n), ..Limits::default() };
+    let per_key = Limits { max_running_per_key: NonZeroU32::new(1), ..Limits::default() };
+    // A hundred times what is done.
+    let rate = Rate::new(at_least_one(1_000_000), Duration::from_secs(1)).ok();
+    let few = Limited {
+        drain: Drain { backlog: scale.backlog / 40, limit: Duration::from_secs(20), ..drain },
+        keys: at_least_one(FEW),
+        ..load(per_key)
+    };
+    let limited = |name: &str, load: Limited| Member::new(name, Load::Limited(load)).against(FREE);
+    vec![
+        Member::new(FREE, Load::Limited(load(Limits::default()))),
+        // As many as four processes have handlers, and twice what one has.
+        limited("at most 64 at once", load(running(64))),
+        limited("at most 32 at once", load(running(32))),
+        limited("one of a key, 5,000 keys", load(per_key)),
+        limited("one of a key, 8 keys", few),
+        limited(
+            "one of a key, behind 10,000 of full keys",
+            Limited { blocked: BLOCKED, ..load(per_key) },
+        ),
+        limited("a rate far above", load(Limits { rate, ..Limits::default() })),
+    ]
+}
+
+fn at_least_one(n: u32) -> NonZeroU32 {
+    NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN)
+}

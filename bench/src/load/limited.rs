@@ -1,0 +1,67 @@
+//! A backlog of keys that processes empty under limits of claims: how fast, and how much the server
+//! reads for it.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use anyhow::ensure;
+use queue_core::topic::Limits;
+use queue_core::worker::{Worker, WorkerOptions};
+use serde::Serialize;
+
+use super::{Drain, drain};
+use crate::arena::Arena;
+use crate::figure::{Figure, Name, Sample, count, rate};
+
+/// The keys that are full where there are such.
+const FULL: u32 = 4;
+
+/// Processes that empty a backlog of keys.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Limited {
+    /// The processes and the backlog.
+    pub(crate) drain: Drain,
+    /// What bounds the claims of all of them.
+    pub(crate) limits: Limits,
+    /// How many keys the messages have, in turn.
+    pub(crate) keys: NonZeroU32,
+    /// Messages before the backlog that nobody can claim: of four keys, of each of which somebody
+    /// else handles one all the time.
+    pub(crate) blocked: u64,
+}
+
+pub(super) async fn run(arena: &Arena, load: Limited) -> anyhow::Result<Sample> {
+    arena.set_limits(load.limits).await?;
+    let sample = drain_within(arena, load).await;
+    arena.set_limits(Limits::default()).await?;
+    sample
+}
+
+async fn drain_within(arena: &Arena, load: Limited) -> anyhow::Result<Sample> {
+    let Limited { drain, keys, .. } = load;
+    let holder = if load.blocked > 0 { Some(block(arena, load).await?) } else { None };
+    let key = |n: u64| Some(format!("key-{}", n % u64::from(keys.get())));
+    arena.fill_queue(drain.backlog, drain.body, &key).await?;
+    let company = drain::muster(arena, drain).await?;
+    let before = arena.rows_walked().await?;
+    let (done, curve) = company.until(drain.backlog, drain.limit).await?;
+    let walked = arena.rows_walked().await? - before;
+    company.dismiss().await?;
+    if let Some(holder) = holder {
+        holder.stop().await?;
+    }
+    ensure!(done.settled > 0, "Nothing was drained within {} s", drain.limit.as_secs());
+    let time = done.time().unwrap_or(Duration::from_secs(1));
+    let walked = Figure { name: Name::Walked, value: count(walked) / count(done.settled) };
+    Ok(Sample { figures: vec![rate(done.settled, time), walked], curve })
+}
+
+/// Fills what nobody can claim, and has a worker of this process hold one message of each key.
+async fn block(arena: &Arena, load: Limited) -> anyhow::Result<Worker> {
+    let key = |n: u64| Some(format!("full-{}", n % u64::from(FULL)));
+    arena.fill_queue(load.blocked + u64::from(FULL), load.drain.body, &key).await?;
+    let worker = Worker::start(WorkerOptions::new(arena.url().clone(), "bench")).await?;
+    let held = worker.claim(arena.topic.id, FULL * 2).await?.deliveries;
+    ensure!(held.len() == FULL as usize, "{} of {FULL} keys are full", held.len());
+    Ok(worker)
+}

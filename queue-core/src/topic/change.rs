@@ -1,0 +1,52 @@
+//! What a person changes of a topic. Its row is locked before it is read: of two people at once,
+//! each changes what the other has left, and the audit tells what each has changed.
+
+use crate::audit::Change;
+use crate::connection::{Link, Session};
+use crate::error::Result;
+use crate::store::topic;
+use crate::topic::{Access, Topic, TopicName, TopicSettings};
+
+/// Changes the topic's settings. What is other than before is the detail of the entry.
+///
+/// # Errors
+/// [`Error::UnknownTopic`](crate::Error::UnknownTopic);
+/// [`Error::AuditDenied`](crate::Error::AuditDenied); settings that the topic cannot have; a
+/// database failure. Nothing is changed then.
+pub async fn change_settings(
+    session: &mut Session,
+    name: &TopicName,
+    by: &Change,
+    wanted: impl Fn(TopicSettings) -> TopicSettings,
+) -> Result<()> {
+    let set = async |conn: &mut Link| {
+        let before = locked(conn, name).await?.settings;
+        let settings = wanted(before.clone());
+        topic::set(conn, name, &settings).await?;
+        Ok(settings.unlike(&before))
+    };
+    by.make_detailed(session, "set the topic", set).await
+}
+
+/// Changes what may be done with the topic, which is the detail of the entry.
+///
+/// # Errors
+/// As [`change_settings`].
+pub async fn change_access(
+    session: &mut Session,
+    name: &TopicName,
+    by: &Change,
+    wanted: impl Fn(Access) -> Access,
+) -> Result<()> {
+    let set = async |conn: &mut Link| {
+        let access = wanted(locked(conn, name).await?.access);
+        topic::set_access(conn, name, access).await?;
+        Ok(access.to_string())
+    };
+    by.make_detailed(session, "set the topic's access", set).await
+}
+
+async fn locked(conn: &mut Link, name: &TopicName) -> Result<Topic> {
+    topic::lock(conn, name).await?;
+    topic::existing(conn, name).await
+}
