@@ -195,6 +195,7 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         limits: limits(&mut rng),
         cancellers: 0,
         checkpoints: false,
+        told: false,
         stream: None,
     };
     let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
@@ -203,7 +204,8 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         Subject::Queue => settings,
     };
     let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
-    Settings { cancellers, checkpoints, ..settings }
+    let told = weather == Weather::Calm || rng.random_range(0..5) == 0;
+    Settings { cancellers, checkpoints, told, ..settings }
 }
 
 /// Small ones for a third of the topics: there is little to do at a time.

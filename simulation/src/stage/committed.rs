@@ -27,8 +27,12 @@ impl Stage {
         numbers.max().unwrap_or(0)
     }
 
-    /// The deliveries that were charged with a crash of their worker.
+    /// The deliveries of a queue that were charged with a crash of their worker. Of a stream it is
+    /// the range that is charged, and its message later, whatever has become of that by then.
     pub(crate) fn charges(&self) -> Vec<(Share, u32)> {
+        if self.settings.stream.is_some() {
+            return Vec::new();
+        }
         let engine = self.server.engine.borrow();
         let tables = ["queue_message", "queue_scheduled", "queue_dead"];
         let tables = tables.map(|name| engine.table(name));

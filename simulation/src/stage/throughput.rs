@@ -33,8 +33,11 @@ impl Stage {
         }
     }
 
-    /// A worker that lives and has not told all that it has counted.
+    /// A worker that lives and has not told all that it has counted, if somebody waits for that.
     pub(crate) fn behind(&self) -> Option<String> {
+        if !self.settings.told {
+            return None;
+        }
         let (told, alive) = (self.told(), self.alive());
         let recorder = self.recorder.borrow();
         let mut counted = recorder.totals().iter().filter(|((id, _), _)| alive.contains(id));
