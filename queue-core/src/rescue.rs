@@ -67,8 +67,8 @@ pub struct TakenBack {
 }
 
 /// How many messages a dead worker was at: the rows of its claims, its ranges' messages, and what
-/// was [cancelled](crate::cancellation) under its hands within the last minute. Its handler may have
-/// run on, so that nobody knows which of them the worker died of.
+/// was [cancelled](crate::cancellation) under its hands within the last minute. That handler may
+/// have run on, so that nobody knows which of them the worker died of.
 ///
 /// # Errors
 /// A database failure.

@@ -26,7 +26,7 @@ enum Fault {
     KillJanitor,
     FreezeJanitor,
     KillSender,
-    /// Whoever cancels messages is killed, and another begins; the request of before ends by itself.
+    /// Whoever cancels messages is killed, and another begins. What was asked for ends by itself.
     KillCanceller,
     /// kill -9; another is started.
     KillConsumer,
