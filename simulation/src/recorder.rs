@@ -283,16 +283,20 @@ impl Recorder {
         self.woken.insert(consumer.to_owned(), Instant::now());
     }
 
-    /// The consumer's runs that are not over.
-    fn runs_of(&mut self, consumer: &str) -> impl Iterator<Item = &mut Run> {
-        let runs = self.stories.values_mut().flat_map(|story| story.runs.iter_mut());
-        runs.filter(move |run| run.consumer == consumer && !run.over)
+    /// The consumer's runs that are not over, and whether their claims may be gone: putting a group
+    /// back takes its claims away, and a rescue does not count what runs on.
+    fn runs_of(&mut self, consumer: &str) -> impl Iterator<Item = (bool, &mut Run)> {
+        let runs = self.stories.values_mut().flat_map(|story| {
+            let gone = story.rewound;
+            story.runs.iter_mut().map(move |run| (gone, run))
+        });
+        runs.filter(move |(_, run)| run.consumer == consumer && !run.over)
     }
 
-    /// Finds out whether the consumer holds one message and nothing else.
+    /// Finds out whether the consumer may hold one message and nothing else.
     fn find_alone(&mut self, consumer: &str) {
-        let held = self.runs_of(consumer).count();
-        self.runs_of(consumer).for_each(|run| run.alone |= held == 1);
+        let held = self.runs_of(consumer).filter(|(gone, _)| !gone).count();
+        self.runs_of(consumer).for_each(|(gone, run)| run.alone |= held == usize::from(!gone));
     }
 
     fn run(&mut self, consumer: &str, delivery: &Delivery) -> &mut Run {
@@ -366,10 +370,10 @@ impl Recorder {
     /// The process has been killed.
     pub(crate) fn died(&mut self, consumer: &str) {
         // A settlement that is under way may have been committed unheard: its row is held no more.
-        let is_held = |run: &Run| run.asked.is_none();
-        let held = self.runs_of(consumer).filter(|run| is_held(run)).count();
-        for run in self.runs_of(consumer) {
-            run.alone |= held == usize::from(is_held(run));
+        let is_held = |gone: bool, run: &Run| !gone && run.asked.is_none();
+        let held = self.runs_of(consumer).filter(|(gone, run)| is_held(*gone, run)).count();
+        for (gone, run) in self.runs_of(consumer) {
+            run.alone |= held == usize::from(is_held(gone, run));
             run.over = true;
         }
         self.leave_wishes_of(consumer);
