@@ -283,7 +283,7 @@ async fn take(
     let LockedRow { priority, fence, delivery_no, is_unique } = locked;
     let is_claimed = fence.worker != WorkerId(0);
     if is_claimed && claims == Claims::Ask {
-        cancel::ask(conn, row).await?;
+        cancel::ask(conn, row, None).await?;
         return Ok(Taken::Held(fence.worker, server_time(conn).await?.and_utc()));
     }
     let sampling = trace::sampling_of(conn, topic.id).await?;
@@ -306,7 +306,7 @@ async fn take(
     }
     if is_claimed {
         // Its handler is to stop all the same.
-        cancel::ask(conn, row).await?;
+        cancel::ask(conn, row, Some(fence.worker)).await?;
     }
     Ok(Taken::Away(if is_claimed { Was::Fenced } else { Was::Ready }))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{DeadCause, Priority, RowId};
+use crate::message::{ClaimNo, DeadCause, Priority, RowId, WorkerId};
 use crate::store::claim::{self, Claim};
 use crate::store::rescue::{self, Charge, Zombie};
 use crate::store::row_set::RowSet;
@@ -14,7 +14,7 @@ use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Range};
-use crate::store::{floor, moves, settle, topic, trace, unique};
+use crate::store::{cancel, floor, moves, settle, topic, trace, unique};
 use crate::stream::{Group, Position};
 use crate::topic::TopicId;
 use crate::trace::{Step, Traced};
@@ -31,7 +31,7 @@ pub(crate) const SHARED_CRASHES: u32 = 2;
 pub enum Why {
     /// Its worker crashed; `rows_held` is how many rows the worker held in all.
     Crashed {
-        /// How many rows the worker held, over all its claims.
+        /// What [`rows_held`] said, right after the worker was declared dead.
         rows_held: u64,
     },
     /// Its worker lives or ended in order: nothing is charged.
@@ -64,6 +64,22 @@ pub struct TakenBack {
     pub dead_lettered: usize,
     /// Rows still locked by a session of the worker: the next sweep takes them.
     pub left: u64,
+}
+
+/// How many messages a dead worker was at: the rows of its claims, its ranges' messages, and what
+/// was [cancelled](crate::cancellation) under its hands within the last minute. That handler may
+/// have run on, so that nobody knows which of them the worker died of.
+///
+/// # Errors
+/// A database failure.
+pub async fn rows_held(conn: &mut impl Connection, worker: WorkerId) -> Result<u64> {
+    let mut rows = range::messages_of(conn, worker).await?;
+    for claim in claim::of_worker(conn, worker, ClaimNo(0)).await? {
+        rows += rescue::rows_left(conn, &claim).await?;
+    }
+    // Last: what is taken away meanwhile is counted twice, and not missed.
+    let taken = cancel::taken_from(conn, worker).await?;
+    Ok(rows.saturating_add(taken as u64))
 }
 
 /// Takes the rows of `claim` back and forgets the claim once none is left. Runs within the

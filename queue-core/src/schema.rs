@@ -247,6 +247,7 @@ table! {
     queue_cancellation (row_id) {
         row_id -> Unsigned<BigInt>,
         requested_at -> Datetime,
+        worker_id -> Unsigned<BigInt>,
     }
 }
 

@@ -4,7 +4,7 @@
 //! by the SQL contract counts in `queue_settle`. The row of a worker that is gone is folded into
 //! one for all of those, so that the sums of a topic never shrink.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Throughput {
 
 /// What a worker counts, by topic. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Counter(Arc<Mutex<HashMap<TopicId, Counted>>>);
+pub struct Counter(Arc<Mutex<BTreeMap<TopicId, Counted>>>);
 
 #[derive(Debug, Default)]
 struct Counted {

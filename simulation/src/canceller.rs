@@ -59,7 +59,8 @@ impl Wish<'_> {
                 Ok(Attempt::Asked(_)) if self.believes_in_asking() => {
                     Answer::Cancelled(Was::Fenced)
                 }
-                Ok(Attempt::Asked(_) | Attempt::Locked) => Answer::Asked,
+                Ok(Attempt::Asked(_)) => Answer::Asked,
+                Ok(Attempt::Locked) => Answer::Locked,
                 Err(error) => {
                     stage.server.note(&format!("{} does not cancel: {error}", self.name));
                     Answer::Doubtful
@@ -72,11 +73,12 @@ impl Wish<'_> {
             }
             sleep(Duration::from_millis(50)).await;
         }
-        // Who is killed does not say so; his request ends by itself.
-        if let Some(open) = session.as_mut().filter(|_| stage.below(2) == 0) {
+        if let Some(open) = session.as_mut() {
             let left = cancellation.give_up(open).await;
             stage.server.note(&format!("{} leaves {} to its worker: {left:?}", self.name, self.id));
         }
+        let begun = stage.deliveries_of(share);
+        stage.recorder.borrow_mut().told_of_end(share, wish, Answer::Left, begun);
     }
 
     async fn open(&self) -> Option<Session> {

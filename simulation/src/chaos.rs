@@ -26,6 +26,8 @@ enum Fault {
     KillJanitor,
     FreezeJanitor,
     KillSender,
+    /// Whoever cancels messages is killed, and another begins. What was asked for ends by itself.
+    KillCanceller,
     /// kill -9; another is started.
     KillConsumer,
     /// The host of a consumer loses its power.
@@ -59,13 +61,14 @@ const MILD: [Fault; 8] = [
     Fault::Fates,
 ];
 
-const WILD: [Fault; 17] = [
+const WILD: [Fault; 18] = [
     Fault::KillConnection,
     Fault::StepClock,
     Fault::Stranger,
     Fault::KillJanitor,
     Fault::FreezeJanitor,
     Fault::KillSender,
+    Fault::KillCanceller,
     Fault::KillConsumer,
     Fault::KillConsumer,
     Fault::CutConsumer,
@@ -150,10 +153,15 @@ async fn strike(stage: &Rc<Stage>, troupe: &mut Troupe, fault: Fault) {
         Fault::Stranger => {
             tokio::task::spawn_local(disturb(Rc::clone(stage)));
         }
-        Fault::KillJanitor | Fault::KillSender | Fault::KillConsumer | Fault::CutConsumer => {
+        Fault::KillJanitor
+        | Fault::KillSender
+        | Fault::KillCanceller
+        | Fault::KillConsumer
+        | Fault::CutConsumer => {
             let part = match fault {
                 Fault::KillJanitor => Part::Janitor,
                 Fault::KillSender => Part::Sender,
+                Fault::KillCanceller => Part::Canceller,
                 _ => Part::Consumer,
             };
             if let Some(name) = troupe.draw(part) {

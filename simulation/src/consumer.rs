@@ -1,6 +1,7 @@
 //! A consumer as users write them, on queue-core's worker.
 
 mod cancelled;
+mod counting;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -120,6 +121,7 @@ impl Crew {
     async fn handle(&self, reader: &Topic, mut deliveries: Vec<Delivery>) {
         for delivery in &deliveries {
             self.stage.recorder.borrow_mut().deliver(&self.name, delivery);
+            self.picked_up(delivery);
         }
         if reader.group().is_some_and(|group| group.ordered) {
             return self.handle_in_order(deliveries).await;
@@ -281,6 +283,7 @@ impl Crew {
         }
         for delivery in &committed {
             self.stage.recorder.borrow_mut().committed(&self.name, delivery);
+            self.count(delivery, &Settlement::Ack, SettleOutcome::Settled);
             turn.into_iter().for_each(|turn| self.stage.end_in_order(turn));
         }
         let rows = committed.iter().map(|delivery| (delivery.claim_no, delivery.row)).collect();
@@ -299,18 +302,23 @@ impl Crew {
         }
         let rows = in_doubt.iter().map(Settled::release).collect();
         let outcomes = self.worker.release_in_doubt(rows).await;
-        let mut recorder = self.stage.recorder.borrow_mut();
         let Ok(outcomes) = outcomes else {
+            let mut recorder = self.stage.recorder.borrow_mut();
             in_doubt.iter().for_each(|delivery| recorder.abandon(&self.name, delivery));
             return false;
         };
         let acked = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Unknown);
         turn.filter(|_| acked).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         for (delivery, outcome) in in_doubt.iter().zip(outcomes) {
+            let mut recorder = self.stage.recorder.borrow_mut();
             if outcome == SettleOutcome::Settled {
                 recorder.ask(&self.name, delivery, &Settlement::Release);
             }
             recorder.outcome(&self.name, delivery, outcome);
+            drop(recorder);
+            if outcome == SettleOutcome::Unknown {
+                self.count(delivery, &Settlement::Ack, outcome);
+            }
         }
         acked
     }
@@ -336,21 +344,26 @@ impl Crew {
         turn.filter(|_| all_over).into_iter().for_each(|turn| self.stage.end_in_order(turn));
         let on_done = self.stage.settings.on_done;
         let mut batch = Vec::with_capacity(deliveries.len());
-        for (delivery, settlement) in deliveries.iter().zip(settlements) {
-            self.stage.recorder.borrow_mut().ask(&self.name, delivery, &settlement);
+        for (delivery, settlement) in deliveries.iter().zip(&settlements) {
+            self.stage.recorder.borrow_mut().ask(&self.name, delivery, settlement);
             let has_checkpoint = self.notebook.has(delivery);
-            let settled = Settled::new(delivery, settlement, on_done);
+            let settled = Settled::new(delivery, settlement.clone(), on_done);
             batch.push(Settled { has_checkpoint, ..settled });
         }
         let outcomes = self.worker.settle(batch).await;
-        let mut recorder = self.stage.recorder.borrow_mut();
         match outcomes {
             Ok(outcomes) => {
-                for (delivery, outcome) in deliveries.iter().zip(outcomes) {
-                    recorder.outcome(&self.name, delivery, outcome);
+                for ((delivery, outcome), settlement) in
+                    deliveries.iter().zip(outcomes).zip(&settlements)
+                {
+                    self.stage.recorder.borrow_mut().outcome(&self.name, delivery, outcome);
+                    self.count(delivery, settlement, outcome);
                 }
             }
-            Err(_) => deliveries.iter().for_each(|delivery| recorder.abandon(&self.name, delivery)),
+            Err(_) => {
+                let mut recorder = self.stage.recorder.borrow_mut();
+                deliveries.iter().for_each(|delivery| recorder.abandon(&self.name, delivery));
+            }
         }
         all_over
     }

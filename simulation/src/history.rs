@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::chaos::{kill, storm};
 use crate::effects::written;
-use crate::recorder::Place;
+use crate::recorder::{Cancelled, Place};
 use crate::rules::Rule;
 use crate::server::Server;
 use crate::settings::{Settings, Streamed, Subject, Weather};
@@ -47,7 +47,7 @@ pub struct Played {
     /// Deliveries that were acked together with an effect.
     pub effects: usize,
     /// Messages that were cancelled.
-    pub cancelled: usize,
+    pub cancelled: Cancelled,
     /// Runs that went on from a checkpoint of one before.
     pub resumed: usize,
     /// Everything that happened, if asked for.
@@ -195,6 +195,7 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         limits: limits(&mut rng),
         cancellers: 0,
         checkpoints: false,
+        told: false,
         stream: None,
     };
     let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
@@ -203,7 +204,8 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         Subject::Queue => settings,
     };
     let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
-    Settings { cancellers, checkpoints, ..settings }
+    let told = weather == Weather::Calm || rng.random_range(0..5) == 0;
+    Settings { cancellers, checkpoints, told, ..settings }
 }
 
 /// Small ones for a third of the topics: there is little to do at a time.
@@ -287,6 +289,7 @@ async fn watch_keys(stage: Rc<Stage>) {
         stage.check_keys();
         stage.check_groups();
         stage.check_limits();
+        stage.check_throughput();
         sleep(Duration::from_millis(170)).await;
     }
 }
@@ -322,6 +325,7 @@ async fn recover(
         look_up(stage);
         let left = ["queue_message", "queue_scheduled", "queue_claim"];
         let drained = left.iter().all(|table| stage.rows(table) == 0) && stage.is_read();
+        let drained = drained && stage.behind().is_none();
         calm = if drained { calm + 1 } else { 0 };
     }
 }
@@ -354,8 +358,13 @@ fn judge(stage: &Rc<Stage>) {
     for id in stage.checkpoints() {
         recorder.judge_checkpoint(id);
     }
+    for (id, delivery_no) in stage.charges() {
+        recorder.judge_charge(id, delivery_no);
+    }
     drop(recorder);
-    if let Some(wrong) = stage.untold() {
+    stage.check_throughput();
+    let wrong = stage.untold().or_else(|| stage.behind());
+    if let Some(wrong) = wrong {
         stage.recorder.borrow_mut().fail(wrong);
     }
     let claims = stage.rows("queue_claim");

@@ -3,6 +3,7 @@
 mod cancels;
 mod checkpoints;
 mod judge;
+mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +14,12 @@ use queue_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
 pub(crate) use self::cancels::Answer;
+pub use self::cancels::Cancelled;
 use self::cancels::Wish;
 use self::checkpoints::Save;
 pub(crate) use self::checkpoints::Saved;
 pub(crate) use self::judge::Place;
+pub(crate) use self::totals::Totals;
 use crate::rules::Rule;
 use crate::settings::Settings;
 use crate::stage::Share;
@@ -104,9 +107,11 @@ pub(crate) struct Recorder {
     /// Acks committed together with an effect.
     pub(crate) effects: usize,
     /// Messages that somebody was told are cancelled.
-    pub(crate) cancelled: usize,
+    pub(crate) cancelled: Cancelled,
     /// Runs that went on from the checkpoint of another.
     pub(crate) resumed: usize,
+    /// What each worker has counted.
+    totals: Totals,
 }
 
 fn share(delivery: &Delivery) -> Share {
@@ -130,8 +135,9 @@ impl Recorder {
             fenced: 0,
             repeated: 0,
             effects: 0,
-            cancelled: 0,
+            cancelled: Cancelled::default(),
             resumed: 0,
+            totals: BTreeMap::new(),
         }
     }
 
@@ -277,27 +283,20 @@ impl Recorder {
         self.woken.insert(consumer.to_owned(), Instant::now());
     }
 
-    /// The consumer's runs, and whether their claims may be gone, because somebody cancels the
-    /// message: what is taken away before a rescue counts with no crash.
+    /// The consumer's runs that are not over, and whether their claims may be gone: putting a group
+    /// back takes its claims away, and a rescue does not count what runs on.
     fn runs_of(&mut self, consumer: &str) -> impl Iterator<Item = (bool, &mut Run)> {
         let runs = self.stories.values_mut().flat_map(|story| {
-            let taken = story.may_be_taken_away();
-            story.runs.iter_mut().map(move |run| (taken, run))
+            let gone = story.rewound;
+            story.runs.iter_mut().map(move |run| (gone, run))
         });
-        runs.filter(move |(_, run)| run.consumer == consumer)
+        runs.filter(move |(_, run)| run.consumer == consumer && !run.over)
     }
 
+    /// Finds out whether the consumer may hold one message and nothing else.
     fn find_alone(&mut self, consumer: &str) {
-        self.find_alone_of(consumer, |run| !run.over);
-    }
-
-    /// Finds out whether the consumer may hold one of these runs' messages and nothing else.
-    fn find_alone_of(&mut self, consumer: &str, is_one: impl Fn(&Run) -> bool) {
-        let is_held = |taken: bool, run: &Run| !taken && is_one(run);
-        let held = self.runs_of(consumer).filter(|(taken, run)| is_held(*taken, run)).count();
-        for (taken, run) in self.runs_of(consumer).filter(|(_, run)| is_one(run)) {
-            run.alone |= held == usize::from(!taken);
-        }
+        let held = self.runs_of(consumer).filter(|(gone, _)| !gone).count();
+        self.runs_of(consumer).for_each(|(gone, run)| run.alone |= held == usize::from(!gone));
     }
 
     fn run(&mut self, consumer: &str, delivery: &Delivery) -> &mut Run {
@@ -371,12 +370,13 @@ impl Recorder {
     /// The process has been killed.
     pub(crate) fn died(&mut self, consumer: &str) {
         // A settlement that is under way may have been committed unheard: its row is held no more.
-        let is_held = |taken: bool, run: &Run| !taken && !run.over && run.asked.is_none();
-        let held = self.runs_of(consumer).filter(|(taken, run)| is_held(*taken, run)).count();
-        for (taken, run) in self.runs_of(consumer).filter(|(_, run)| !run.over) {
-            run.alone |= held == usize::from(is_held(taken, run));
+        let is_held = |gone: bool, run: &Run| !gone && run.asked.is_none();
+        let held = self.runs_of(consumer).filter(|(gone, run)| is_held(*gone, run)).count();
+        for (gone, run) in self.runs_of(consumer) {
+            run.alone |= held == usize::from(is_held(gone, run));
             run.over = true;
         }
+        self.leave_wishes_of(consumer);
     }
 
     /// Something is wrong that belongs to no message.

@@ -57,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) cancellers: u32,
     /// Whether some handlers write down how far they are.
     pub(crate) checkpoints: bool,
+    /// Whether it goes on until all that was done is told, which may take half a minute more.
+    pub(crate) told: bool,
     /// The topic is a stream instead of a queue.
     pub(crate) stream: Option<Streamed>,
 }

@@ -1,6 +1,7 @@
 //! Where a history is played: the server, those who use it, and what they agree on.
 
 mod committed;
+mod throughput;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -18,6 +19,7 @@ use queue_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use self::throughput::Sums;
 use crate::model::{Row, Table, Value};
 use crate::recorder::{Place, Recorder};
 use crate::server::{Connect, Server};
@@ -53,6 +55,8 @@ pub(crate) struct Stage {
     pub(crate) frontiers: RefCell<Frontiers>,
     /// Messages that join the stream later than they were sent.
     pub(crate) delayed: RefCell<HashSet<MsgId>>,
+    /// What the workers had told when it was looked at last.
+    sums: RefCell<Sums>,
 }
 
 impl Stage {
@@ -78,6 +82,7 @@ impl Stage {
             readers: RefCell::default(),
             frontiers: RefCell::default(),
             delayed: RefCell::default(),
+            sums: RefCell::default(),
         })
     }
 

@@ -127,6 +127,31 @@ fn a_checkpoint_that_needs_no_claim_is_found() {
 }
 
 #[test]
+fn a_checkpoint_that_outlives_its_message_is_found() {
+    is_found(Rule::CheckpointsEndWithMessages, Weather::Calm);
+}
+
+#[test]
+fn a_checkpoint_that_nobody_finds_again_is_found() {
+    is_found(Rule::CheckpointsAreFound, Weather::Wild);
+}
+
+#[test]
+fn blaming_what_is_left_for_what_was_cancelled_is_found() {
+    is_found(Rule::TakenAwayCounts, Weather::Wild);
+}
+
+#[test]
+fn totals_that_are_added_up_are_found() {
+    is_found(Rule::TotalsAreTold, Weather::Calm);
+}
+
+#[test]
+fn forgetting_what_workers_that_are_gone_have_done_is_found() {
+    is_found(Rule::GoneWorkersCount, Weather::Wild);
+}
+
+#[test]
 fn a_limit_that_forgets_what_is_claimed_is_found() {
     is_found(Rule::SlotsCount, Weather::Calm);
 }

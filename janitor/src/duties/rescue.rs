@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use queue_core::connection::Session;
 use queue_core::message::{ClaimNo, WorkerId};
-use queue_core::rescue::{TakenBack, Why, take_back};
-use queue_core::store::claim::{self, Claim, Fence};
+use queue_core::rescue::{TakenBack, Why, rows_held, take_back};
+use queue_core::store::claim::{Claim, Fence};
 use queue_core::store::process_list::{self, Sight};
-use queue_core::store::stream::range;
 use queue_core::store::worker::{self, Incarnation, WorkerRow};
 use queue_core::store::{doctor, rescue};
 use queue_core::telemetry::Gauges;
@@ -303,15 +302,8 @@ async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Resul
         worker.id = %seen.id, worker.client = seen.client_id, worker.conn = %seen.conn,
         reason = death.reason(), "Worker declared dead."
     );
-    let held = session
-        .call("count the rows it held", async |conn| {
-            let mut rows = 0;
-            for claim in claim::of_worker(conn, seen.id, ClaimNo(0)).await? {
-                rows += rescue::rows_left(conn, &claim).await?;
-            }
-            Ok(rows + range::messages_of(conn, seen.id).await?)
-        })
-        .await?;
+    let held =
+        session.call("count the rows it held", async |conn| rows_held(conn, seen.id).await).await?;
     Ok(Some(held))
 }
 

@@ -6,7 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
 
 use super::claim::Fence;
-use super::{Statement, execute, load};
+use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, DeliveryNo, MsgId, Priority, RowId, WorkerId};
@@ -97,28 +97,55 @@ pub async fn is_there(
 }
 
 /// PRIMARY: asks whoever has the message, or claims it, to stop handling it, for [`ASKED_FOR`].
-/// Every worker hears of it with its next [pulse](super::floor::pulse).
+/// Every worker hears of it with its next [pulse](super::floor::pulse). `taken_from` is the worker
+/// whose claim was taken away, and whose handler does not know yet.
 ///
 /// # Errors
 /// A database failure.
-pub async fn ask(conn: &mut impl Connection, row: RowId) -> Result<()> {
+pub async fn ask(
+    conn: &mut impl Connection,
+    row: RowId,
+    taken_from: Option<WorkerId>,
+) -> Result<()> {
     let statement = Statement::new(
-        "INSERT INTO queue_cancellation (row_id, requested_at) VALUES (?, UTC_TIMESTAMP(6)) \
-         ON DUPLICATE KEY UPDATE requested_at = UTC_TIMESTAMP(6)",
+        "INSERT INTO queue_cancellation (row_id, requested_at, worker_id) \
+         VALUES (?, UTC_TIMESTAMP(6), ?) \
+         ON DUPLICATE KEY UPDATE requested_at = UTC_TIMESTAMP(6), worker_id = VALUES(worker_id)",
     )
-    .number(row.0);
+    .number(row.0)
+    .number(taken_from.map_or(0, |worker| worker.0));
     execute(conn, "cancel: ask the worker", statement).await?;
     Ok(())
 }
 
-/// PRIMARY: asks no more.
+/// PRIMARY: asks no more, unless the message was taken away by somebody else: the handler that ran
+/// then is still to stop.
 ///
 /// # Errors
 /// A database failure.
 pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
-    let statement = Statement::new("DELETE FROM queue_cancellation WHERE row_id = ?").number(row.0);
+    let statement =
+        Statement::new("DELETE FROM queue_cancellation WHERE row_id = ? AND worker_id = 0")
+            .number(row.0);
     execute(conn, "cancel: ask no more", statement).await?;
     Ok(())
+}
+
+/// PRIMARY, all of a few rows: how many messages were taken away from the worker of late.
+///
+/// # Errors
+/// A database failure.
+pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[expect(dead_code, reason = "that there is a row says it all")]
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        row_id: u64,
+    }
+    let statement = Statement::new("SELECT row_id FROM queue_cancellation WHERE worker_id = ?")
+        .number(worker.0);
+    let rows: Vec<Row> = load_surely(conn, "rescue: count what was cancelled", statement).await?;
+    Ok(rows.len())
 }
 
 /// PRIMARY, a few rows: forgets up to `limit` requests that are older than `time`: whoever made

@@ -11,6 +11,7 @@ use queue_core::topic::{Limits, Sampling, TopicSettings};
 use queue_core::worker::SettleOutcome;
 use queue_core::{NewMessage, Priority, Unique, enqueue_to, store};
 
+use crate::rescue::crash_and_rescue;
 use crate::scene::{Scene, all, claim_n, settle};
 
 async fn session(scene: &Scene) -> Session {
@@ -101,6 +102,36 @@ async fn a_claim_that_is_taken_away_is_fenced_and_frees_its_slot() {
     other.stop().await.unwrap();
 }
 
+/// The worker was at two messages, and which of them it died of nobody knows: neither crashed it
+/// alone. A third worker, which held one message and nothing else, did.
+#[tokio::test]
+async fn a_crash_is_not_lone_when_the_other_message_was_taken_away_before() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(3).await;
+    let (two, one) = (scene.worker().await, scene.worker().await);
+    let cancelled = claim_n(&two, scene.topic.id, 1).await.remove(0);
+    claim_n(&two, scene.topic.id, 1).await;
+    claim_n(&one, scene.topic.id, 1).await;
+    let mut session = session(&scene).await;
+    let topic = scene.topic.clone();
+    let mut patient = Cancellation::new(&topic, cancelled.msg_id);
+    let answer = patient.attempt(&mut session, Claims::Ask).await.unwrap();
+    assert_eq!(answer, Attempt::Asked(two.id()));
+    let mut other = Cancellation::new(&topic, cancelled.msg_id);
+    let answer = other.attempt(&mut session, Claims::TakeAway).await.unwrap();
+    assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
+    // Who has only asked withdraws nothing of that.
+    patient.give_up(&mut session).await.unwrap();
+    let held = [(two, "1", "0/1"), (one, "2", "1/0")];
+    for (worker, body, charges) in held {
+        assert_eq!(crash_and_rescue(&mut scene, worker).await.freed, 1);
+        let charged = format!(
+            "SELECT CONCAT(crashes, '/', suspicions) FROM queue_message WHERE body = '{body}'"
+        );
+        assert_eq!(scene.text(&charged).await, charges);
+    }
+}
+
 /// A request is for a row, whoever has it: one that is released keeps it.
 #[tokio::test]
 async fn whoever_claims_next_hears_of_the_request_too() {
@@ -125,7 +156,12 @@ async fn whoever_claims_next_hears_of_the_request_too() {
 #[tokio::test]
 async fn a_request_whose_maker_has_gone_is_pruned() {
     let mut scene = Scene::new().await;
-    scene.sql("INSERT INTO queue_cancellation VALUES (1, UTC_TIMESTAMP(6) - INTERVAL 2 HOUR), (2, UTC_TIMESTAMP(6))").await;
+    scene
+        .sql(
+            "INSERT INTO queue_cancellation (row_id, requested_at) \
+         VALUES (1, UTC_TIMESTAMP(6) - INTERVAL 2 HOUR), (2, UTC_TIMESTAMP(6))",
+        )
+        .await;
     let pruned = store::cancel::prune(&mut scene.conn, Duration::from_secs(3600), 10).await;
     assert_eq!(pruned.unwrap(), 1);
     assert_eq!(scene.number("SELECT row_id FROM queue_cancellation").await, 2);

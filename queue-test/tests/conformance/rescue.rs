@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::transaction;
 use queue_core::message::{ClaimNo, ConnId, DeliveryNo, RowId, Settlement, WorkerId};
-use queue_core::rescue::{TakenBack, Why, take_back};
+use queue_core::rescue::{TakenBack, Why, rows_held, take_back};
 use queue_core::store::claim::{Claim, Fence};
 use queue_core::store::rescue::ZombieClaim;
 use queue_core::store::row_set::RowSet;
@@ -55,9 +55,9 @@ pub(crate) async fn crash(conn: &mut AsyncMysqlConnection, crashed: Worker) -> V
 
 /// Crashes a worker that holds everything it has claimed and rescues its rows.
 pub(crate) async fn crash_and_rescue(scene: &mut Scene, crashed: Worker) -> TakenBack {
+    let id = crashed.id();
     let claims = crash(&mut scene.conn, crashed).await;
-    let rows_held = scene.number("SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0").await;
-    let why = Why::Crashed { rows_held: u64::try_from(rows_held).unwrap() };
+    let why = Why::Crashed { rows_held: rows_held(&mut scene.conn, id).await.unwrap() };
     let mut sum = TakenBack::default();
     for claim in &claims {
         let taken = take(&mut scene.conn, claim, why).await;

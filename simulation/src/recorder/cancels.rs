@@ -14,15 +14,45 @@ pub(crate) enum Answer {
     Cancelled(Was),
     /// It is over, or there is no such message.
     Over,
-    /// Its worker was asked, or it was locked.
+    /// Its worker was asked: it is there, and nobody has cancelled it so far.
     Asked,
+    /// It was locked.
+    Locked,
     /// Nobody knows.
     Doubtful,
+    /// Whoever wanted it has given up.
+    Left,
+}
+
+/// How many messages somebody was told are cancelled, by what they were doing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cancelled {
+    /// They waited for their time.
+    pub waiting: usize,
+    /// They were ready.
+    pub ready: usize,
+    /// Their handlers stopped.
+    pub stopped: usize,
+    /// Their claims were taken away.
+    pub fenced: usize,
+}
+
+impl Cancelled {
+    fn count(&mut self, was: Was) {
+        *match was {
+            Was::Waiting => &mut self.waiting,
+            Was::Ready => &mut self.ready,
+            Was::Stopped => &mut self.stopped,
+            Was::Fenced => &mut self.fenced,
+        } += 1;
+    }
 }
 
 /// Somebody wants a message cancelled.
 #[derive(Debug)]
 pub(super) struct Wish {
+    /// Whose it is, as long as he tries.
+    who: Option<String>,
     /// The message was known to be stored before.
     stored: bool,
     /// Some attempt may have asked a worker, or may have succeeded unheard.
@@ -51,14 +81,13 @@ impl Story {
         self.cancelled().is_some()
     }
 
-    /// Whether somebody may take it away from whoever has it.
-    pub(super) fn may_be_taken_away(&self) -> bool {
-        self.wishes.iter().any(|wish| !matches!(wish.last, Some((Last::Over, _))))
+    fn is_doubtful(&self) -> bool {
+        self.wishes.iter().any(|wish| wish.doubtful)
     }
 
     /// Whether it may have been cancelled.
     pub(super) fn may_be_cancelled(&self) -> bool {
-        self.is_cancelled() || self.wishes.iter().any(|wish| wish.doubtful)
+        self.is_cancelled() || self.is_doubtful()
     }
 
     /// Why a delivery that begins now must not, if nobody may begin any more.
@@ -86,30 +115,47 @@ impl Recorder {
         // In the log of a stream it is not to be cancelled, and nobody says more of it.
         let stored = !self.in_stream && self.stories[&share].sent == Sent::Stored;
         let story = self.tell(share, format!("{who} wants it cancelled"));
-        story.wishes.push(Wish { stored, asked: false, doubtful: false, last: None });
-        let wish = story.wishes.len() - 1;
-        let held = story.runs.iter().filter(|run| run.outcome.is_none());
-        let consumers: Vec<_> = held.map(|run| run.consumer.clone()).collect();
-        for consumer in consumers {
-            self.find_alone(&consumer);
-            // Of a consumer that died before, and whose claims nobody has taken back yet.
-            let is_left = |run: &Run| run.over && run.outcome.is_none() && run.asked.is_none();
-            self.find_alone_of(&consumer, is_left);
+        let who = Some(who.to_owned());
+        story.wishes.push(Wish { who, stored, asked: false, doubtful: false, last: None });
+        story.wishes.len() - 1
+    }
+
+    /// Who was about to cancel messages has been killed, and what his last attempt came to nobody
+    /// has heard.
+    pub(super) fn leave_wishes_of(&mut self, who: &str) {
+        let wishes = self.stories.values_mut().flat_map(|story| &mut story.wishes);
+        for wish in wishes.filter(|wish| wish.who.as_deref() == Some(who)) {
+            (wish.who, wish.asked, wish.doubtful) = (None, true, true);
         }
-        wish
     }
 
     /// What one attempt of the wish was told, after `begun` deliveries.
     pub(crate) fn told_of_end(&mut self, share: Share, wish: usize, answer: Answer, begun: u32) {
         let story = self.tell(share, format!("who wants it cancelled is told: {answer:?}"));
+        if answer == Answer::Asked {
+            // Its row was locked for that, so no attempt of before has removed it, and none will.
+            story.wishes.iter_mut().for_each(|wish| wish.doubtful = false);
+        }
         let wish = &mut story.wishes[wish];
         match answer {
             Answer::Cancelled(was) => wish.last = Some((Last::Cancelled(was), begun)),
             Answer::Over => wish.last = Some((Last::Over, begun)),
             Answer::Asked => wish.asked = true,
             Answer::Doubtful => (wish.asked, wish.doubtful) = (true, true),
+            Answer::Locked | Answer::Left => {}
         }
-        self.cancelled += usize::from(matches!(answer, Answer::Cancelled(_)));
+        if matches!(answer, Answer::Cancelled(_) | Answer::Over | Answer::Left) {
+            wish.who = None;
+        }
+        if let Answer::Cancelled(was) = answer {
+            self.cancelled.count(was);
+        }
+    }
+
+    /// How the message was cancelled, if that is beyond doubt.
+    pub(crate) fn how_cancelled(&self, share: Share) -> Option<Was> {
+        let story = self.stories.get(&share).filter(|story| !story.is_doubtful())?;
+        story.cancelled().map(|(was, _)| was)
     }
 
     /// Compares what was told of a message's end with all that is known when all is over.

@@ -73,6 +73,18 @@ impl Recorder {
         }
     }
 
+    /// A delivery was charged with a crash of its worker: whether it was all that the worker had.
+    /// One that no handler has begun, because its worker was never told of it, is not known here.
+    pub(crate) fn judge_charge(&mut self, id: Share, delivery_no: u32) {
+        let Some(story) = self.stories.get(&id) else { return };
+        let mut runs = story.runs.iter().filter(|run| run.no == delivery_no).peekable();
+        let lone = |run: &Run| run.alone || (self.overdue && run.outcome.is_none());
+        if runs.peek().is_some() && !runs.any(lone) {
+            let what = format!("delivery {delivery_no} is charged with the crash of others");
+            self.violated(id, what);
+        }
+    }
+
     /// Compares where a message is at the end with whether it has an effect.
     pub(crate) fn judge_effect(&mut self, id: Share, place: Place, effect: bool) {
         let told = |run: &Run| run.outcome == Some(SettleOutcome::Settled) && run.in_transaction;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
 
+use queue_core::cancellation::Was;
 use queue_core::message::MsgId;
 use queue_core::topic::TopicId;
 
@@ -24,6 +25,30 @@ impl Stage {
             is_its.then(|| value("delivery_no").number() as u32)
         });
         numbers.max().unwrap_or(0)
+    }
+
+    /// The deliveries of a queue that were charged with a crash of their worker. Of a stream it is
+    /// the range that is charged, and its message later, whatever has become of that by then.
+    pub(crate) fn charges(&self) -> Vec<(Share, u32)> {
+        if self.settings.stream.is_some() {
+            return Vec::new();
+        }
+        let engine = self.server.engine.borrow();
+        let tables = ["queue_message", "queue_scheduled", "queue_dead"];
+        let tables = tables.map(|name| engine.table(name));
+        let (mut crashes, mut charges) = (BTreeMap::new(), Vec::new());
+        for change in engine.changes.iter().filter(|change| tables.contains(&change.table)) {
+            let definition = &engine.tables[change.table].definition;
+            let Some(row) = &change.after else { continue };
+            let value = |column: &str| &row[definition.place(column).expect("a column")];
+            let Some(id) = MsgId::from_bytes(&value("msg_id").text()) else { continue };
+            let share = (TopicId(value("topic_id").number() as u32), id);
+            let now = value("crashes").number();
+            if crashes.insert(share, now).unwrap_or(0) < now {
+                charges.push((share, value("delivery_no").number() as u32));
+            }
+        }
+        charges
     }
 
     /// Looks at what is committed: a key is held if and only if its message lives.
@@ -71,7 +96,7 @@ impl Stage {
 
     /// A message of the topic whose trace is not what was committed of it: it was stored once, and
     /// each claim of it came to one end. One that is cancelled while it is ready has one end more,
-    /// after its last claim. Asked when everything is over.
+    /// after its last claim; taking a claim away is the end of that. Asked when everything is over.
     pub(crate) fn untold(&self) -> Option<String> {
         let engine = self.server.engine.borrow();
         let table = &engine.tables[engine.table("queue_trace")];
@@ -95,10 +120,20 @@ impl Stage {
             .filter(|row| row[reason] == Value::bytes(CANCELLED))
             .map(|row| (row[id].clone(), row[no].number()))
             .collect();
-        let right = |of: &(Value, i128), events: &[u32; 3]| match of.1 {
-            0 => *events == [1, 0, u32::from(cancelled.contains(of))],
-            _ if *events == [0, 1, 2] => cancelled.contains(of),
-            _ => *events == [0, 1, 1],
+        let recorder = self.recorder.borrow();
+        let how = |id: &Value| {
+            let id = MsgId::from_bytes(&id.text())?;
+            recorder.how_cancelled((self.topic_id.get(), id))
+        };
+        let right = |of: &(Value, i128), events: &[u32; 3]| match (of.1, cancelled.contains(of)) {
+            (0, cancelled) => *events == [1, 0, u32::from(cancelled)],
+            (_, false) => *events == [0, 1, 1],
+            (_, true) => match how(&of.0) {
+                Some(Was::Ready) => *events == [0, 1, 2],
+                Some(_) => *events == [0, 1, 1],
+                // Nobody was told what it was doing.
+                None => matches!(events, [0, 1, 1 | 2]),
+            },
         };
         let (wrong, events) = told.iter().find(|(of, events)| !right(of, events))?;
         Some(format!("the trace of delivery {} of {:?} has {events:?}", wrong.1, wrong.0))

@@ -1,0 +1,38 @@
+//! What the workers have got done, as their handlers counted it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use queue_core::message::{Settlement, WorkerId};
+use queue_core::throughput::Throughput;
+use queue_core::topic::TopicId;
+
+use super::Recorder;
+
+/// Totals by worker and topic.
+pub(crate) type Totals = BTreeMap<(WorkerId, TopicId), Throughput>;
+
+impl Recorder {
+    /// A handler was told that its delivery is settled so, or may be.
+    pub(crate) fn counted(&mut self, worker: WorkerId, topic: TopicId, settlement: &Settlement) {
+        use Settlement::{Ack, DeadLetter, Discard, Release, Repeated, Retry, RetryAt, Snooze};
+        let total = self.totals.entry((worker, topic)).or_default();
+        match settlement {
+            Ack | Repeated | Discard { .. } => total.done += 1,
+            Retry { .. } | RetryAt { .. } | DeadLetter { .. } => total.failed += 1,
+            Release | Snooze { .. } => {}
+        }
+    }
+
+    /// A handler was given a delivery that had waited for so long.
+    pub(crate) fn picked_up(&mut self, worker: WorkerId, topic: TopicId, after: Duration) {
+        let total = self.totals.entry((worker, topic)).or_default();
+        total.picked_up += 1;
+        total.waited += after;
+    }
+
+    /// All that was counted.
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+}
