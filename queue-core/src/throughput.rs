@@ -47,7 +47,14 @@ impl Throughput {
 
 /// What a worker counts, by topic. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Counter(Arc<Mutex<BTreeMap<TopicId, Counted>>>);
+pub struct Counter(Arc<Mutex<Totals>>);
+
+#[derive(Debug, Default)]
+struct Totals {
+    topics: BTreeMap<TopicId, Counted>,
+    /// The number behind the topic that was told last: each has its turn, however many there are.
+    next: u32,
+}
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -70,22 +77,25 @@ impl Counter {
     }
 
     fn change(&self, topic: TopicId, change: impl FnOnce(&mut Throughput)) {
-        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut topics.entry(topic).or_default().now);
+        let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut totals.topics.entry(topic).or_default().now);
     }
 
     /// Totals that have changed since they were [told](Self::told), of at most `limit` topics.
     pub(crate) fn untold(&self, limit: usize) -> Vec<(TopicId, Throughput)> {
-        let topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = topics.iter().filter(|(_, counted)| counted.now != counted.told);
+        let totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = TopicId(totals.next);
+        let topics = totals.topics.range(next..).chain(totals.topics.range(..next));
+        let changed = topics.filter(|(_, counted)| counted.now != counted.told);
         changed.map(|(topic, counted)| (*topic, counted.now)).take(limit).collect()
     }
 
     /// These totals are written down.
-    pub(crate) fn told(&self, totals: &[(TopicId, Throughput)]) {
-        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (topic, total) in totals {
-            topics.entry(*topic).or_default().told = *total;
+    pub(crate) fn told(&self, written: &[(TopicId, Throughput)]) {
+        let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (topic, total) in written {
+            totals.topics.entry(*topic).or_default().told = *total;
+            totals.next = topic.0.saturating_add(1);
         }
     }
 }
@@ -134,5 +144,18 @@ mod tests {
         assert_eq!(counter.untold(1).len(), 1);
         counter.told(&counter.untold(9));
         assert_eq!(counter.untold(9), []);
+    }
+
+    #[test]
+    fn of_more_topics_than_are_told_at_once_each_has_its_turn() {
+        let counter = Counter::default();
+        let mut told = Vec::new();
+        for _ in 0..6 {
+            (1..=3).for_each(|topic| counter.settled(TopicId(topic), &Settlement::Ack));
+            let totals = counter.untold(1);
+            counter.told(&totals);
+            told.extend(totals.iter().map(|(topic, _)| topic.0));
+        }
+        assert_eq!(told, [1, 2, 3, 1, 2, 3]);
     }
 }

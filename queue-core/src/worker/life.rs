@@ -199,7 +199,7 @@ impl LifeSession {
         };
         silence.abort();
         if Instant::now() + TELL >= self.tell_at {
-            self.tell().await;
+            while self.tell().await {}
         }
         self.deregister().await;
         let reason = "it has stopped".to_owned();
@@ -210,18 +210,23 @@ impl LifeSession {
     }
 
     /// Writes down what the worker has got done since: one statement, which nothing depends on.
-    async fn tell(&mut self) {
+    /// Whether there is more, of other topics.
+    async fn tell(&mut self) -> bool {
         self.tell_at = Instant::now() + TELL;
         let (id, totals) = (self.id, self.counter.untold(throughput::TOLD));
         if totals.is_empty() {
-            return;
+            return false;
         }
         let tell = async |conn: &mut _| throughput::tell(conn, id, &totals).await;
         match self.session.call("tell the throughput", tell).await {
-            Ok(_) => self.counter.told(&totals),
+            Ok(_) => {
+                self.counter.told(&totals);
+                totals.len() == throughput::TOLD
+            }
             Err(error) => {
                 self.tell_at += TELL_AGAIN;
                 tracing::warn!(worker.id = %id, %error, "What is done cannot be written down.");
+                false
             }
         }
     }
