@@ -84,7 +84,8 @@ def work(connection, cursor, deliveries):
         connection.rollback()
         if len(deliveries) > 1:
             for delivery in deliveries:
-                work(connection, cursor, [delivery])
+                if not stopping:
+                    work(connection, cursor, [delivery])
             return
         if isinstance(error, pymysql.MySQLError) and error.args[0] == FENCED:
             return

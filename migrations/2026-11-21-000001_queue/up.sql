@@ -117,8 +117,9 @@ CREATE TABLE queue_message (
 ) ENGINE = InnoDB;
 
 -- Messages of the hot table that somebody wants cancelled, by their rows: whoever has one stops
--- handling it. A row is there for as long as somebody waits for that. A worker's number says that the
--- message was taken away from that worker, whose handler may still run.
+-- handling it. A row is there for as long as somebody waits for that. With a worker's number the
+-- message was taken away from that worker, whose handler may still run: it stays until the worker has
+-- outlived that.
 CREATE TABLE queue_cancellation (
   row_id       BIGINT UNSIGNED NOT NULL,
   requested_at DATETIME(6)     NOT NULL,

@@ -134,6 +134,7 @@ END;
 
 -- Not for callers. Settles one row of a claim, in the transaction that is open: as
 -- queue-core/src/worker/settling.rs, and moves between tables as in queue-core/src/store/moves.rs.
+-- Who releases publishes the floor, last, so that its row is locked no longer than the commit takes.
 -- in_once: the transaction does what the message is about, so its biz id must be new in the ledger.
 CREATE PROCEDURE queue_settle_row(
   IN  in_worker   BIGINT UNSIGNED,
@@ -254,7 +255,10 @@ BEGIN
       END IF;
       BEGIN
         DECLARE EXIT HANDLER FOR 1062
-          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: another message with this biz id has been handled meanwhile: ROLLBACK, then settle ''ack'' alone', MYSQL_ERRNO = 31023;
+        BEGIN
+          SET the_short = LEFT(CONCAT('queue: a message with the biz id of ', CONCAT_WS('.', in_worker, in_claim, in_row), ' was acked: ROLLBACK, and do each alone; this, only ''ack'''), 128);
+          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_short, MYSQL_ERRNO = 31023;
+        END;
         INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until)
           VALUES (the_topic, 0, the_biz_id, the_id, UTC_TIMESTAMP(6) + INTERVAL LEAST(the_window, 315360000000) * 1000 MICROSECOND);
       END;
@@ -367,11 +371,6 @@ BEGIN
         VALUES (in_worker, the_topic, out_verdict NOT IN ('retry', 'dead-letter'), out_verdict IN ('retry', 'dead-letter'));
     END IF;
   END IF;
-  -- Last, so that the floor's row is locked no longer than the commit takes.
-  IF out_verdict = 'release' AND the_priority <= 9 THEN
-    INSERT INTO queue_floor (topic_id, priority, floor, seq) VALUES (the_topic, the_priority, in_row, 1)
-      ON DUPLICATE KEY UPDATE floor = VALUES(floor), seq = seq + 1;
-  END IF;
 END;
 
 -- Not for callers. Releases what is left of a claim of this session, in a transaction of its own.
@@ -390,8 +389,8 @@ BEGIN
   DECLARE the_low      BIGINT UNSIGNED;
   DECLARE the_high     BIGINT UNSIGNED;
   DECLARE the_row      BIGINT UNSIGNED DEFAULT NULL;
+  DECLARE the_first    BIGINT UNSIGNED DEFAULT NULL;
   DECLARE the_verdict  VARCHAR(16);
-  DECLARE the_found    BOOLEAN DEFAULT FALSE;
   DECLARE the_looks    INT DEFAULT 0;
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
   DECLARE EXIT HANDLER FOR 1205, 1213
@@ -418,12 +417,15 @@ BEGIN
       ORDER BY topic_id, priority, id LIMIT 1 FOR UPDATE;
     IF the_row IS NOT NULL THEN
       CALL queue_settle_row(in_worker, in_claim, the_row, 'release', NULL, NULL, FALSE, the_verdict);
-      SET the_low = the_row + 1, the_looks = 0, the_found = TRUE;
+      SET the_low = the_row + 1, the_looks = 0, the_first = COALESCE(the_first, the_row);
     END IF;
   END WHILE;
-  IF the_topic IS NOT NULL AND NOT the_found THEN
+  IF the_topic IS NOT NULL AND the_first IS NULL THEN
     DELETE FROM queue_claim WHERE worker_id = in_worker AND claim_no = in_claim;
     CALL queue_refuse_killed(ROW_COUNT());
+  ELSEIF the_first IS NOT NULL AND the_priority <= 9 THEN
+    INSERT INTO queue_floor (topic_id, priority, floor, seq) VALUES (the_topic, the_priority, the_first, 1)
+      ON DUPLICATE KEY UPDATE floor = VALUES(floor), seq = seq + 1;
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   SET @queue_unsaid = REGEXP_REPLACE(CONVERT(@queue_unsaid USING latin1), CONCAT('<[0-9]+:', in_worker, '[.]', in_claim, '>'), '');
@@ -706,6 +708,8 @@ END;
 -- What becomes of deliveries, one or several with commas between them: ack, retry, snooze, dead-letter,
 -- discard or release. All of them, or none. In a transaction that is open it is part of it; else it is
 -- one of its own.
+-- @queue_undone: deliveries whose work may have been undone, because a settle in its transaction failed.
+-- Each stays there until a call has settled it, or refused to ack it alone.
 CREATE PROCEDURE queue_settle(
   IN in_deliveries MEDIUMBLOB,
   IN in_verdict    VARBINARY(255),
@@ -720,13 +724,22 @@ BEGIN
   DECLARE the_open     BOOLEAN;
   DECLARE the_killed   BOOLEAN;
   DECLARE the_undone   BOOLEAN DEFAULT FALSE;
+  DECLARE the_done     BOOLEAN;
   DECLARE the_count    INT DEFAULT 0;
   DECLARE the_list     MEDIUMTEXT CHARACTER SET latin1 DEFAULT CONVERT(in_deliveries USING latin1);
   DECLARE the_rest     MEDIUMTEXT CHARACTER SET latin1 DEFAULT CONCAT(the_list, ',');
+  DECLARE the_others   MEDIUMTEXT CHARACTER SET latin1 DEFAULT COALESCE(CONVERT(@queue_undone USING latin1), '');
   DECLARE the_token    VARCHAR(64) CHARACTER SET latin1;
   DECLARE the_claim    VARCHAR(64) CHARACTER SET latin1 DEFAULT '';
+  DECLARE the_worker   BIGINT UNSIGNED;
+  DECLARE the_claim_no BIGINT UNSIGNED;
+  DECLARE the_row      BIGINT UNSIGNED;
+  DECLARE the_topic    INT UNSIGNED;
+  DECLARE the_priority TINYINT UNSIGNED;
+  DECLARE the_released MEDIUMTEXT CHARACTER SET utf8mb4 DEFAULT NULL;
   DECLARE the_verdict  VARCHAR(16);
   DECLARE the_verdicts TEXT CHARACTER SET latin1 DEFAULT NULL;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
   SET @queue_settled = NULL;
   IF COALESCE(in_verdict NOT IN ('ack', 'retry', 'snooze', 'dead-letter', 'discard', 'release'), TRUE) THEN
@@ -738,11 +751,23 @@ BEGIN
   END IF;
   REPEAT
     SET the_count = the_count + 1, the_token = LEFT(SUBSTRING_INDEX(the_rest, ',', 1), 64);
-    IF the_count > 1000 OR COALESCE(the_token NOT REGEXP '^[0-9]{1,19}[.][0-9]{1,19}[.][0-9]{1,19}$', TRUE) THEN
+    -- As queue_claim writes it, and not otherwise: it is compared as text, too.
+    IF the_count > 1000 OR LENGTH(in_deliveries) > 64000 OR LOCATE(CHAR(10), the_token) > 0
+       OR COALESCE(the_token NOT REGEXP '^[1-9][0-9]{0,18}[.][1-9][0-9]{0,18}[.][1-9][0-9]{0,18}$', TRUE) THEN
       SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: that is no delivery; pass the column delivery of queue_claim as it came, or up to 1000 with commas between', MYSQL_ERRNO = 31022;
     END IF;
     SET the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
-    SET the_undone = the_undone OR COALESCE(FIND_IN_SET(the_token, CONVERT(@queue_undone USING latin1)), FALSE);
+    SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);
+    SET the_claim_no = SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1);
+    IF FIND_IN_SET(the_token, the_others) > 0 THEN
+      SET the_others = TRIM(BOTH ',' FROM REPLACE(CONCAT(',', the_others, ','), CONCAT(',', the_token, ','), ',')), the_done = FALSE;
+      -- If another message has done the same, and that is committed, an ack alone loses nothing.
+      SELECT TRUE INTO the_done FROM queue_claim c
+        JOIN queue_message m FORCE INDEX (PRIMARY) ON m.topic_id = c.topic_id AND m.priority = c.priority AND m.id = the_row
+        JOIN queue_ledger l ON l.topic_id = m.topic_id AND l.group_id = 0 AND l.biz_id = m.biz_id AND l.keep_until >= UTC_TIMESTAMP(6)
+        WHERE c.worker_id = the_worker AND c.claim_no = the_claim_no;
+      SET the_undone = the_undone OR NOT the_done;
+    END IF;
     IF the_claim <> SUBSTRING_INDEX(the_token, '.', 2) THEN
       -- Who knows the delivery was given it.
       SET the_claim = SUBSTRING_INDEX(the_token, '.', 2);
@@ -752,27 +777,24 @@ BEGIN
   CALL queue_undo_killed(the_open, the_killed);
   SET the_own = NOT the_open;
   IF the_own AND in_verdict = 'ack' AND (the_killed OR the_undone) THEN
-    SET @queue_undone = NULL;
+    SET @queue_undone = the_others;
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the transaction of this ack was undone, and the work with it: do both again in a new one, or settle ''retry''', MYSQL_ERRNO = 31025;
-  END IF;
-  IF the_killed OR the_open OR in_verdict <> 'ack' THEN
-    SET @queue_undone = IF(the_killed, the_list, NULL);
   END IF;
   IF in_verdict = 'release' AND NOT the_own THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: release gives the message back undone: ROLLBACK before, and call it with autocommit on', MYSQL_ERRNO = 31014;
   END IF;
+  -- Taken back below. It stands if this fails, is killed, or the transaction is undone whole: the work
+  -- is undone, too, and a client that says its last statement again must not be believed.
+  SET @queue_undone = IF(the_open OR the_killed, LEFT(CONCAT_WS(',', the_list, NULLIF(the_others, '')), 256000), the_others);
   BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION
     BEGIN
+      -- After a deadlock there is nothing to go back to any more.
+      DECLARE CONTINUE HANDLER FOR 1305 BEGIN END;
       IF the_own THEN
         ROLLBACK AND NO CHAIN NO RELEASE;
       ELSE
-        SET @queue_undone = NULL;
-        BEGIN
-          -- After a deadlock there is nothing to go back to any more.
-          DECLARE CONTINUE HANDLER FOR 1305 SET @queue_undone = the_list;
-          ROLLBACK TO SAVEPOINT queue_settle;
-        END;
+        ROLLBACK TO SAVEPOINT queue_settle;
       END IF;
       RESIGNAL;
     END;
@@ -781,23 +803,35 @@ BEGIN
       START TRANSACTION;
       SAVEPOINT queue_own;
     ELSE
-      -- Taken back below. It stands if this is killed, or the transaction undone whole: then the work
-      -- is undone, too, and a client that says its last statement again must not be believed.
-      SET @queue_undone = the_list;
       SAVEPOINT queue_settle;
     END IF;
     SET the_rest = CONCAT(the_list, ',');
     WHILE the_rest <> '' DO
       SET the_token = SUBSTRING_INDEX(the_rest, ',', 1), the_rest = SUBSTR(the_rest, LENGTH(the_token) + 2);
-      CALL queue_settle_row(SUBSTRING_INDEX(the_token, '.', 1), SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1),
-        SUBSTRING_INDEX(the_token, '.', -1), in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
+      SET the_worker = SUBSTRING_INDEX(the_token, '.', 1), the_row = SUBSTRING_INDEX(the_token, '.', -1);
+      SET the_claim_no = SUBSTRING_INDEX(SUBSTRING_INDEX(the_token, '.', 2), '.', -1);
+      IF in_verdict = 'release' THEN
+        -- Before its last row takes the claim with it.
+        SELECT topic_id, priority INTO the_topic, the_priority FROM queue_claim WHERE worker_id = the_worker AND claim_no = the_claim_no;
+        SET the_released = CONCAT_WS(',', the_released, JSON_ARRAY(the_topic, the_priority, the_row));
+      END IF;
+      CALL queue_settle_row(the_worker, the_claim_no, the_row, in_verdict, in_reason, in_delay * 1000000, NOT the_own, the_verdict);
       SET the_verdicts = CONCAT_WS(',', the_verdicts, the_verdict);
     END WHILE;
+    IF the_released IS NOT NULL THEN
+      -- The lowest of each, in an order: who releases several meets others who do.
+      INSERT INTO queue_floor (topic_id, priority, floor, seq)
+        SELECT r.topic_id, r.priority, MIN(r.id), 1
+          FROM JSON_TABLE(CONCAT('[', the_released, ']'), '$[*]' COLUMNS (topic_id INT UNSIGNED PATH '$[0]',
+            priority TINYINT UNSIGNED PATH '$[1]', id BIGINT UNSIGNED PATH '$[2]')) r
+          WHERE r.priority <= 9 GROUP BY r.topic_id, r.priority ORDER BY r.topic_id, r.priority
+        ON DUPLICATE KEY UPDATE floor = VALUES(floor), seq = queue_floor.seq + 1;
+    END IF;
     IF the_own THEN
       COMMIT AND NO CHAIN NO RELEASE;
     END IF;
   END;
-  SET @queue_settled = the_verdicts, @queue_undone = NULL;
+  SET @queue_settled = the_verdicts, @queue_undone = the_others;
 END;
 
 -- Says that this session is alive, while it works on what it has claimed.

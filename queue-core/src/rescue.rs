@@ -67,8 +67,8 @@ pub struct TakenBack {
 }
 
 /// How many messages a dead worker was at: the rows of its claims, its ranges' messages, and what
-/// was [cancelled](crate::cancellation) under its hands within the last minute. That handler may
-/// have run on, so that nobody knows which of them the worker died of.
+/// was [cancelled](crate::cancellation) under its hands within the minute before its last beat.
+/// That handler may have run on, so that nobody knows which of them the worker died of.
 ///
 /// # Errors
 /// A database failure.
@@ -79,7 +79,9 @@ pub async fn rows_held(conn: &mut impl Connection, worker: WorkerId) -> Result<u
     }
     // Last: what is taken away meanwhile is counted twice, and not missed.
     let taken = cancel::taken_from(conn, worker).await?;
-    Ok(rows.saturating_add(taken as u64))
+    // A claim may come to light after this. What has been taken away is no claim, so with that it
+    // was not alone, either.
+    Ok(if taken > 0 { rows.max(1).saturating_add(taken as u64) } else { rows })
 }
 
 /// Takes the rows of `claim` back and forgets the claim once none is left. Runs within the

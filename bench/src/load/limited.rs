@@ -42,8 +42,8 @@ async fn drain_within(arena: &Arena, load: Limited) -> anyhow::Result<Sample> {
     let holder = if load.blocked > 0 { Some(block(arena, load).await?) } else { None };
     let key = |n: u64| Some(format!("key-{}", n % u64::from(keys.get())));
     arena.fill_queue(drain.backlog, drain.body, &key).await?;
-    let company = drain::muster(arena, drain).await?;
     let before = arena.rows_walked().await?;
+    let company = drain::muster(arena, drain).await?;
     let (done, curve) = company.until(drain.backlog, drain.limit).await?;
     let walked = arena.rows_walked().await? - before;
     company.dismiss().await?;

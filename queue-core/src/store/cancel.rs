@@ -148,15 +148,22 @@ pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<
     Ok(rows.len())
 }
 
-/// PRIMARY, a few rows: forgets up to `limit` requests that are older than `time`: whoever made
-/// them has gone.
+/// PRIMARY, a few rows, and PRIMARY of `queue_worker`: forgets up to `limit` requests that are
+/// older than `time`: whoever made them has gone. A message that was taken away is remembered until
+/// its worker has shown by a beat that it has outlived that by `time`, or is declared dead: the
+/// rescue [counts](taken_from) it.
 ///
 /// # Errors
 /// A database failure.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
-        "DELETE FROM queue_cancellation WHERE requested_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND LIMIT ?",
+        "DELETE FROM queue_cancellation \
+         WHERE requested_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
+         AND NOT EXISTS (SELECT 1 FROM queue_worker w WHERE w.id = queue_cancellation.worker_id \
+           AND w.state = 'alive' AND w.beat_at < queue_cancellation.requested_at + INTERVAL ? SECOND) \
+         LIMIT ?",
     )
+    .number(time.as_secs())
     .number(time.as_secs())
     .number(limit);
     execute(conn, "prune the cancellations", statement).await

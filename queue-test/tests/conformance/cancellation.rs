@@ -167,6 +167,32 @@ async fn a_request_whose_maker_has_gone_is_pruned() {
     assert_eq!(scene.number("SELECT row_id FROM queue_cancellation").await, 2);
 }
 
+/// Long after the cancel its worker may still have to be declared dead: whoever can was away.
+#[tokio::test]
+async fn what_was_taken_away_is_remembered_until_its_worker_has_outlived_it() {
+    let mut scene = Scene::new().await;
+    scene
+        .sql(
+            "INSERT INTO queue_worker (id, instance, client_id, version, account, server_uid, \
+               server_started_at, lease_ms, beat_at, registered_at) \
+             VALUES (7, 'w', 'w', '', '', '', 0, 60000, NOW(), NOW())",
+        )
+        .await;
+    for (beat, state, left) in [(90, "alive", 1), (0, "alive", 0), (90, "dead", 0)] {
+        scene
+            .sql(&format!(
+                "REPLACE INTO queue_cancellation (row_id, requested_at, worker_id) \
+                   VALUES (1, UTC_TIMESTAMP(6) - INTERVAL 100 SECOND, 7); \
+                 UPDATE queue_worker SET state = '{state}', \
+                   beat_at = UTC_TIMESTAMP(6) - INTERVAL {beat} SECOND"
+            ))
+            .await;
+        store::cancel::prune(&mut scene.conn, Duration::from_secs(60), 10).await.unwrap();
+        let rows = scene.number("SELECT COUNT(*) FROM queue_cancellation").await;
+        assert_eq!(rows, left, "a beat {beat} s ago, {state}");
+    }
+}
+
 /// A suspect lies at another priority than it was enqueued with.
 #[tokio::test]
 async fn a_suspect_is_cancelled_ready_and_claimed() {

@@ -21,7 +21,7 @@ const VERDICTS: [&str; 6] = ["ack", "retry", "snooze", "dead-letter", "discard",
 
 /// Everything that a settle may leave, but for what is no two times the same: connections, and
 /// times, of which the hour is told.
-const LEFT: [(&str, &str, &str); 9] = [
+const LEFT: [(&str, &str, &str); 10] = [
     (
         "queue_message",
         "topic_id, priority, msg_id, worker_id, claim_no, delivery_no, failures, crashes, suspicions, ordering_key, biz_id, unique_key, headers, body",
@@ -50,6 +50,7 @@ const LEFT: [(&str, &str, &str); 9] = [
     ),
     ("queue_unique", "topic_id, unique_key, msg_id", "NULL"),
     ("queue_lookup", "topic_id, msg_id, row_id, biz_id, ordering_key", "NULL"),
+    ("queue_floor", "topic_id, priority, floor, seq", "NULL"),
     ("queue_trace", "topic_id, msg_id, event, delivery_no, worker_id, outcome, error", "NULL"),
 ];
 
@@ -164,8 +165,11 @@ async fn settle_all_ways(
         told.push(left(&mut scene).await);
     }
     for (by, told_by) in [(By::Calls, &told[1]), (By::OneCall, &told[2])] {
-        for (by_library, by_sql) in told[0].iter().zip(told_by) {
-            assert_eq!(by_library, by_sql, "{by:?}: {verdict}, {dead_to:?}, {settings:?}");
+        for ((table, ..), (by_library, by_sql)) in LEFT.iter().zip(told[0].iter().zip(told_by)) {
+            // Each call publishes by itself.
+            if (by, *table) != (By::Calls, "queue_floor") {
+                assert_eq!(by_library, by_sql, "{by:?}: {verdict}, {dead_to:?}, {settings:?}");
+            }
         }
     }
 }

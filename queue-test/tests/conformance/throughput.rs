@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::throughput::by_topic;
+use queue_core::store::throughput::{TOLD, by_topic};
 use queue_core::throughput::{Throughput, fold};
+use queue_core::topic::TopicId;
 use queue_test::until;
 
 use crate::scene::{Scene, retry};
@@ -53,6 +54,18 @@ async fn totals_are_told_soon_and_their_sums_never_shrink() {
         }
     }
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_throughput").await, 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_tells_of_all_its_topics() {
+    let mut scene = Scene::new().await;
+    let worker = scene.worker().await;
+    // Three statements of the most that one tells.
+    let topics = 2 * TOLD as u32 + 1;
+    (1..=topics).for_each(|topic| worker.counter().settled(TopicId(topic), &Settlement::Ack));
+    worker.stop().await.unwrap();
+    let told = scene.number("SELECT COUNT(*) FROM queue_throughput WHERE done = 1").await;
+    assert_eq!(told, i64::from(topics));
 }
 
 #[tokio::test]
