@@ -8,6 +8,10 @@ const EAGER: Duration = Duration::from_millis(25);
 /// Between polls after a long time without work.
 const CAP: Duration = Duration::from_secs(1);
 
+/// Between attempts to take a member's name over: as soon after its death as a worker hears of
+/// claims that were taken back.
+const STANDBY: Duration = Duration::from_millis(200);
+
 /// How long a topic is polled eagerly after its last work.
 const EAGER_FOR: Duration = Duration::from_secs(60);
 
@@ -153,6 +157,11 @@ impl Poll {
         }
     }
 
+    /// Another process is the member that this one would be.
+    pub(crate) fn stands_by(&mut self, now: Instant) {
+        self.due = now + jittered(STANDBY, 0.9);
+    }
+
     /// A claim failed: the server has other worries.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.due = now + jittered(CAP, 0.5);
@@ -191,6 +200,16 @@ mod tests {
         assert_eq!(poll.due(), late);
         poll.empty(late, false);
         assert!(poll.due() <= late + EAGER);
+    }
+
+    #[test]
+    fn a_process_that_stands_by_for_a_member_asks_five_times_a_second_and_after_a_failure_less() {
+        let mut poll = Poll::new(SAFETY);
+        let start = Instant::now();
+        poll.stands_by(start);
+        assert!(poll.due() > start + STANDBY / 2 && poll.due() <= start + STANDBY);
+        poll.failed(start);
+        assert!(poll.due() >= start + CAP / 2 && poll.due() <= start + CAP);
     }
 
     #[test]

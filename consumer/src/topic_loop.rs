@@ -15,7 +15,7 @@ use queue_core::handler::RunOutcome;
 use queue_core::telemetry;
 use queue_core::wake::Wakes;
 use queue_core::worker::{Claimed, Life, Phase};
-use queue_core::{Result, Topic};
+use queue_core::{Error, Result, Topic};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -243,7 +243,10 @@ impl TopicLoop {
                 state.slot = None;
                 (self.ticked)(Err(error.to_string()));
                 tracing::debug!(topic.name = self.name(), %error, "Claim fails; trying again.");
-                state.poll.failed(now);
+                match error {
+                    Error::MemberInUse { .. } => state.poll.stands_by(now),
+                    _ => state.poll.failed(now),
+                }
             }
         }
     }

@@ -180,6 +180,11 @@ impl History {
 
     /// Whether a group was to handle it again, so that its deliveries begin anew.
     pub(super) fn is_rewound(&self, share: Share) -> bool {
+        self.is_rewound_within(share, (Moment::default(), Moment::LATEST))
+    }
+
+    /// The same, if it may have come to be so between these moments.
+    pub(super) fn is_rewound_within(&self, share: Share, (from, to): (Moment, Moment)) -> bool {
         let Some(message) = self.messages.get(&share).filter(|_| !self.rewinds.is_empty()) else {
             return false;
         };
@@ -187,7 +192,19 @@ impl History {
             let is_of = |place: Place| stretch.covers(place.partition, place.offset);
             Some(stretch.group) == share.group && message.places().any(is_of)
         };
-        self.rewinds.iter().any(|(_, stretch)| covers(stretch))
+        self.rewinds.iter().any(|(asked, stretch)| {
+            *asked <= to && self.is_rewound_by(*asked, stretch) >= from && covers(stretch)
+        })
+    }
+
+    /// When it was certain that what was asked for is done, or will not be: the group's commands
+    /// follow one another.
+    fn is_rewound_by(&self, asked: Moment, stretch: &Stretch) -> Moment {
+        let place = (stretch.group, stretch.partition);
+        let done = self.turns.iter().filter(|turn| {
+            (turn.stretch.group, turn.stretch.partition) == place && turn.until >= asked
+        });
+        done.map(|turn| turn.until).min().unwrap_or(Moment::LATEST)
     }
 
     /// When each process first began a message as a member of the broadcast group.

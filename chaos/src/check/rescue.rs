@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::asks_for_another;
 use super::history::History;
+use super::message::{Message, Start};
 use crate::record::{Answer, Hit, Moment};
 use crate::schedule::CALM;
 use crate::stream::Group;
@@ -67,37 +69,43 @@ pub(super) fn times(history: &History) -> RescueTimes {
         }
     }
     for (share, message) in &history.messages {
-        // The next process of a member begins to count anew: no delivery tells which it repeats.
-        if share.group.is_some_and(Group::is_member) {
-            continue;
-        }
-        for start in &message.starts {
-            let Some(&(at, how)) = alone.get(&start.actor) else { continue };
-            let of_group = share.group.is_some();
-            let settled = message.settled.iter().any(|settled| {
-                (settled.actor, settled.delivery_no) == (start.actor, start.delivery_no)
-                    && settled.at < at
-                    // An ack of a message of a range may still have been on its way.
-                    && (!of_group || settled.answer == Answer::Settled)
-            });
-            if start.at < at && !settled {
-                let next = message.starts.iter().filter(|next| {
-                    next.actor != start.actor
-                        && next.delivery_no > start.delivery_no
-                        && next.at > at
-                });
-                // Without another delivery the settlement was committed just before the hit.
-                if let Some(next) = next.map(|next| next.at).min() {
-                    times
-                        .of(how, share.group)
-                        .into_iter()
-                        .for_each(|of| of.sorted.push(next.since(at)));
-                }
+        for (&actor, &(at, how)) in &alone {
+            let Some(begun) = in_hand(message, actor, at, share.group.is_some()) else { continue };
+            let next = message.starts.iter().filter(|next| next.actor != actor && next.at > at);
+            // The next process of a member begins to count anew.
+            let is_member = share.group.is_some_and(Group::is_member);
+            let next = next.filter(|next| is_member || next.delivery_no > begun.delivery_no);
+            // Without another delivery the settlement was committed just before the hit.
+            let Some(next) = next.map(|next| next.at).min() else { continue };
+            // What a reset or a replay brings again nobody had to rescue.
+            if !history.is_rewound_within(*share, (begun.at, next))
+                && let Some(times) = times.of(how, share.group)
+            {
+                times.sorted.push(next.since(at));
             }
         }
     }
     times.all().into_iter().for_each(|of| of.sorted.sort());
     times
+}
+
+/// The delivery of the message that this consumer was at when it was hit: the last one that anybody
+/// had begun by then, and not settled. What it had lost before, and others had begun since, it did
+/// not have in hand; what had asked to be tried again may wait for that.
+fn in_hand(message: &Message, actor: Actor, at: Moment, of_group: bool) -> Option<Start> {
+    let begun = message.starts.iter().filter(|start| start.at < at).max_by_key(|start| start.at)?;
+    let settled = message.settled.iter().any(|settled| {
+        (settled.actor, settled.delivery_no) == (begun.actor, begun.delivery_no)
+            && (begun.at..at).contains(&settled.at)
+            // An ack of a message of a range may still have been on its way.
+            && (!of_group || settled.answer == Answer::Settled)
+    });
+    let put_off = message.ends.iter().any(|end| {
+        end.delivery_no == begun.delivery_no
+            && (begun.at..at).contains(&end.at)
+            && asks_for_another(end.ended)
+    });
+    (begun.actor == actor && !settled && !put_off).then_some(*begun)
 }
 
 fn is_alone(history: &History, at: Moment) -> bool {

@@ -181,6 +181,50 @@ fn a_rescue_near_another_fault_is_not_timed() {
     }
 }
 
+/// As [`KILLED`], of a group of the stream: actor 2 has had 1:1 before, and its claim was lost.
+const OF_GROUP: [(&str, &str); 3] = [
+    ("1-sender", "0 stream 1\n2000000 invoke 1:1 1\n2100000 enqueue 1:1 1 stored\n"),
+    KILLED[1],
+    ("2-recorder", "15000000 read 1:1@plain 1 0 7 3\n15100000 settled 1:1@plain 1 ack unknown\n"),
+];
+
+#[test]
+fn what_a_killed_member_of_a_group_had_begun_is_timed() {
+    let again = ("3-recorder", "31500000 read 1:1@plain 2 0 7 1\n");
+    let times = found(&[&OF_GROUP[..], &[again]].concat(), &Leftovers::default()).rescue;
+    let took = vec![Duration::from_millis(1500)];
+    assert_eq!((times.killed_members.hits, times.killed_members.sorted), (1, took));
+    // A member of a broadcast group begins to count anew when another process takes its name.
+    let member = OF_GROUP.map(|(name, lines)| (name, lines.replace("plain", "member-1")));
+    let again = ("3-recorder", "31700000 read 1:1@member-1 1 0 7 1\n".to_owned());
+    let records: Vec<_> =
+        member.iter().chain([&again]).map(|(name, lines)| (*name, lines.as_str())).collect();
+    let times = found(&records, &Leftovers::default()).rescue.killed_members;
+    assert_eq!(times.sorted, [Duration::from_millis(1700)]);
+}
+
+/// Found in runs: messages that a reset had brought back were rated as rescued, half a minute after
+/// a kill of a consumer that had lost them long before.
+#[test]
+fn what_a_reset_brings_again_and_what_another_has_begun_was_not_rescued() {
+    let rewound = ("0-harness", "60000000 rewind plain 0 0 99\n60100000 rewound plain 0 0 99\n");
+    let early = ("0-harness", "14000000 rewind plain 0 0 99\n14100000 rewound plain 0 0 99\n");
+    let again = ("3-recorder", "61000000 read 1:1@plain 1 0 7 1\n62000000 start 1:1@plain 2\n");
+    let other = ("4-recorder", "20000000 read 1:1@plain 2 0 7 1\n");
+    let late = ("3-recorder", "62000000 read 1:1@plain 3 0 7 1\n");
+    for (more, rated) in [
+        (vec![rewound, again], 0),
+        (vec![other, late], 0),
+        (vec![("2-recorder", "15200000 end 1:1@plain 1 retry\n"), late], 0),
+        (vec![early, ("3-recorder", "31500000 read 1:1@plain 2 0 7 1\n")], 1),
+        (vec![("3-recorder", "61000000 read 1:1@plain 2 0 7 1\n")], 1),
+    ] {
+        let records = [&OF_GROUP[..], &more].concat();
+        let times = found(&records, &Leftovers::default()).rescue.killed_members;
+        assert_eq!(times.sorted.len(), rated, "{more:?}");
+    }
+}
+
 #[test]
 fn a_search_must_say_of_a_message_what_the_records_say() {
     let breaches = |said, kept, more: Leftovers| {

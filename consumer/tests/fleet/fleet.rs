@@ -1,6 +1,6 @@
 //! A fleet of real consumer processes on a database of its own, and what they wrote down.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -247,6 +247,13 @@ impl Fleet {
     pub(crate) fn begun(&self, member: usize) -> usize {
         let log = fs::read_to_string(&self.members[member].log).expect("a log");
         log.lines().filter(|line| line.starts_with("start ")).count()
+    }
+
+    /// The messages that this consumer has begun.
+    pub(crate) fn begun_by(&self, member: usize) -> HashSet<MsgId> {
+        let histories = self.histories().into_iter();
+        let is_begun = |(_, it): &(_, History)| it.starts.iter().any(|(by, _)| *by == member);
+        histories.filter(is_begun).map(|(id, _)| id).collect()
     }
 
     /// What the consumer said on standard error.

@@ -6,18 +6,50 @@ use crate::fleet::{Fleet, Start};
 
 /// Everything the killed consumer had begun is begun again by the other; how long after the kill.
 async fn kill_one_of_two(fleet: &mut Fleet) -> std::time::Duration {
-    let slow = Start { work_ms: 600_000, ..Start::default() };
     let ids = fleet.enqueue(16).await;
+    kill_one_of_two_with(fleet, ids.len(), &[]).await
+}
+
+/// The same, of a consumer that has begun so many at once, and another with the same settings.
+async fn kill_one_of_two_with(
+    fleet: &mut Fleet,
+    begun: usize,
+    settings: &[(&str, &str)],
+) -> std::time::Duration {
+    let slow = Start { work_ms: 600_000, settings, ..Start::default() };
     let victim = fleet.start(&slow);
-    fleet.until("all begun", async || fleet.begun(victim) == ids.len()).await;
-    let other = fleet.start(&Start::default());
+    fleet.until("all begun", async || fleet.begun(victim) == begun).await;
+    let other = fleet.start(&Start { settings, ..Start::default() });
     fleet.until("both registered", async || registered(fleet).await == 2).await;
     fleet.signal(victim, Signal::KILL);
     let killed = Instant::now();
-    fleet.until("all begun again", async || fleet.begun(other) == ids.len()).await;
+    let again = fleet.begun_by(victim);
+    fleet.until("all begun again", async || fleet.begun_by(other).is_superset(&again)).await;
     let took = killed.elapsed();
     fleet.drained().await;
     took
+}
+
+/// Members of a group, of an ordered and of a broadcast group wait for nothing that a queue's
+/// consumers do not wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_member_had_begun_runs_again_in_groups_of_every_kind() {
+    const NAMED: [(&str, &str); 1] = [("QUEUE_CONSUMER_MEMBER", "a")];
+    let groups = [
+        ("a group", Fleet::of_group(1, false).await, 16, &[][..], 2),
+        ("an ordered group", Fleet::of_group(1, true).await, 1, &[], 2),
+        ("a broadcast group", Fleet::of_broadcast(1).await, 16, &NAMED, 1),
+    ];
+    for (what, mut fleet, begun, settings, delivery) in groups {
+        fleet.enqueue(16).await;
+        let took = kill_one_of_two_with(&mut fleet, begun, settings).await;
+        println!("{what}: running again {} ms after the kill", took.as_millis());
+        let histories = fleet.histories();
+        assert_eq!(histories.len(), 16);
+        let starts: Vec<_> = histories.values().map(|it| it.starts.as_slice()).collect();
+        let again = starts.iter().filter(|it| **it == [(0, 1), (1, delivery)]).count();
+        assert_eq!(again, begun, "{what}: {starts:?}");
+    }
 }
 
 pub(crate) async fn registered(fleet: &Fleet) -> usize {
