@@ -358,6 +358,11 @@ impl Fault {
         names.iter().map(find).collect()
     }
 
+    /// Whether it is the kill -9 of a consumer, which is measured most.
+    pub(crate) fn kills(&self) -> bool {
+        self.name == "kill-consumer"
+    }
+
     /// Strikes and heals.
     pub(crate) async fn strike(&self, arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
         let fault = self.name.to_owned();

@@ -169,8 +169,9 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
         Arena::prepare(queue, Some(server), args.url, args.clock_library, folder.path()).await?;
     let drained = run::run(&arena, &plan).await;
     let sound = findings(&arena, plan.seed, drained).await.and_then(|(findings, drained)| {
-        report::show(&plan, args.server, &findings)?;
-        Ok(findings.is_sound() && drained)
+        let missed = if plan.is_rated() { findings.rescue.missed_bounds() } else { Vec::new() };
+        report::show(&plan, args.server, &findings, &missed)?;
+        Ok(findings.is_sound() && drained && missed.is_empty())
     });
     drop(arena);
     end(folder.path(), args.keep, plan.seed, sound)

@@ -31,14 +31,27 @@ pub(crate) fn faults() -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{table}").context("Cannot write to standard output")
 }
 
-/// Shows the outcome of a run.
-pub(crate) fn show(plan: &Plan, server: ServerKind, findings: &Findings) -> anyhow::Result<()> {
+/// Shows the outcome of a run; `missed`: the bounds of recovery that it missed.
+pub(crate) fn show(
+    plan: &Plan,
+    server: ServerKind,
+    findings: &Findings,
+    missed: &[String],
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{} for {} s, seed {}", server.word(), plan.time.as_secs(), plan.seed)?;
     let strikes = findings.strikes.iter().map(|(fault, n)| format!("{fault} {n}"));
     writeln!(out, "faults: {}", strikes.collect::<Vec<_>>().join(", "))?;
     proof(&mut out, plan.seed, findings)?;
-    writeln!(out, "{}", json(server.word(), plan.seed, findings))?;
+    for sentence in missed {
+        writeln!(out, "{sentence}")?;
+    }
+    if !plan.is_rated() {
+        writeln!(out, "recovery is measured and not judged: that takes --seconds 300 or more")?;
+    }
+    let mut line = json(server.word(), plan.seed, findings);
+    line["missed_bounds"] = missed.into();
+    writeln!(out, "{line}")?;
     Ok(())
 }
 

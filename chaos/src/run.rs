@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
 use crate::arena::{Arena, Load, Queue, Role};
-use crate::fault::Fault;
+use crate::fault::{Fault, Setting};
 use crate::naive;
 use crate::record::Event;
 use crate::schedule::{self, CALM, Step};
@@ -29,6 +29,23 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     pub(crate) faults: Vec<&'static Fault>,
     pub(crate) load: Load,
+}
+
+/// A run of this length strikes so often that recovery can be rated.
+const RATED: Duration = Duration::from_secs(300);
+
+impl Plan {
+    /// Whether the bounds of recovery are judged: of long runs in which consumers are killed alone
+    /// and silenced alone.
+    pub(crate) fn is_rated(&self) -> bool {
+        let (kills, silences): (Vec<_>, Vec<_>) = self
+            .faults
+            .iter()
+            .copied()
+            .filter(|f| f.setting == Setting::Alone)
+            .partition(|f| f.kills());
+        self.time >= RATED && !kills.is_empty() && !silences.is_empty()
+    }
 }
 
 /// Runs it; whether everything came to its end in time.

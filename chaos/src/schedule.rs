@@ -11,8 +11,15 @@ use crate::fault::{Fault, Setting};
 /// No other fault strikes so long before and after one that is measured.
 pub(crate) const CALM: Duration = Duration::from_secs(10);
 
-/// The part of the time in which faults strike alone.
-const ALONE_PART: f64 = 0.55;
+/// One consumer is killed alone in so much time: eight in the 280 seconds of faults that a run of
+/// five minutes has, enough for a percentile.
+const KILL_EVERY: Duration = Duration::from_secs(35);
+
+/// One consumer is frozen or cut off alone in so much time: four in a run of five minutes.
+const SILENCE_EVERY: Duration = Duration::from_secs(70);
+
+/// What a freeze or a cut takes with the calm after it.
+const SILENCE: Duration = Duration::from_secs(23);
 
 /// How long apart the faults of a storm begin, at most.
 const GAP: Duration = Duration::from_secs(3);
@@ -22,7 +29,7 @@ const GAP: Duration = Duration::from_secs(3);
 const STORM: Duration = Duration::from_secs(30);
 
 /// The most faults of a storm.
-const LARGEST_STORM: usize = 10;
+const LARGEST_STORM: usize = 16;
 
 /// A step of the schedule.
 pub(crate) enum Step {
@@ -33,30 +40,38 @@ pub(crate) enum Step {
 }
 
 /// The steps that fill about `time`. A kill alone takes the calm, a freeze its own time besides, so
-/// `time` is a guide: the run stops striking when it is over.
+/// `time` is a guide: the run stops striking when it is over, and the faults that are measured come
+/// before the last storm.
 pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng) -> Vec<Step> {
-    let alone: Vec<_> = faults.iter().filter(|fault| fault.setting == Setting::Alone).collect();
-    let mut lone = Vec::new();
-    // Kills are the faults to measure most: three to each freeze.
-    let slots = time.mul_f64(ALONE_PART).as_secs_f64() / (CALM.as_secs_f64() * 1.25);
-    let mut spent = 0.0;
-    while spent < slots && !alone.is_empty() {
-        let first = alone[0];
-        let fault =
-            if rng.random_ratio(3, 4) { first } else { alone[rng.random_range(0..alone.len())] };
-        spent += if fault.name == first.name { 1.0 } else { 2.0 };
-        lone.push(Step::Alone(fault));
-    }
-    let storm_time = if alone.is_empty() { time } else { time.mul_f64(1.0 - ALONE_PART) };
-    // Storms come early: what no time is left for is one more fault alone.
-    let mut lone = lone.into_iter();
+    let mut alone = strikes_alone(faults, time, rng);
+    let spent = alone.iter().map(|fault| if fault.kills() { CALM } else { SILENCE }).sum();
+    let storms = storms(faults, time.saturating_sub(spent), rng);
+    let between = alone.len().div_ceil(storms.len().max(1));
     let mut steps = Vec::new();
-    for storm in storms(faults, storm_time, rng) {
-        steps.extend(lone.next());
+    for storm in storms {
+        let last = between.min(alone.len());
+        steps.extend(alone.drain(..last).map(Step::Alone));
         steps.push(Step::Storm(storm));
     }
-    steps.extend(lone);
+    steps.extend(alone.into_iter().map(Step::Alone));
     steps
+}
+
+/// The faults that are measured, in the order in which they strike; each kind at least once.
+fn strikes_alone(
+    faults: &[&'static Fault],
+    time: Duration,
+    rng: &mut SmallRng,
+) -> Vec<&'static Fault> {
+    let alone = faults.iter().copied().filter(|fault| fault.setting == Setting::Alone);
+    let (kills, silences): (Vec<_>, Vec<_>) = alone.partition(|fault| fault.kills());
+    let mut strikes = Vec::new();
+    for (kinds, every) in [(kills, KILL_EVERY), (silences, SILENCE_EVERY)] {
+        let n = usize::try_from(time.as_secs() / every.as_secs()).unwrap_or(usize::MAX).max(1);
+        strikes.extend(kinds.iter().copied().cycle().take(if kinds.is_empty() { 0 } else { n }));
+    }
+    strikes.shuffle(rng);
+    strikes
 }
 
 /// Storms of some faults each, beside those of every storm. Every fault comes up once before any
@@ -119,11 +134,13 @@ mod tests {
             let struck: HashSet<_> =
                 storms.iter().flat_map(|s| s.iter().map(|f| f.1.name)).collect();
             assert_eq!(struck.len(), faults.len(), "seed {seed}");
-            // Each storm follows a fault alone, and there is time for these pairs.
-            assert!(steps.len() >= storms.len() * 2, "seed {seed}");
-            assert!(
-                STORM * 2 * u32::try_from(storms.len()).expect("few") <= Duration::from_secs(280)
-            );
+            let alone = |wanted: fn(&Fault) -> bool| {
+                steps.iter().filter(|s| matches!(s, Step::Alone(f) if wanted(f))).count()
+            };
+            assert_eq!(alone(Fault::kills), 8, "seed {seed}");
+            assert_eq!(alone(|fault| !fault.kills()), 4, "seed {seed}");
+            // What is measured is over before the last storm.
+            assert!(matches!(steps.last(), Some(Step::Storm(_))), "seed {seed}");
         }
     }
 }

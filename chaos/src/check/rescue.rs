@@ -11,6 +11,39 @@ use crate::schedule::CALM;
 use crate::stream::Group;
 use crate::tag::Actor;
 
+/// What recovery may take, and how many messages have to be rated before that is said of a run.
+struct Bound {
+    what: &'static str,
+    p99: Duration,
+    least: usize,
+}
+
+/// Of a run that is long enough, in queues and in groups alike: a killed consumer's sessions leave
+/// the process list at once, those of a silent one after its lease (10 s).
+const KILLED: Bound = Bound { what: "kill -9", p99: Duration::from_secs(2), least: 30 };
+const SILENT: Bound =
+    Bound { what: "a freeze or a silent cut", p99: Duration::from_secs(15), least: 10 };
+
+impl Bound {
+    /// What is wrong with these times, in one sentence.
+    fn missed_by(&self, times: &Times, whose: &str) -> Option<String> {
+        let (what, n) = (self.what, times.sorted.len());
+        if n < self.least {
+            let least = self.least;
+            return Some(format!(
+                "After {what}, {n} messages of {whose} were rated, and {least} are needed."
+            ));
+        }
+        let p99 = times.percentile(99).filter(|p99| *p99 >= self.p99)?;
+        Some(format!(
+            "After {what}, messages of {whose} ran again after {:.2} s (p99 of {n}); the bound is \
+             {:.0} s.",
+            p99.as_secs_f64(),
+            self.p99.as_secs_f64()
+        ))
+    }
+}
+
 /// By what was done to the consumer; one time a message.
 #[derive(Debug, Default)]
 pub(crate) struct RescueTimes {
@@ -31,6 +64,18 @@ impl RescueTimes {
             (Hit::Frozen, Some(_)) => Some(&mut self.frozen_members),
             (Hit::Broken, _) => None,
         }
+    }
+
+    /// The bounds that were missed, a sentence each.
+    pub(crate) fn missed_bounds(&self) -> Vec<String> {
+        let Self { killed, frozen, killed_members, frozen_members } = self;
+        let rated = [
+            (KILLED, killed, "queues"),
+            (KILLED, killed_members, "groups"),
+            (SILENT, frozen, "queues"),
+            (SILENT, frozen_members, "groups"),
+        ];
+        rated.into_iter().filter_map(|(bound, times, of)| bound.missed_by(times, of)).collect()
     }
 
     fn all(&mut self) -> [&mut Times; 4] {
@@ -113,4 +158,45 @@ fn is_alone(history: &History, at: Moment) -> bool {
         strike.from.0 <= at.0 + CALM && strike.to.0.saturating_add(CALM) >= at.0
     };
     history.strikes.iter().filter(near).count() <= 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(n: usize, millis: u64) -> Times {
+        Times { sorted: vec![Duration::from_millis(millis); n], hits: 8 }
+    }
+
+    fn sound() -> RescueTimes {
+        RescueTimes {
+            killed: of(30, 1_999),
+            frozen: of(10, 14_999),
+            killed_members: of(30, 1_999),
+            frozen_members: of(10, 14_999),
+        }
+    }
+
+    #[test]
+    fn recovery_within_the_bounds_is_said_of_enough_messages_only() {
+        assert!(sound().missed_bounds().is_empty());
+        for too_few in [
+            RescueTimes { killed: of(29, 100), ..sound() },
+            RescueTimes { frozen: of(9, 100), ..sound() },
+            RescueTimes { killed_members: of(0, 0), ..sound() },
+            RescueTimes { frozen_members: of(9, 100), ..sound() },
+        ] {
+            assert_eq!(too_few.missed_bounds().len(), 1, "{too_few:?}");
+        }
+    }
+
+    #[test]
+    fn one_slow_message_in_a_hundred_misses_the_bound() {
+        let mut slow = of(99, 1_000);
+        slow.sorted.push(Duration::from_secs(26));
+        let times = RescueTimes { killed_members: slow, ..sound() };
+        let missed = times.missed_bounds();
+        assert_eq!(missed.len(), 1);
+        assert!(missed[0].contains("messages of groups ran again after 26.00 s"), "{missed:?}");
+    }
 }
