@@ -1,4 +1,5 @@
--- A program that only enqueues and cancels by `CALL queue_enqueue…`, in any language: it can read nothing.
+-- A program that only enqueues by `CALL queue_enqueue…`, in any language: it can read nothing. One that also uses
+-- unique keys or cancels: keyed.sql.
 --
 -- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
 --   CREATE USER 'queue_caller'@'%' IDENTIFIED BY '…' REQUIRE SSL;
@@ -6,5 +7,3 @@
 -- or, for an account of another name: queuectl grants caller --user NAME@HOST | mysql shop
 GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_caller'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_at TO 'queue_caller'@'%';
-GRANT EXECUTE ON PROCEDURE queue_enqueue_unique TO 'queue_caller'@'%';
-GRANT EXECUTE ON PROCEDURE queue_cancel TO 'queue_caller'@'%';

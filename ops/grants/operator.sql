@@ -32,6 +32,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON queue_member TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_trace TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_duty TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE (messages) ON queue_audit TO 'queue_operator'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_access TO 'queue_operator'@'%';
 GRANT SELECT ON queue_schema_migration TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_at TO 'queue_operator'@'%';

@@ -22,6 +22,8 @@ pub enum Account {
     Producer,
     /// A program that only calls the procedures that enqueue.
     Caller,
+    /// A program that enqueues by procedures, also with unique keys, and cancels.
+    Keyed,
     /// A program that claims and settles by calling procedures.
     Claimer,
     /// Claims and settles, and stands in for the janitor.
@@ -38,10 +40,11 @@ pub enum Account {
 
 impl Account {
     /// Every one of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Migrator,
         Self::Producer,
         Self::Caller,
+        Self::Keyed,
         Self::Claimer,
         Self::Consumer,
         Self::Janitor,
@@ -57,6 +60,7 @@ impl Account {
             Self::Migrator => "migrator",
             Self::Producer => "producer",
             Self::Caller => "caller",
+            Self::Keyed => "keyed",
             Self::Claimer => "claimer",
             Self::Consumer => "consumer",
             Self::Janitor => "janitor",
@@ -80,6 +84,7 @@ impl Account {
             Self::Migrator => include_str!("../grants/migrator.sql"),
             Self::Producer => include_str!("../grants/producer.sql"),
             Self::Caller => include_str!("../grants/caller.sql"),
+            Self::Keyed => include_str!("../grants/keyed.sql"),
             Self::Claimer => include_str!("../grants/claimer.sql"),
             Self::Consumer => include_str!("../grants/consumer.sql"),
             Self::Janitor => include_str!("../grants/janitor.sql"),
@@ -190,7 +195,7 @@ mod tests {
 
     #[test]
     fn callers_read_nothing_and_a_dashboard_no_body() {
-        for account in [Account::Caller, Account::Claimer] {
+        for account in [Account::Caller, Account::Keyed, Account::Claimer] {
             assert!(TABLES.iter().all(|table| !account.knows_table(table)), "{account}");
         }
         for table in ["queue_message", "queue_dead", "queue_log"] {

@@ -32,7 +32,7 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
 /// The tables that the migrations make.
-pub const TABLES: [&str; 28] = [
+pub const TABLES: [&str; 29] = [
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -61,10 +61,11 @@ pub const TABLES: [&str; 28] = [
     "queue_trace",
     "queue_duty",
     "queue_audit",
+    "queue_access",
 ];
 
 /// The procedures that the migrations make.
-pub const PROCEDURES: [&str; 14] = [
+pub const PROCEDURES: [&str; 20] = [
     "queue_enqueue",
     "queue_enqueue_at",
     "queue_enqueue_unique",
@@ -79,6 +80,12 @@ pub const PROCEDURES: [&str; 14] = [
     "queue_undo_killed",
     "queue_own_worker",
     "queue_refuse_killed",
+    "queue_refuse_clock",
+    "queue_refuse_trigger",
+    "queue_refuse_access",
+    "queue_may",
+    "queue_begin",
+    "queue_end",
     "queue_retry_wait",
 ];
 

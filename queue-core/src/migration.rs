@@ -23,6 +23,7 @@ const TEXTS: &[(&str, &str)] = &[
         "2026-11-22-000001_sql_consumer",
         include_str!("../migrations/2026-11-22-000001_sql_consumer/up.sql"),
     ),
+    ("2026-11-23-000002_accounts", include_str!("../migrations/2026-11-23-000002_accounts/up.sql")),
 ];
 
 /// How long another migrator is waited for.

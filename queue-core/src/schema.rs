@@ -151,6 +151,7 @@ table! {
         history -> Nullable<Mediumblob>,
         body -> Longblob,
         last_error -> Nullable<Varbinary>,
+        account -> Nullable<Varbinary>,
     }
 }
 
@@ -309,6 +310,7 @@ table! {
         priority -> Nullable<Unsigned<TinyInt>>,
         ready_id -> Nullable<Unsigned<BigInt>>,
         scheduled_id -> Nullable<Unsigned<BigInt>>,
+        account -> Nullable<Varbinary>,
     }
 }
 
@@ -354,6 +356,14 @@ table! {
     }
 }
 
+table! {
+    queue_access (verb, account, topic) {
+        verb -> Varbinary,
+        account -> Varbinary,
+        topic -> Varbinary,
+    }
+}
+
 allow_tables_to_appear_in_same_query!(
     queue_topic,
     queue_switch,
@@ -383,4 +393,5 @@ allow_tables_to_appear_in_same_query!(
     queue_trace,
     queue_duty,
     queue_audit,
+    queue_access,
 );

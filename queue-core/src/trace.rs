@@ -34,11 +34,22 @@ pub enum Event {
     Settled,
     /// It was taken from a worker that had no use of it any more.
     Rescued,
+    /// While it waited, another enqueue with its unique key gave it a new body.
+    Replaced,
+    /// It was taken back before its time.
+    Cancelled,
 }
 
 impl Event {
     /// Every one of them.
-    pub const ALL: [Self; 4] = [Self::Enqueued, Self::Claimed, Self::Settled, Self::Rescued];
+    pub const ALL: [Self; 6] = [
+        Self::Enqueued,
+        Self::Claimed,
+        Self::Settled,
+        Self::Rescued,
+        Self::Replaced,
+        Self::Cancelled,
+    ];
 
     /// The word in the database, and for people.
     #[must_use]
@@ -48,6 +59,8 @@ impl Event {
             Self::Claimed => "claimed",
             Self::Settled => "settled",
             Self::Rescued => "rescued",
+            Self::Replaced => "replaced",
+            Self::Cancelled => "cancelled",
         }
     }
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a tree that cannot be read has failed")]
 
+#[path = "tidy/promises.rs"]
+mod promises;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

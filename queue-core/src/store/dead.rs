@@ -178,7 +178,7 @@ pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadL
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
         "SELECT id, msg_id, priority, delivery_no, failures, crashes, enqueued_at, died_at, cause, \
-         last_error, ordering_key, biz_id, headers, LENGTH(body) AS body_bytes \
+         last_error, ordering_key, biz_id, LEFT(headers, 65537) AS headers, LENGTH(body) AS body_bytes \
          FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} ORDER BY id"
     ))
     .numbers(ids);

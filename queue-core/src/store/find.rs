@@ -111,7 +111,7 @@ fn columns(table: MessageTable, bodies: Bodies) -> String {
     format!(
         "SELECT {state} AS state, f.id AS row_id, f.topic_id, (SELECT t.name FROM queue_topic t \
          WHERE t.id = f.topic_id) AS topic, f.msg_id, f.priority, f.delivery_no, f.failures, \
-         f.crashes, f.enqueued_at, f.ordering_key, f.biz_id, f.headers, f.history, \
+         f.crashes, f.enqueued_at, f.ordering_key, f.biz_id, LEFT(f.headers, 65537) AS headers, f.history, \
          LENGTH(f.body) AS body_bytes, {body} AS body, {rest}, (SELECT k.progress \
          FROM queue_checkpoint k WHERE k.topic_id = f.topic_id AND k.msg_id = f.msg_id) AS progress"
     )

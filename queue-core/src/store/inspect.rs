@@ -142,7 +142,7 @@ pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Res
     }
     let statement = Statement::new(
         "SELECT id, msg_id, priority, conn_id, delivery_no, failures, enqueued_at, ordering_key, \
-         biz_id, headers, body FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
+         biz_id, LEFT(headers, 65537) AS headers, body FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
          ORDER BY topic_id, priority, id LIMIT ?",
     )
     .number(topic.0)

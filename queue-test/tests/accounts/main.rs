@@ -8,6 +8,8 @@
     reason = "tests: what cannot be set up has failed"
 )]
 
+mod callers;
+mod claimers;
 mod process;
 
 use std::time::Duration;
@@ -208,7 +210,11 @@ async fn doctor_finds_nothing_missing_and_nothing_beyond_in_any_account() {
         let grants = report.checks.iter().find(|check| check.name == "grants").expect("checked");
         let lacks = matches!(
             account,
-            Account::Producer | Account::Caller | Account::Claimer | Account::Dashboard
+            Account::Producer
+                | Account::Caller
+                | Account::Keyed
+                | Account::Claimer
+                | Account::Dashboard
         );
         let wanted = if lacks { Verdict::Failure } else { Verdict::Warning };
         assert_eq!(grants.verdict, wanted, "{account} as {other}: {}", grants.detail);
@@ -254,7 +260,7 @@ async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
     queuectl(&migrator, "migrate");
     let operator = empty.account_of(Account::Operator).await;
     queuectl(&operator, "topic create mail");
-    let caller = empty.account_of(Account::Caller).await;
+    let caller = empty.account_of(Account::Keyed).await;
     let mut conn = connect(&caller, SessionKind::Plain).await.expect("a session");
     let calls = "CALL queue_enqueue('mail', 'a', NULL, NULL, NULL, NULL, NULL); \
          START TRANSACTION; \

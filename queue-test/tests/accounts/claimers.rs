@@ -1,0 +1,144 @@
+//! What the SQL contract promises, to sessions that may call its procedures and nothing else.
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use queue_core::account::Account;
+use queue_core::topic::{Sampling, TopicSettings};
+use queue_test::TestDatabase;
+
+use crate::callers::{ENQUEUE, place, refused, row, run, session};
+
+const LEFT: &str = "SELECT COUNT(*) FROM queue_message";
+
+/// Claims one message; what names its delivery.
+async fn claim(conn: &mut Conn) -> Option<String> {
+    let row: Option<mysql_async::Row> =
+        conn.query_first("CALL queue_claim('t', 1, NULL)").await.expect("claimed");
+    row.map(|row| row.get("delivery").expect("a delivery"))
+}
+
+fn settle(delivery: &str) -> String {
+    format!("CALL queue_settle('{delivery}', 'ack', NULL, NULL)")
+}
+
+#[tokio::test]
+async fn a_message_by_sql_exists_exactly_if_its_transaction_commits() {
+    let (database, mut own) = place().await;
+    let mut caller = session(&database.account_of(Account::Caller).await).await;
+    for (end, stored) in [("ROLLBACK", 0), ("COMMIT", 1)] {
+        run(&mut caller, "START TRANSACTION").await;
+        run(&mut caller, ENQUEUE).await;
+        assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+        run(&mut caller, end).await;
+        assert_eq!(row::<u64>(&mut own, LEFT).await, stored);
+    }
+}
+
+/// Finding P8.
+#[tokio::test]
+async fn an_enqueue_in_autocommit_is_whole_or_not_at_all() {
+    let database = TestDatabase::new().await;
+    let day = std::time::Duration::from_secs(86_400);
+    let settings =
+        TopicSettings { trace: Sampling::ALL, searchable: Some(day), ..TopicSettings::default() };
+    let topic = database.topic_with("t", &settings).await;
+    let mut own = session(database.url()).await;
+    let mut caller = session(&database.account_of(Account::Caller).await).await;
+    let call = ENQUEUE.replace("NULL)", "'019387e0-0000-7000-8000-000000000001')");
+    // Its place in the lookup is locked.
+    run(&mut own, "START TRANSACTION").await;
+    let lock = format!(
+        "INSERT INTO queue_lookup (topic_id, msg_id, enqueued_at) \
+         VALUES ({}, UNHEX('019387e0000070008000000000000001'), UTC_TIMESTAMP(6))",
+        topic.id.0
+    );
+    run(&mut own, &lock).await;
+    run(&mut caller, "SET innodb_lock_wait_timeout = 1").await;
+    assert_eq!(refused(&mut caller, &call).await, 1205);
+    run(&mut own, "ROLLBACK").await;
+    let stored = "SELECT (SELECT COUNT(*) FROM queue_message), \
+                  (SELECT COUNT(*) FROM queue_lookup), (SELECT COUNT(*) FROM queue_trace)";
+    assert_eq!(row::<(u64, u64, u64)>(&mut own, stored).await, (0, 0, 0));
+    run(&mut caller, &call).await;
+    assert_eq!(row::<(u64, u64, u64)>(&mut own, stored).await, (1, 1, 1));
+    // A transaction of the caller's stays open, and a COMMIT has nothing of what failed.
+    run(&mut own, "START TRANSACTION").await;
+    run(&mut own, &lock.replace("000001", "000002")).await;
+    run(&mut caller, "START TRANSACTION").await;
+    run(&mut caller, ENQUEUE).await;
+    assert_eq!(refused(&mut caller, &call.replace("000001", "000002")).await, 1205);
+    run(&mut caller, "COMMIT").await;
+    run(&mut own, "ROLLBACK").await;
+    assert_eq!(row::<(u64, u64, u64)>(&mut own, stored).await, (2, 2, 2));
+}
+
+#[tokio::test]
+async fn a_refusal_changes_nothing_and_leaves_the_transaction_open() {
+    let (database, mut own) = place().await;
+    let mut caller = session(&database.account_of(Account::Caller).await).await;
+    run(&mut caller, "START TRANSACTION").await;
+    run(&mut caller, ENQUEUE).await;
+    for (call, number) in [
+        (ENQUEUE.replace("'t'", "'other'"), 31001),
+        (ENQUEUE.replace("'m'", "NULL"), 31003),
+        (ENQUEUE.replace("'m', NULL", "'m', 10"), 31005),
+        (ENQUEUE.replace("NULL)", "'no id')"), 31006),
+    ] {
+        assert_eq!(refused(&mut caller, &call).await, number, "{call}");
+    }
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+    run(&mut caller, "COMMIT").await;
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 1);
+}
+
+#[tokio::test]
+async fn a_key_is_held_by_one_message_however_often_it_is_asked_for() {
+    let (database, mut own) = place().await;
+    let mut keyed = session(&database.account_of(Account::Keyed).await).await;
+    let hold = "CALL queue_enqueue_unique('t', 'm', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+                NULL, NULL, NULL)";
+    assert_eq!(refused(&mut keyed, hold).await, 31013);
+    for duplicate in [0, 1, 1] {
+        run(&mut keyed, "START TRANSACTION").await;
+        run(&mut keyed, hold).await;
+        assert_eq!(row::<u8>(&mut keyed, "SELECT @queue_duplicate").await, duplicate);
+        run(&mut keyed, "COMMIT").await;
+    }
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 1);
+}
+
+#[tokio::test]
+async fn the_work_of_a_claimer_and_its_ack_commit_together() {
+    let (database, mut own) = place().await;
+    let mut claimer = session(&database.account_of(Account::Claimer).await).await;
+    run(&mut own, "CREATE TABLE work (id INT)").await;
+    let user: String = row(&mut claimer, "SELECT SUBSTRING_INDEX(USER(), '@', 1)").await;
+    run(&mut own, &format!("GRANT INSERT ON work TO '{user}'@'%'")).await;
+    run(&mut own, ENQUEUE).await;
+    let delivery = claim(&mut claimer).await.expect("a message");
+    let both = "SELECT (SELECT COUNT(*) FROM queue_message), (SELECT COUNT(*) FROM work)";
+    for (end, left) in [("ROLLBACK", (1, 0)), ("COMMIT", (0, 1))] {
+        run(&mut claimer, "START TRANSACTION").await;
+        run(&mut claimer, "INSERT INTO work VALUES (1)").await;
+        run(&mut claimer, &settle(&delivery)).await;
+        run(&mut claimer, end).await;
+        assert_eq!(row::<(u64, u64)>(&mut own, both).await, left, "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_claimer_reads_only_what_it_claims_and_settles_only_what_it_holds() {
+    let (database, mut own) = place().await;
+    let mut claimer = session(&database.account_of(Account::Claimer).await).await;
+    let mut other = session(&database.account_of(Account::Claimer).await).await;
+    run(&mut own, ENQUEUE).await;
+    let delivery = claim(&mut claimer).await.expect("a message");
+    assert_eq!(claim(&mut other).await, None);
+    assert_eq!(refused(&mut other, &settle(&delivery)).await, 31015);
+    for sql in ["SELECT body FROM queue_message", "SELECT name FROM queue_topic"] {
+        assert_eq!(refused(&mut claimer, sql).await, 1142, "{sql}");
+    }
+    assert_eq!(refused(&mut claimer, ENQUEUE).await, 1370);
+    run(&mut claimer, &settle(&delivery)).await;
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+}
