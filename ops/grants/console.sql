@@ -8,6 +8,7 @@
 GRANT SELECT, UPDATE ON queue_topic TO 'queue_console'@'%';
 GRANT SELECT ON queue_switch TO 'queue_console'@'%';
 GRANT SELECT, INSERT ON queue_message TO 'queue_console'@'%';
+GRANT SELECT, INSERT, UPDATE ON queue_cancellation TO 'queue_console'@'%';
 GRANT SELECT ON queue_claim TO 'queue_console'@'%';
 GRANT SELECT ON queue_worker TO 'queue_console'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_floor TO 'queue_console'@'%';

@@ -8,7 +8,7 @@
 GRANT SELECT, UPDATE ON queue_topic TO 'queue_consumer'@'%';
 GRANT SELECT ON queue_switch TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_consumer'@'%';
-GRANT SELECT, DELETE ON queue_cancellation TO 'queue_consumer'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_cancellation TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_claim TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_worker TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_floor TO 'queue_consumer'@'%';

@@ -7,7 +7,7 @@
 GRANT SELECT, UPDATE ON queue_topic TO 'queue_janitor'@'%';
 GRANT SELECT ON queue_switch TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_janitor'@'%';
-GRANT SELECT, DELETE ON queue_cancellation TO 'queue_janitor'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue_cancellation TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_claim TO 'queue_janitor'@'%';
 GRANT SELECT, UPDATE, DELETE ON queue_worker TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_floor TO 'queue_janitor'@'%';

@@ -187,10 +187,19 @@ impl<'t> Cancellation<'t> {
             State::Discarded { settled_at, .. }
                 if self.asked.is_some_and(|(_, since)| settled_at >= since) =>
             {
-                Some(Attempt::Cancelled(Was::Stopped))
+                Some(Attempt::Cancelled(self.how_it_ended(session).await?))
             }
             state => Some(Attempt::Over(state.word())),
         })
+    }
+
+    /// Whether the worker that was asked has stopped, or another who cancels the message had less
+    /// patience and took it away.
+    async fn how_it_ended(&self, session: &mut Session) -> Result<Was> {
+        let Some((row, _)) = self.asked else { return Ok(Was::Stopped) };
+        let look = async |conn: &mut Link| cancel::was_taken(conn, row).await;
+        let taken = session.call("cancel: look who has taken it", look).await?;
+        Ok(if taken { Was::Fenced } else { Was::Stopped })
     }
 
     async fn over(&mut self, session: &mut Session, attempt: Attempt) -> Result<Attempt> {

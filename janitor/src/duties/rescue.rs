@@ -1,15 +1,17 @@
 //! Rescue: deciding which workers are dead, and taking their claims back.
 
 mod observation;
+mod overdue;
 mod ranges;
+mod taking;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use queue_core::connection::Session;
 use queue_core::message::{ClaimNo, WorkerId};
-use queue_core::rescue::{TakenBack, Why, rows_held, take_back};
-use queue_core::store::claim::{Claim, Fence};
+use queue_core::rescue::{Why, rows_held};
+use queue_core::store::claim::Fence;
 use queue_core::store::process_list::{self, Sight};
 use queue_core::store::worker::{self, Incarnation, WorkerRow};
 use queue_core::store::{doctor, rescue};
@@ -19,11 +21,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use self::observation::{Death, Evidence, Observations, Verdict};
+use self::overdue::Overdue;
 use self::ranges::Lost;
+use self::taking::{Found, Taking, What};
 use crate::duty::{Duty, Sweep};
-
-/// The most claims of one transaction.
-const CLAIMS_PER_TRANSACTION: usize = 50;
 
 /// Claims read at once.
 const PAGE: u32 = 500;
@@ -79,6 +80,8 @@ pub struct RescueReport {
 pub struct Rescue {
     options: RescueOptions,
     observations: Observations,
+    overdue: Overdue,
+    taking: Taking,
     sights: Option<SessionFacts>,
     gauges: Gauges,
     hurry: Option<Instant>,
@@ -101,8 +104,16 @@ impl Rescue {
     #[must_use]
     pub fn new(options: RescueOptions) -> Self {
         let observations = Observations::new(options.grace);
-        let gauges = Gauges::default();
-        Self { options, observations, sights: None, gauges, hurry: None, orphans_at: None }
+        Self {
+            options,
+            observations,
+            overdue: Overdue::default(),
+            taking: Taking::default(),
+            sights: None,
+            gauges: Gauges::default(),
+            hurry: None,
+            orphans_at: None,
+        }
     }
 
     async fn facts(&mut self, session: &mut Session) -> Result<SessionFacts> {
@@ -137,6 +148,9 @@ impl Rescue {
         report: &mut RescueReport,
     ) -> Result<HashMap<WorkerId, u64>> {
         let new_session = self.observations.restarted(sweep.steady_since);
+        if new_session {
+            self.overdue = Overdue::default();
+        }
         if new_session || self.sights.is_none() {
             self.sights = Some(self.facts(sweep.session).await?);
         }
@@ -186,54 +200,56 @@ impl Rescue {
     }
 }
 
-/// The three ways in which a claim comes to be nobody's.
+/// How a claim comes to be nobody's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Find {
     Zombies,
-    Overdue,
     Orphans,
 }
 
 impl Rescue {
     /// Takes every such claim back, page by page: claims that cannot be freed hide no others.
     async fn take_back(
-        &self,
-        session: &mut Session,
+        &mut self,
+        sweep: &mut Sweep<'_>,
         find: Find,
         held: &HashMap<WorkerId, u64>,
         report: &mut RescueReport,
     ) -> Result<()> {
         let mut after = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
         for _ in 0..PAGES_PER_RUN {
-            let page = session
+            let page = sweep
+                .session
                 .call("find claims to rescue", async |conn| match find {
                     Find::Zombies => rescue::zombie_claims(conn, after, PAGE).await,
-                    Find::Overdue => rescue::overdue_claims(conn, after, PAGE).await,
                     Find::Orphans => rescue::orphan_claims(conn, after, PAGE).await,
                 })
                 .await?;
             let Some(last) = page.last() else { break };
             after = last.claim.fence;
             let whole = page.len() == PAGE as usize;
-            let claims: Vec<_> = page
-                .into_iter()
-                .map(|zombie| {
-                    let why = why(zombie.claim.fence.worker, zombie.crashed, held);
-                    (zombie.claim, why)
-                })
-                .collect();
-            for some in claims.chunks(CLAIMS_PER_TRANSACTION) {
-                for taken in take_some_back(session, some).await? {
-                    report.rescued += taken.freed;
-                    report.dead_lettered += taken.dead_lettered;
-                    report.still_locked += taken.left;
-                }
-            }
+            let found = page.into_iter().map(|zombie| {
+                let why = why(zombie.claim.fence.worker, zombie.crashed, held);
+                Found::new(What::Claim(zombie.claim), why)
+            });
+            self.taking.take(sweep.session, found.collect(), sweep.now, report).await?;
             if !whole {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Takes back what living workers hold for longer than a run may take.
+    async fn take_overdue(
+        &mut self,
+        sweep: &mut Sweep<'_>,
+        report: &mut RescueReport,
+    ) -> Result<()> {
+        let claims = self.overdue.claims(sweep.session, sweep.now).await?;
+        self.taking.take(sweep.session, claims, sweep.now, report).await?;
+        let ranges = self.overdue.ranges(sweep.session, sweep.now).await?;
+        self.taking.take(sweep.session, ranges, sweep.now, report).await
     }
 }
 
@@ -261,14 +277,14 @@ impl Duty for Rescue {
     async fn run_once(&mut self, sweep: &mut Sweep<'_>) -> Result<RescueReport> {
         let mut report = RescueReport::default();
         let held = self.decide(sweep, &mut report).await?;
-        self.take_back(sweep.session, Find::Zombies, &held, &mut report).await?;
-        self.take_back(sweep.session, Find::Overdue, &held, &mut report).await?;
+        self.take_back(sweep, Find::Zombies, &held, &mut report).await?;
+        self.take_ranges_back(sweep, Lost::Zombies, &held, &mut report).await?;
+        self.take_overdue(sweep, &mut report).await?;
         if self.orphans_at.is_none_or(|at| sweep.now >= at) {
             self.orphans_at = Some(sweep.now + ORPHANS_EVERY);
-            self.take_back(sweep.session, Find::Orphans, &held, &mut report).await?;
-            ranges::take_back(sweep.session, Lost::Orphans, &held, &mut report).await?;
+            self.take_back(sweep, Find::Orphans, &held, &mut report).await?;
+            self.take_ranges_back(sweep, Lost::Orphans, &held, &mut report).await?;
         }
-        ranges::take_back(sweep.session, Lost::Zombies, &held, &mut report).await?;
         telemetry::rescued(report.rescued, report.dead_lettered);
         Ok(report)
     }
@@ -305,16 +321,4 @@ async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Resul
     let held =
         session.call("count the rows it held", async |conn| rows_held(conn, seen.id).await).await?;
     Ok(Some(held))
-}
-
-async fn take_some_back(session: &mut Session, claims: &[(Claim, Why)]) -> Result<Vec<TakenBack>> {
-    session
-        .transaction("rescue", async |conn| {
-            let mut taken = Vec::with_capacity(claims.len());
-            for (claim, why) in claims {
-                taken.push(take_back(conn, claim, *why).await?);
-            }
-            Ok(taken)
-        })
-        .await
 }

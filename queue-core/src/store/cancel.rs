@@ -118,6 +118,37 @@ pub async fn ask(
     Ok(())
 }
 
+/// PRIMARY: remembers that a claim was taken away from a worker that lives, otherwise than by a
+/// cancel: a handler of that claim may run on, and nobody knows which message the worker dies of
+/// within the next minute. For the rescue, as a message that was [taken](taken_from).
+///
+/// # Errors
+/// A database failure.
+pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<()> {
+    ask(conn, RowId(NO_ROW | worker.0), Some(worker)).await
+}
+
+/// Beyond the numbers of all rows: with a worker's number it stands for what that one has lost.
+const NO_ROW: u64 = 1 << 62;
+
+/// PRIMARY: whether the message was taken away from the worker that had it.
+///
+/// # Errors
+/// A database failure.
+pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[expect(dead_code, reason = "that there is a row says it all")]
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        row_id: u64,
+    }
+    let statement =
+        Statement::new("SELECT row_id FROM queue_cancellation WHERE row_id = ? AND worker_id <> 0")
+            .number(row.0);
+    let rows: Vec<Row> = load_surely(conn, "cancel: look who has taken it", statement).await?;
+    Ok(!rows.is_empty())
+}
+
 /// PRIMARY: asks no more, unless the message was taken away by somebody else: the handler that ran
 /// then is still to stop.
 ///

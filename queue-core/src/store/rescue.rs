@@ -1,5 +1,7 @@
 //! Rescue: taking the claims of a dead worker back, row by row under its fence.
 
+use std::time::Duration;
+
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 
@@ -72,28 +74,58 @@ pub async fn orphan_claims(
         .await
 }
 
+/// A claim of a topic whose runs may take only so long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedClaim {
+    /// The claim.
+    pub claim: Claim,
+    /// How long it may be held: the topic's longest run, and its worker's lease.
+    pub may_take: Duration,
+}
+
 /// PRIMARY (`worker_id`, `claim_no`), joined to PRIMARY of workers and topics: up to `limit` claims
-/// after `after` of live workers that have outlived their topic's longest run by more than the
-/// worker's lease. Who crashed, if anybody, is not known.
+/// after `after` of topics that bound their runs. How old they are is not asked: a step of the
+/// server's clock must not make them old.
 ///
 /// # Errors
 /// A database failure.
-pub async fn overdue_claims(
+pub async fn timed_claims(
     conn: &mut impl Connection,
     after: Fence,
     limit: u32,
-) -> Result<Vec<ZombieClaim>> {
-    // LEAST: a setting of ten years and more must not leave the calendar.
+) -> Result<Vec<TimedClaim>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(embed)]
+        claim: ClaimRow,
+        #[diesel(embed)]
+        limits: RunLimits,
+    }
     let statement = Statement::new(format!(
-        "SELECT {CLAIM}, TRUE AS crashed \
+        "SELECT {CLAIM}, t.max_run_time_ms, w.lease_ms \
          FROM queue_claim c JOIN queue_topic t ON t.id = c.topic_id \
          JOIN queue_worker w ON w.id = c.worker_id \
-         WHERE t.max_run_time_ms IS NOT NULL AND c.claimed_at < UTC_TIMESTAMP(6) \
-         - INTERVAL (LEAST(t.max_run_time_ms, 315360000000) + w.lease_ms) * 1000 MICROSECOND \
-         AND {AFTER} LIMIT ?"
+         WHERE t.max_run_time_ms IS NOT NULL AND {AFTER} LIMIT ?"
     ));
-    load_claims(conn, "rescue: find overdue claims", bind_after(statement, after).number(limit))
-        .await
+    let statement = bind_after(statement, after).number(limit);
+    let rows: Vec<Row> = load(conn, "rescue: look how long claims are held", statement).await?;
+    let timed = |row: Row| TimedClaim { claim: row.claim.into(), may_take: row.limits.may_take() };
+    Ok(rows.into_iter().map(timed).collect())
+}
+
+/// How long a run of a topic may take, and the lease of the worker that holds it.
+#[derive(QueryableByName)]
+pub(in crate::store) struct RunLimits {
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    max_run_time_ms: u64,
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    lease_ms: u64,
+}
+
+impl RunLimits {
+    pub(in crate::store) fn may_take(&self) -> Duration {
+        Duration::from_millis(self.max_run_time_ms.saturating_add(self.lease_ms))
+    }
 }
 
 const CLAIM: &str = "c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id";

@@ -1,14 +1,16 @@
 //! Making, moving and removing groups.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::message::{Priority, RowId};
+use crate::message::{Priority, RowId, WorkerId};
 use crate::store;
-use crate::store::floor;
 use crate::store::stream::partition::Partition;
 use crate::store::stream::{cursor, log, member, partition, passed, range};
+use crate::store::{cancel, floor};
 pub use crate::stream::place::Place;
 use crate::stream::{Group, Offset};
 use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
@@ -99,13 +101,20 @@ pub(super) fn with_trace_of(
 /// failure.
 pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -> Result<()> {
     let group = group_of(group)?;
+    let mut owners = BTreeSet::new();
     for partition in partition::all(conn, group.stream).await? {
         let to = offset(conn, group.stream, &partition, to).await?;
         cursor::lock(conn, group.id, partition.no).await?;
         range::lock_all(conn, group.id, partition.no).await?;
+        let ranges = range::of_partition(conn, group.id, partition.no).await?;
+        owners.extend(ranges.iter().map(|range| range.fence.worker));
         passed::forget_of_group(conn, group.id, partition.no).await?;
         range::forget(conn, group.id, partition.no).await?;
         cursor::reset(conn, group.id, partition.no, to).await?;
+    }
+    // Their handlers run on, and what they die of is not known to be what they hold then.
+    for owner in owners.into_iter().filter(|owner| *owner != WorkerId(0)) {
+        cancel::taken_away(conn, owner).await?;
     }
     tell_members(conn, group).await
 }

@@ -99,6 +99,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             session: None,
             last_claim: 0,
             compared_from: ClaimNo(0),
+            reopened: Instant::now(),
             doubtful: HashSet::new(),
             held: Held::default(),
             ranges: HeldRanges::default(),
@@ -132,6 +133,8 @@ struct Work {
     last_claim: u64,
     /// Every claim before this one is known to be gone from the database.
     compared_from: ClaimNo,
+    /// When the session was last opened.
+    reopened: Instant,
     /// Claims that were held when the session was last reopened: the server that it leads to may
     /// have lost what was settled of them, so that they may have rows again.
     doubtful: HashSet<ClaimNo>,

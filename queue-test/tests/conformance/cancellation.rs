@@ -133,6 +133,27 @@ async fn a_crash_is_not_lone_when_the_other_message_was_taken_away_before() {
 }
 
 /// A request is for a row, whoever has it: one that is released keeps it.
+/// Both are told the truth: no handler has stopped.
+#[tokio::test]
+async fn the_patient_one_of_two_hears_that_the_other_has_taken_the_message_away() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(1).await;
+    let worker = scene.worker().await;
+    let held = claim_n(&worker, scene.topic.id, 1).await.remove(0);
+    let mut session = session(&scene).await;
+    let mut patient = Cancellation::new(&scene.topic, held.msg_id);
+    let answer = patient.attempt(&mut session, Claims::Ask).await.unwrap();
+    assert_eq!(answer, Attempt::Asked(worker.id()));
+    let mut other = Cancellation::new(&scene.topic, held.msg_id);
+    let answer = other.attempt(&mut session, Claims::TakeAway).await.unwrap();
+    assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
+    let mut answer = Attempt::Locked;
+    while answer == Attempt::Locked {
+        answer = patient.attempt(&mut session, Claims::Ask).await.unwrap();
+    }
+    assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
+}
+
 #[tokio::test]
 async fn whoever_claims_next_hears_of_the_request_too() {
     let mut scene = Scene::new().await;

@@ -9,12 +9,12 @@ use queue_core::store::claim::Fence;
 use queue_core::store::worker::{self, Registration, Role, WorkerRow};
 use queue_core::topic::OnDone;
 use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{AsyncMysqlConnection, Error};
+use queue_core::{AsyncMysqlConnection, Error, NewMessage, enqueue};
 use queue_test::proxy::FaultProxy;
 use queue_test::until;
 use uuid::Uuid;
 
-use crate::rescue::{claims_of, strand_claim};
+use crate::rescue::{claim_uncommitted, claims_of, strand_claim};
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry};
 
 /// A worker behind a proxy, with a lease short enough to be waited for.
@@ -219,6 +219,35 @@ async fn a_claim_the_worker_does_not_know_of_is_given_back_within_a_lease() {
     until("the strange claim is given back", async || scene.hot().await == (3, 1, 1)).await;
     let claims = claims_of(&mut scene.conn, worker.id()).await;
     assert_eq!(claims[0].fence.claim_no, known[0].claim_no);
+}
+
+/// P7, H6 in a Galera cluster: name locks are each node's own, so a worker's new session does not
+/// end what its old one has sent to another node, and that claim is committed after all.
+#[tokio::test]
+async fn a_claim_that_another_node_commits_after_the_reconnect_is_given_back() {
+    let mut scene = Scene::new().await;
+    scene.enqueue(2).await;
+    let other = scene.db.topic("other").await;
+    enqueue(&mut scene.conn, &other.name, &NewMessage::new("m")).await.unwrap();
+    let worker = scene.worker_with(|options| options.beat = Duration::from_millis(300)).await;
+    // The number of a claim that it has made, and knows to be over.
+    let got = claim_n(&worker, other.id, 1).await;
+    crate::scene::settle(&worker, all(&got, &Settlement::Ack)).await;
+    let fence = Fence { worker: worker.id(), claim_no: got[0].claim_no };
+    let mut node = scene.db.connect().await;
+    claim_uncommitted(&mut node, &scene, fence, 2).await;
+    let old = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap().conn;
+    scene.sql(&format!("KILL {old}")).await;
+    // Nothing is claimed on a session that has not been compared.
+    until("reconnected", async || {
+        let claimed = worker.claim(other.id, 1).await.is_ok();
+        let row = worker::find(&mut scene.conn, worker.id()).await.unwrap().unwrap();
+        claimed && row.conn != old
+    })
+    .await;
+    node.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(scene.hot().await, (2, 2, 1));
+    until("given back", async || scene.hot().await == (2, 0, 0)).await;
 }
 
 fn ends() -> [Settlement; 6] {

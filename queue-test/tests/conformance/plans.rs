@@ -234,7 +234,7 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     let mut conn = connect(recorder.url(), SessionKind::Plain).await.unwrap();
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
     rescue::zombie_claims(&mut conn, start, 100).await.unwrap();
-    rescue::overdue_claims(&mut conn, start, 100).await.unwrap();
+    rescue::timed_claims(&mut conn, start, 100).await.unwrap();
     for claim in claims_of(&mut conn, worker).await {
         for why in [Why::Crashed { rows_held: 1 }, Why::Crashed { rows_held: 9 }, Why::NotNeeded] {
             let taken = transaction(&mut conn, "rescue", async |c| take_back(c, &claim, why).await);

@@ -264,7 +264,7 @@ async fn s8_empty_lists_and_missing_values_are_no_error_and_hide_nothing() {
     let start = Fence { worker: WorkerId(0), claim_no: ClaimNo(0) };
     assert_eq!(rescue::zombie_claims(conn, start, 10).await.unwrap(), []);
     assert_eq!(rescue::orphan_claims(conn, start, 10).await.unwrap(), []);
-    assert_eq!(rescue::overdue_claims(conn, start, 10).await.unwrap(), []);
+    assert_eq!(rescue::timed_claims(conn, start, 10).await.unwrap(), []);
     assert_eq!(claim::of_worker(conn, nobody, ClaimNo(0)).await.unwrap(), []);
     assert_eq!(claim::forget(conn, nobody, &[]).await.unwrap(), 0);
     assert_eq!(worker::alive(conn).await.unwrap(), []);

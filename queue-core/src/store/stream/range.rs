@@ -4,7 +4,9 @@ mod held_back;
 mod zombie;
 
 pub use self::held_back::{HeldBack, held_back};
-pub use self::zombie::{Zombie, free, left_of, lock, messages_of, orphans, try_lock, zombies};
+pub use self::zombie::{
+    Timed, Zombie, free, left_of, lock, messages_of, orphans, timed, try_lock, zombies,
+};
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};

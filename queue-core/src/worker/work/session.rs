@@ -66,6 +66,7 @@ impl Work {
         self.session = Some(session);
         // It may lead to another server, one that has lost what this worker had settled.
         self.compared_from = ClaimNo(0);
+        self.reopened = Instant::now();
         self.doubtful = self.held.claims().collect();
         let mut compared = self.reconcile().await;
         if compared.is_ok() {
@@ -120,9 +121,13 @@ impl Work {
                 worker.id = %id, rows = taken.freed, "Released a claim whose reply was lost."
             );
         }
-        // This session's own claims have ended, and an earlier session's with its name lock.
-        let lowest = claims.iter().map(|claim| claim.fence.claim_no).min();
-        self.compared_from = lowest.unwrap_or(ClaimNo(self.last_claim + 1));
+        // This session's own claims have ended, and an earlier session's with its name lock. But in
+        // a Galera cluster each node has locks of its own, and another node may commit such a claim
+        // until it drops that session, a lease after its last packet.
+        if self.reopened.elapsed() >= self.options.lease {
+            let lowest = claims.iter().map(|claim| claim.fence.claim_no).min();
+            self.compared_from = lowest.unwrap_or(ClaimNo(self.last_claim + 1));
+        }
         self.reconcile_ranges().await?;
         self.compared = Instant::now();
         Ok(())

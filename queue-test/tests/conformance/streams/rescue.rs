@@ -1,14 +1,15 @@
 //! Ranges whose worker is gone.
 
-use queue_core::connection::Connection;
+use queue_core::connection::{Connection, transaction};
 use queue_core::message::Settlement;
-use queue_core::rescue::{TakenBack, Why, take_range_back};
+use queue_core::rescue::{TakenBack, Why, rows_held, take_range_back};
 use queue_core::store::stream::range::{
     self, Zombie, held_back, left_of, messages_of, orphans, zombies,
 };
+use queue_core::stream::group::{Place, reset_group};
 use queue_core::stream::{PartitionNo, RangeId};
 use queue_core::worker::SettleOutcome;
-use queue_core::{Delivery, Topic};
+use queue_core::{AsyncMysqlConnection, Delivery, Topic};
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, retry};
@@ -163,6 +164,27 @@ async fn a_message_that_a_transaction_has_acked_is_not_what_its_worker_died_of()
     next.stop().await.unwrap();
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_range").await, 0);
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_passed").await, 0);
+}
+
+/// A handler of a range that a reset has taken away may run on: what its worker dies of then is not
+/// known to be the one message that it holds.
+#[tokio::test]
+async fn a_crash_after_a_reset_is_not_lone() {
+    let mut stream = Stream::new(1).await;
+    let (one, other) = (stream.group("g", false).await, stream.group("h", false).await);
+    stream.enqueue(0..1).await;
+    let worker = stream.worker().await;
+    claim_n(&worker, &one, 1).await;
+    claim_n(&worker, &other, 1).await;
+    let reset =
+        async |conn: &mut AsyncMysqlConnection| reset_group(conn, &one, Place::Earliest).await;
+    transaction(&mut stream.conn, "reset", reset).await.unwrap();
+    assert_eq!(range::timed(&mut stream.conn, RangeId(0), 10).await.unwrap(), []);
+    assert_eq!(messages_of(&mut stream.conn, worker.id()).await.unwrap(), 1);
+    assert!(rows_held(&mut stream.conn, worker.id()).await.unwrap() > 1);
+    let neighbour = stream.worker().await;
+    claim_n(&neighbour, &one, 1).await;
+    assert_eq!(rows_held(&mut stream.conn, neighbour.id()).await.unwrap(), 1);
 }
 
 #[tokio::test]

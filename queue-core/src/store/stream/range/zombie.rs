@@ -1,5 +1,7 @@
 //! Ranges whose worker is gone.
 
+use std::time::Duration;
+
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer};
 
@@ -8,7 +10,7 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{FailedRun, WorkerId};
 use crate::store::moves::WITH_FAILED_RUN;
-use crate::store::rescue::Charge;
+use crate::store::rescue::{Charge, RunLimits};
 use crate::store::{Statement, execute, load, load_surely};
 use crate::stream::RangeId;
 
@@ -63,6 +65,39 @@ pub async fn orphans(
          WHERE r.worker_id <> 0 AND w.id IS NULL AND r.id > ? ORDER BY r.id LIMIT ?"
     ));
     found(conn, "rescue: find orphan ranges", statement.number(after.0).number(limit)).await
+}
+
+/// A range of a group whose runs may take only so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timed {
+    /// The range.
+    pub range: Range,
+    /// For how long its mark may stand: the group's longest run, and its worker's lease.
+    pub may_take: Duration,
+}
+
+/// PRIMARY, each joined to PRIMARY of the workers and of the topics: up to `limit` claimed ranges
+/// after `after` of groups that bound their runs, however old they are.
+///
+/// # Errors
+/// A database failure.
+pub async fn timed(conn: &mut impl Connection, after: RangeId, limit: u32) -> Result<Vec<Timed>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(embed)]
+        range: RangeRow,
+        #[diesel(embed)]
+        limits: RunLimits,
+    }
+    let statement = Statement::new(format!(
+        "SELECT {COLUMNS}, t.max_run_time_ms, w.lease_ms FROM queue_range r \
+         JOIN queue_topic t ON t.id = r.group_id JOIN queue_worker w ON w.id = r.worker_id \
+         WHERE t.max_run_time_ms IS NOT NULL AND r.id > ? ORDER BY r.id LIMIT ?"
+    ));
+    let statement = statement.number(after.0).number(limit);
+    let rows: Vec<Row> = load(conn, "rescue: look how long ranges are held", statement).await?;
+    let timed = |row: Row| Timed { range: row.range.into(), may_take: row.limits.may_take() };
+    Ok(rows.into_iter().map(timed).collect())
 }
 
 async fn found(
