@@ -48,7 +48,9 @@ pub mod trace;
 pub mod unique;
 pub mod worker;
 
-pub(crate) use self::statement::Statement;
+/// What a [`Connection`](crate::connection::Connection) of one's own is given to run.
+#[doc(hidden)]
+pub use self::statement::Statement;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use self::statement::Value;

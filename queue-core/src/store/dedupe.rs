@@ -6,7 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::Binary;
 
 use super::row_set::placeholders;
-use super::{Statement, execute, load};
+use super::{Statement, execute, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Moment, MsgId};
@@ -77,7 +77,7 @@ async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> R
     for id in ids.iter().chain(ids.last().into_iter().cycle()).take(n) {
         statement = statement.bytes(id.as_bytes().to_vec());
     }
-    let rows: Vec<Row> = load(conn, "enqueue: look for the ids", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "enqueue: look for the ids", statement).await?;
     Ok(rows.into_iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)).collect())
 }
 

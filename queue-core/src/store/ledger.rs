@@ -8,7 +8,7 @@ use diesel::sql_types::{Binary, Integer};
 use super::moves::equal;
 use super::row_set::placeholders;
 use super::settle::ClaimedRows;
-use super::{Statement, execute, load};
+use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 #[cfg(feature = "simulation")]
@@ -44,6 +44,7 @@ pub async fn look(
         #[diesel(sql_type = Integer)]
         expired: i32,
     }
+    const OPERATION: &str = "look into the ledger";
     let mut entries = Vec::new();
     for some in biz_ids.chunks(LIST_LIMIT) {
         // Padded with the last one, so that the texts have few shapes and stay prepared.
@@ -59,7 +60,12 @@ pub async fn look(
         for biz_id in padded {
             statement = statement.bytes(*biz_id);
         }
-        let rows: Vec<Row> = load(conn, "look into the ledger", statement).await?;
+        let rows: Vec<Row> = if n == 1 {
+            // By a whole key: what it does not find is not there.
+            load(conn, OPERATION, statement).await?
+        } else {
+            load_surely(conn, OPERATION, statement).await?
+        };
         entries.extend(
             rows.into_iter().map(|row| Entry { biz_id: row.biz_id, expired: row.expired != 0 }),
         );

@@ -19,7 +19,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
 
 use super::row_set::placeholders;
-use super::{Statement, execute, load};
+use super::{Statement, execute, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Moment, MsgId, NewMessage, Priority, RowId};
@@ -134,7 +134,7 @@ async fn holders(
     for one in wanted.iter().chain(wanted.last().into_iter().cycle()).take(n) {
         statement = statement.bytes(one.key.to_vec());
     }
-    let rows: Vec<Row> = load(conn, "enqueue: take the unique keys", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "enqueue: take the unique keys", statement).await?;
     let holder = |row: Row| Holder {
         place: match (row.priority, row.ready_id, row.scheduled_id) {
             (_, Some(0), _) => Some(Place::Redriven),

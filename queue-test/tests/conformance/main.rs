@@ -34,6 +34,7 @@ mod histories;
 mod hosts;
 mod inspect;
 mod killed;
+mod killed_lists;
 mod lanes;
 mod ledger;
 mod limits;

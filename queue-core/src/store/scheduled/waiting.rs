@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Moment, MsgId, Priority, RowId};
 use crate::store::row_set::RowSet;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load, load_surely};
 use crate::topic::TopicId;
 
 /// A message whose time has not come, as people look at it.
@@ -54,7 +54,8 @@ pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Resu
     )
     .bytes(id.as_bytes().to_vec())
     .number(topic.0);
-    let rows: Vec<Row> = load(conn, "look for the scheduled message", statement).await?;
+    const OPERATION: &str = "look for the scheduled message";
+    let rows: Vec<Row> = load_surely(conn, OPERATION, statement).await?;
     Ok(rows.into_iter().map(|row| RowId(row.id)).collect())
 }
 

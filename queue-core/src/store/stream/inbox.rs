@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::message::{Priority, RowId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::{Statement, execute, load, load_surely};
+use crate::store::{Statement, execute, load_surely};
 use crate::stream::{Offset, PartitionNo};
 use crate::topic::TopicId;
 
@@ -88,7 +88,7 @@ pub async fn scan(
     .number(partitions)
     .number(stream.0)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "sequence: read the inbox", statement).await?;
+    let rows: Vec<Row> = load_surely(conn, "sequence: read the inbox", statement).await?;
     Ok(rows
         .into_iter()
         .map(|row| Unsequenced {

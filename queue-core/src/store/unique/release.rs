@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::message::{MsgId, RowId};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::{Statement, execute, load};
+use crate::store::{Statement, execute, load, load_surely};
 use crate::topic::TopicId;
 
 /// The keys as a table to join, by the messages of the table `message` that hold them.
@@ -45,7 +45,14 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
 /// # Errors
 /// A database failure.
 pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
-    join(conn, claimed, " FOR UPDATE SKIP LOCKED").await
+    let mut found = Vec::with_capacity(claimed.rows.len());
+    for statement in of_claim(claimed) {
+        // Rows that it fails to find are taken for locked ones: `holding` tells.
+        let statement = statement.sql(" FOR UPDATE SKIP LOCKED");
+        let rows: Vec<Row> = load(conn, "settle: lock the unique keys", statement).await?;
+        found.extend(rows.into_iter().map(|row| RowId(row.id)));
+    }
+    Ok(RowSet::new(found))
 }
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys, plain: which of the rows hold a
@@ -54,26 +61,28 @@ pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<R
 /// # Errors
 /// A database failure.
 pub async fn holding(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
-    join(conn, claimed, "").await
+    let mut found = Vec::with_capacity(claimed.rows.len());
+    for statement in of_claim(claimed) {
+        let operation = "settle: look for unique keys";
+        let rows: Vec<Row> = load_surely(conn, operation, statement).await?;
+        found.extend(rows.into_iter().map(|row| RowId(row.id)));
+    }
+    Ok(RowSet::new(found))
 }
 
-async fn join(conn: &mut impl Connection, claimed: &ClaimedRows, locking: &str) -> Result<RowSet> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Unsigned<BigInt>)]
+    id: u64,
+}
+
+/// The rows of the claim that hold a key.
+fn of_claim(claimed: &ClaimedRows) -> Vec<Statement<'static>> {
     let prefix = Statement::new(format!(
         "SELECT m.id FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
         held("m")
     ));
-    let mut found = Vec::with_capacity(claimed.rows.len());
-    for statement in claimed.statements_of("m.", &prefix) {
-        let rows: Vec<Row> =
-            load(conn, "settle: lock the unique keys", statement.sql(locking)).await?;
-        found.extend(rows.into_iter().map(|row| RowId(row.id)));
-    }
-    Ok(RowSet::new(found))
+    claimed.statements_of("m.", &prefix)
 }
 
 /// UNIQUE (id), forced, joined to PRIMARY of the keys: removes scheduled messages and frees their
@@ -116,7 +125,7 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
          WHERE {condition} AND unique_key IS NOT NULL"
     ))
     .numbers(ids);
-    let mut rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let mut rows: Vec<Row> = load_surely(conn, OPERATION, statement).await?;
     rows.sort_unstable_by(|a, b| (&a.unique_key, a.id).cmp(&(&b.unique_key, b.id)));
     // The first of each key; a second one could only find it held.
     let (mut wanted, mut without): (Vec<WantedKey<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());

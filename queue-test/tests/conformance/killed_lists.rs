@@ -1,0 +1,184 @@
+//! A list that is read once and comes back empty, because the SELECT was killed (KILL QUERY): on
+//! MariaDB it says that all is well. What is decided by such a list is asked for again.
+
+use std::time::Duration;
+
+use diesel::mysql::Mysql;
+use diesel::{QueryResult, QueryableByName};
+use queue_core::connection::{Connection, transaction};
+use queue_core::message::{DeadCause, Priority, RowId, Settlement};
+use queue_core::store::Statement;
+use queue_core::store::claim::Fence;
+use queue_core::store::row_set::RowSet;
+use queue_core::store::settle::ClaimedRows;
+use queue_core::store::{ledger, unique};
+use queue_core::topic::TopicSettings;
+use queue_core::{
+    AsyncMysqlConnection, Enqueued, MsgId, NewMessage, Unique, cancel, enqueue_to, stream,
+};
+
+use crate::scene::{Scene, all, claim_n, settle, text};
+use crate::streams::Stream;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A connection whose first SELECT with this text finds nothing.
+struct KilledOnce<'c> {
+    conn: &'c mut AsyncMysqlConnection,
+    text: &'static str,
+    killed: bool,
+}
+
+impl<'c> KilledOnce<'c> {
+    fn new(conn: &'c mut AsyncMysqlConnection, text: &'static str) -> Self {
+        Self { conn, text, killed: false }
+    }
+}
+
+impl Connection for KilledOnce<'_> {
+    async fn execute(&mut self, statement: Statement<'_>) -> QueryResult<usize> {
+        Connection::execute(self.conn, statement).await
+    }
+
+    async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
+    where
+        T: QueryableByName<Mysql> + Send + 'static,
+    {
+        if !self.killed && format!("{statement:?}").contains(self.text) {
+            self.killed = true;
+            return Ok(Vec::new());
+        }
+        Connection::load(self.conn, statement).await
+    }
+
+    async fn batch(&mut self, sql: &str) -> QueryResult<()> {
+        Connection::batch(self.conn, sql).await
+    }
+}
+
+impl Drop for KilledOnce<'_> {
+    fn drop(&mut self) {
+        assert!(self.killed || std::thread::panicking(), "nothing was asked: {}", self.text);
+    }
+}
+
+async fn send(scene: &mut Scene, messages: &[NewMessage]) {
+    let topic = scene.topic.clone();
+    let sent = async |conn: &mut AsyncMysqlConnection| enqueue_to(conn, &topic, messages).await;
+    transaction(&mut scene.conn, "send", sent).await.unwrap();
+}
+
+#[tokio::test]
+async fn given_ids_stay_one_message_each() {
+    let settings = TopicSettings { dedupe_window: Some(HOUR), ..TopicSettings::default() };
+    let mut scene = Scene::with(&settings).await;
+    let given = ["a", "b"].map(|body| NewMessage::new(body).with_msg_id(MsgId::new()));
+    for (round, text) in [(1, ""), (2, "FROM queue_dedupe")] {
+        let topic = scene.topic.clone();
+        let sent = transaction(&mut scene.conn, "send", async |conn| {
+            if text.is_empty() {
+                return enqueue_to(conn, &topic, &given).await;
+            }
+            enqueue_to(&mut KilledOnce::new(conn, text), &topic, &given).await
+        });
+        let stored = matches!(sent.await.unwrap()[0], Enqueued::Stored(_));
+        assert_eq!(stored, round == 1);
+        assert_eq!(scene.hot().await.0, 2, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn unique_keys_keep_their_holders() {
+    let mut scene = Scene::new().await;
+    for text in ["", "FROM queue_unique"] {
+        let keyed = ["k", "l"].map(|key| NewMessage::new("m").with_unique(Unique::until_done(key)));
+        let topic = scene.topic.clone();
+        let sent = transaction(&mut scene.conn, "send", async |conn| {
+            if text.is_empty() {
+                return enqueue_to(conn, &topic, &keyed).await;
+            }
+            enqueue_to(&mut KilledOnce::new(conn, text), &topic, &keyed).await
+        });
+        sent.await.unwrap();
+        assert_eq!(scene.hot().await.0, 2, "one message a key");
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_forgets_no_biz_id() {
+    let settings = TopicSettings { ledger_window: Some(HOUR), ..TopicSettings::default() };
+    let mut scene = Scene::with(&settings).await;
+    let messages = ["a", "b"].map(|id| NewMessage::new("m").with_biz_id(id));
+    enqueue_to(&mut scene.conn, &scene.topic, &messages).await.unwrap();
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 2).await;
+    let acked =
+        |one| queue_core::worker::Settled::in_topic(one, Settlement::Ack, &scene.topic.settings);
+    settle(&worker, got.iter().map(acked).collect()).await;
+    let mut killed = KilledOnce::new(&mut scene.conn, "FROM queue_ledger");
+    let known = ledger::look(&mut killed, scene.topic.id, &[b"a", b"b"]).await.unwrap();
+    assert_eq!(known.len(), 2);
+}
+
+/// History H15 once more.
+#[tokio::test]
+async fn a_direct_batch_comes_behind_what_waits_in_the_inbox() {
+    let mut stream = Stream::new(1).await;
+    stream.enqueue(0..2).await;
+    let id = stream.topic.id;
+    let append = async |conn: &mut AsyncMysqlConnection| {
+        let mut killed = KilledOnce::new(conn, "AS partition_no");
+        stream::append(&mut killed, id, &[NewMessage::new("later")]).await
+    };
+    let appended = transaction(&mut stream.conn, "test", append).await.unwrap();
+    assert_eq!((appended.in_log, appended.sequenced), (true, 3));
+    let order = "SELECT GROUP_CONCAT(body ORDER BY offset_no) FROM queue_log";
+    assert_eq!(text(&mut stream.conn, order).await, "0,1,later");
+}
+
+#[tokio::test]
+async fn a_row_whose_key_is_locked_is_not_taken_for_one_without_a_key() {
+    let mut scene = Scene::new().await;
+    let keyed = ["k", "l"].map(|key| NewMessage::new("m").with_unique(Unique::until_done(key)));
+    send(&mut scene, &keyed).await;
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 2).await;
+    let claimed = ClaimedRows {
+        fence: Fence { worker: worker.id(), claim_no: got[0].claim_no },
+        topic: scene.topic.id,
+        priority: Priority::default(),
+        rows: got.iter().map(|one| one.row).collect(),
+    };
+    let mut killed = KilledOnce::new(&mut scene.conn, "JOIN queue_unique");
+    let holding = unique::holding(&mut killed, &claimed).await.unwrap();
+    assert_eq!(holding.len(), 2);
+}
+
+#[tokio::test]
+async fn a_redriven_message_has_its_key_again() {
+    let mut scene = Scene::new().await;
+    let keyed = NewMessage::new("m").with_unique(Unique::until_done("k"));
+    send(&mut scene, &[keyed]).await;
+    let worker = scene.worker().await;
+    let got = claim_n(&worker, scene.topic.id, 1).await;
+    let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
+    settle(&worker, all(&got, &dead)).await;
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_unique").await, 0);
+    let row = scene.number("SELECT id FROM queue_dead").await.unsigned_abs();
+    let rows = RowSet::new(vec![RowId(row)]);
+    let mut killed = KilledOnce::new(&mut scene.conn, "FROM queue_dead");
+    unique::take_again(&mut killed, scene.topic.id, &rows).await.unwrap();
+    drop(killed);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_unique").await, 1);
+}
+
+#[tokio::test]
+async fn a_message_that_waits_is_cancelled() {
+    let mut scene = Scene::new().await;
+    let later = NewMessage::new("m").with_delay(HOUR);
+    enqueue_to(&mut scene.conn, &scene.topic, std::slice::from_ref(&later)).await.unwrap();
+    let mut killed = KilledOnce::new(&mut scene.conn, "FROM queue_scheduled");
+    assert!(cancel(&mut killed, &scene.topic.name, later.msg_id).await.unwrap());
+    drop(killed);
+    assert_eq!(scene.number("SELECT COUNT(*) FROM queue_scheduled").await, 0);
+}
