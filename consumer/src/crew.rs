@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use queue_core::checkpoint::Keeper;
 use queue_core::topic::TopicId;
@@ -16,6 +17,15 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::Ledger;
 use crate::members::Members;
 use crate::settler::Settler;
+
+/// How long a suspect waits for the worker's other messages before it lets them go on.
+const ALONE_WAIT: Duration = Duration::from_secs(1);
+
+/// The pause between suspects: other messages have their turn.
+pub(crate) const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The pause after a suspect did not get the worker for itself.
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shared by the topic loops of one worker.
 #[derive(Clone)]
@@ -37,6 +47,19 @@ impl Crew {
     pub(crate) async fn claim(&self, topic: &Topic, limit: u32) -> queue_core::Result<Claimed> {
         let member = topic.broadcast().map(|_| self.members.of(topic)).transpose()?;
         self.worker.claim_of(topic, member.as_ref(), limit).await
+    }
+
+    /// Claims a suspect while the worker holds nothing else; `None` if the worker's other
+    /// deliveries were not settled in time. Safe to drop half-way.
+    pub(crate) async fn claim_alone(
+        &self,
+        topic: &Topic,
+    ) -> queue_core::Result<Option<(Claimed, Pass)>> {
+        // Other claims wait behind this one, so it must not wait for long.
+        let gate = Arc::clone(&self.gate).write_owned();
+        let Ok(alone) = tokio::time::timeout(ALONE_WAIT, gate).await else { return Ok(None) };
+        let claimed = self.worker.claim_suspect_of(topic).await?;
+        Ok(Some((claimed, Pass::Alone(alone))))
     }
 
     /// Counts how long a delivery of the topic, which may be a group's, has waited for its claim.
@@ -65,7 +88,7 @@ impl HeldCount {
 
 /// One delivery's share in its claim: counted until it is dropped, when the delivery is settled.
 pub(crate) struct Holding {
-    _pass: Arc<Pass>,
+    pass: Arc<Pass>,
     counts: [HeldCount; 2],
 }
 
@@ -74,7 +97,12 @@ impl Holding {
         for count in &counts {
             count.0.fetch_add(1, Ordering::Relaxed);
         }
-        Self { _pass: pass, counts }
+        Self { pass, counts }
+    }
+
+    /// Whether it is all that its worker holds.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(*self.pass, Pass::Alone(_))
     }
 }
 

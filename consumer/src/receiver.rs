@@ -1,34 +1,37 @@
 //! The pull API: deliveries that the caller's own code settles (seed 002: the ack is the
 //! business's own call).
 
+mod received;
+
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::checkpoint::Keeper;
 use queue_core::codec::Codecs;
 use queue_core::connection::{Pool, ServerUrl};
-use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
+use queue_core::handler::RunOutcome;
 use queue_core::message::Settlement;
 use queue_core::telemetry::TopicMeter;
 use queue_core::wake::{self, Wakes};
-use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, Topic, TopicName, store, telemetry};
+use queue_core::worker::{Claimed, Phase, Worker, WorkerOptions};
+use queue_core::{Topic, TopicName, store, telemetry};
 use queue_service::identity;
-use tokio::sync::{RwLock, oneshot};
+use tokio::sync::RwLock;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
 use crate::consumer::is_consumable;
-use crate::crew::{Crew, HeldCount, Holding, Interruption, Pass};
+use crate::crew::{BUSY_PAUSE, Crew, HeldCount, Holding, Interruption, Pass, SUSPECT_PAUSE};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::members::Members;
 use crate::options::ConsumerOptions;
 use crate::poll::Poll;
-use crate::settler::{Finished, OwnRun, Settler};
+use crate::settler::Settler;
 use crate::sweep;
+
+pub use self::received::Received;
 
 /// How long a call on the pool may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -47,19 +50,12 @@ pub struct Receiver {
     bell: Bell,
     poll: Poll,
     waiting: VecDeque<Received>,
+    /// When a suspect has its turn.
+    suspect_at: Option<Instant>,
     meter: TopicMeter,
     codecs: Codecs,
     /// Ends the sweeper of the current worker.
     sweeping: DropGuard,
-}
-
-/// A delivery in the caller's hands. Dropped without a word it is released, never acked.
-pub struct Received {
-    delivery: Arc<Delivery>,
-    topic: Arc<Topic>,
-    settler: Settler,
-    worker: Worker,
-    holding: Option<Holding>,
 }
 
 impl Receiver {
@@ -104,6 +100,7 @@ impl Receiver {
             bell,
             poll,
             waiting,
+            suspect_at: None,
             meter,
             codecs: Codecs::default(),
             sweeping,
@@ -118,8 +115,15 @@ impl Receiver {
         self
     }
 
-    /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed
-    /// meanwhile is released.
+    /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed by
+    /// then is released.
+    ///
+    /// A message that was in two crashes is handed out [alone](Received::is_alone): only while you
+    /// hold no other delivery of this receiver, and nothing more is handed out until you have
+    /// settled or dropped it. So do not wait for another one while you hold such a message. Every
+    /// other delivery may be kept while you ask for more: for the turn of a suspect this waits up
+    /// to a second for you to settle what you hold, and then goes on without it. A caller that
+    /// always holds something thus never gets a suspect; another consumer of the topic does.
     ///
     /// # Errors
     /// When the server cannot be reached to register anew after this receiver was declared dead.
@@ -145,7 +149,7 @@ impl Receiver {
                     None => continue,
                 }
             }
-            let due = tokio::time::Instant::from_std(self.poll.due());
+            let due = tokio::time::Instant::from_std(self.due());
             tokio::select! {
                 () = tokio::time::sleep_until(due) => self.claim().await,
                 () = self.wakes.next() => {
@@ -211,53 +215,70 @@ impl Receiver {
         Some(received)
     }
 
+    /// The next time to claim: for a suspect too.
+    fn due(&self) -> Instant {
+        self.suspect_at.map_or(self.poll.due(), |at| at.min(self.poll.due()))
+    }
+
     async fn claim(&mut self) {
-        self.poll.begun();
-        let gate = Arc::clone(&self.crew.gate);
-        let shared = Arc::new(Pass::Shared(gate.read_owned().await));
-        let mut claimed = self.crew.claim(&self.topic, self.batch).await;
-        if matches!(&claimed, Ok(claimed) if claimed.deliveries.is_empty() && claimed.suspect_waits)
-            && self.crew.settler.held().get() == 0
-        {
-            claimed = self.crew.worker.claim_suspect_of(&self.topic).await;
-        }
+        let asked = if self.suspect_at.is_some_and(|at| at <= Instant::now()) {
+            let asked = self.crew.claim_alone(&self.topic).await;
+            // Not before: the turn is still due if this future was dropped.
+            self.suspect_at = None;
+            asked
+        } else {
+            self.poll.begun();
+            let shared = Pass::Shared(Arc::clone(&self.crew.gate).read_owned().await);
+            let claimed = self.crew.claim(&self.topic, self.batch).await;
+            claimed.map(|claimed| Some((claimed, shared)))
+        };
         let now = Instant::now();
-        match claimed {
-            Ok(claimed) if claimed.deliveries.is_empty() => {
-                telemetry::lost_to_retention(self.topic.name.as_str(), claimed.lost);
-                telemetry::filtered(self.topic.name.as_str(), claimed.filtered);
-                if claimed.filtered > 0 {
-                    self.poll.found(now);
-                } else {
-                    self.poll.empty(now, self.bell.is_ringing() && !claimed.more_later);
-                }
-            }
-            Ok(claimed) => {
-                telemetry::lost_to_retention(self.topic.name.as_str(), claimed.lost);
-                telemetry::filtered(self.topic.name.as_str(), claimed.filtered);
-                telemetry::claimed(self.topic.name.as_str(), claimed.deliveries.len());
-                self.poll.found(now);
-                for delivery in claimed.deliveries {
-                    self.meter.picked_up(&delivery);
-                    self.crew.picked_up(self.topic.id, &delivery);
-                    let counts = [HeldCount::default(), self.crew.settler.held()];
-                    let mut received = Received {
-                        delivery: Arc::new(delivery),
-                        topic: self.topic.clone(),
-                        settler: self.crew.settler.clone(),
-                        worker: self.crew.worker.clone(),
-                        holding: Some(Holding::new(Arc::clone(&shared), counts)),
-                    };
-                    if received.is_expired() {
-                        received.hand_over(received.settlement(RunOutcome::Expired), None);
-                    } else {
-                        self.waiting.push_back(received);
-                    }
-                }
+        match asked {
+            Ok(Some((claimed, pass))) => self.take(claimed, pass, now),
+            Ok(None) => {
+                self.suspect_at = Some(now + BUSY_PAUSE);
+                tracing::debug!(
+                    topic.name = %self.topic.name,
+                    "A suspect waits until nothing else of this receiver is held."
+                );
             }
             Err(error) => {
                 tracing::debug!(topic.name = %self.topic.name, %error, "Claim fails; trying again.");
                 self.poll.failed(now);
+            }
+        }
+    }
+
+    /// Puts what was claimed where the caller finds it.
+    fn take(&mut self, claimed: Claimed, pass: Pass, now: Instant) {
+        let name = self.topic.name.as_str();
+        telemetry::lost_to_retention(name, claimed.lost);
+        telemetry::filtered(name, claimed.filtered);
+        if claimed.suspect_waits && self.suspect_at.is_none() {
+            self.suspect_at = Some(now + SUSPECT_PAUSE);
+        }
+        if claimed.deliveries.is_empty() && claimed.filtered == 0 {
+            self.poll.empty(now, self.bell.is_ringing() && !claimed.more_later);
+            return;
+        }
+        telemetry::claimed(name, claimed.deliveries.len());
+        self.poll.found(now);
+        let pass = Arc::new(pass);
+        for delivery in claimed.deliveries {
+            self.meter.picked_up(&delivery);
+            self.crew.picked_up(self.topic.id, &delivery);
+            let counts = [HeldCount::default(), self.crew.settler.held()];
+            let mut received = Received {
+                delivery: Arc::new(delivery),
+                topic: self.topic.clone(),
+                settler: self.crew.settler.clone(),
+                worker: self.crew.worker.clone(),
+                holding: Some(Holding::new(Arc::clone(&pass), counts)),
+            };
+            if received.is_expired() {
+                received.hand_over(received.settlement(RunOutcome::Expired), None);
+            } else {
+                self.waiting.push_back(received);
             }
         }
     }
@@ -290,87 +311,4 @@ async fn register(
         interruption: Interruption::default(),
     };
     Ok((crew, stop.drop_guard()))
-}
-
-impl Deref for Received {
-    type Target = Delivery;
-
-    fn deref(&self) -> &Delivery {
-        &self.delivery
-    }
-}
-
-impl Received {
-    /// Whether somebody wants it [cancelled](queue_core::cancellation): stop then, and
-    /// [discard](HandlerError::Discard) it. Heard of within some 200 ms; what was not handed out
-    /// yet is discarded without you.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.delivery.position.is_none() && self.worker.is_cancelled(self.delivery.row)
-    }
-
-    /// Handled: returns once the server has it. Of a group's stream it may return before: such acks
-    /// are told in stretches, within about 100 ms, and a crash before that has the message handled
-    /// again.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] if the claim had been taken back.
-    pub async fn ack(self) -> Result<(), Error> {
-        self.settle(RunOutcome::Returned(Ok(()))).await
-    }
-
-    /// Not handled, for this reason, which decides what becomes of it as in a handler.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] if the claim had been taken back.
-    pub async fn fail(self, error: HandlerError) -> Result<(), Error> {
-        self.settle(RunOutcome::Returned(Err(error))).await
-    }
-
-    /// Given back untouched; nothing is charged.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] if the claim had been taken back.
-    pub async fn release(self) -> Result<(), Error> {
-        self.settle(RunOutcome::Interrupted).await
-    }
-
-    async fn settle(mut self, outcome: RunOutcome) -> Result<(), Error> {
-        let (told, answer) = oneshot::channel();
-        self.hand_over(self.settlement(outcome), Some(told));
-        match answer.await {
-            Ok(Ok(SettleOutcome::Settled | SettleOutcome::Unknown | SettleOutcome::Deferred)) => {
-                Ok(())
-            }
-            Ok(Ok(SettleOutcome::Fenced) | Err(_)) | Err(_) => Err(Error::Fenced),
-        }
-    }
-
-    fn settlement(&self, outcome: RunOutcome) -> Settlement {
-        settlement_for(outcome, &self.delivery, &self.topic.settings)
-    }
-
-    fn hand_over(
-        &mut self,
-        settlement: Settlement,
-        told: Option<oneshot::Sender<Result<SettleOutcome, queue_core::Error>>>,
-    ) {
-        let Some(holding) = self.holding.take() else { return };
-        self.settler.settle(Finished {
-            topic: self.topic.name.clone(),
-            topic_id: self.topic.id,
-            msg_id: self.delivery.msg_id,
-            delivery_no: self.delivery.delivery_no,
-            settled: Settled::in_topic(&self.delivery, settlement, &self.topic.settings),
-            run: OwnRun::Nothing,
-            holding,
-            told,
-        });
-    }
-}
-
-impl Drop for Received {
-    fn drop(&mut self) {
-        self.hand_over(Settlement::Release, None);
-    }
 }

@@ -21,18 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
 use crate::breaker::{Breaker, Era};
-use crate::crew::{HeldCount, Holding, Pass};
+use crate::crew::{BUSY_PAUSE, HeldCount, Holding, Pass, SUSPECT_PAUSE};
 use crate::order::{Order, Ran};
 use crate::poll::Poll;
 use crate::run::{Post, Waiting};
 use crate::runs::Runs;
 use crate::shares::{Share, Slot};
-
-/// How long a suspect waits for the worker's other messages before it lets them go on.
-const ALONE_WAIT: Duration = Duration::from_secs(1);
-
-/// The pause between suspects: other messages have their turn.
-const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How often the loop shows that it turns.
 const TURN: Duration = Duration::from_secs(5);
@@ -40,9 +34,6 @@ const TURN: Duration = Duration::from_secs(5);
 /// A claim that takes longer than this hangs: it has a deadline of its own, with a lease of 10 s
 /// long before that.
 const HUNG: Duration = Duration::from_secs(30);
-
-/// The pause after a suspect did not get the worker for itself.
-const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct TopicLoop {
     pub(crate) post: Arc<Post>,
@@ -176,11 +167,10 @@ impl TopicLoop {
         state.poll.begun();
         if state.suspect_at.take_if(|at| *at <= Instant::now()).is_some() {
             return async move {
-                // Other loops wait behind this one, so it must not wait for long.
-                let alone = tokio::time::timeout(ALONE_WAIT, crew.gate.write_owned()).await;
-                let Ok(alone) = alone else { return Ok(Asked::Busy) };
-                let claimed = crew.worker.claim_suspect_of(&topic).await?;
-                Ok(Asked::Claimed(claimed, Arc::new(Pass::Alone(alone))))
+                Ok(match crew.claim_alone(&topic).await? {
+                    Some((claimed, alone)) => Asked::Claimed(claimed, Arc::new(alone)),
+                    None => Asked::Busy,
+                })
             }
             .boxed();
         }

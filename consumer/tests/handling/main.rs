@@ -19,6 +19,7 @@ mod polling;
 mod running;
 mod runs;
 mod spans;
+mod suspects;
 mod throughput;
 mod upgrade;
 mod verdicts;
