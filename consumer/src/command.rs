@@ -39,6 +39,11 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "BYTES", default_value = "33554432")]
     #[arg(help_heading = "Settings")]
     decoded_limit: NonZeroUsize,
+    /// The most bytes that the decoded bodies of all handlers may have together; a handler whose
+    /// body finds no room waits for it.
+    #[arg(long, global = true, value_name = "BYTES", default_value = "134217728")]
+    #[arg(help_heading = "Settings")]
+    decoded_budget: NonZeroUsize,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -148,9 +153,12 @@ fn prepare(
     (shutdown, ended): (&Shutdown, &Ended),
 ) -> anyhow::Result<(Located, Consumer)> {
     let located = arguments.server.located()?;
-    let builder = Consumer::builder(located.url.clone())
-        .options(arguments.settings.options())
-        .codecs(Codecs::default().with_limit(arguments.decoded_limit));
+    let builder =
+        Consumer::builder(located.url.clone()).options(arguments.settings.options()).codecs(
+            Codecs::default()
+                .with_limit(arguments.decoded_limit)
+                .with_budget(arguments.decoded_budget),
+        );
     let builder = match arguments.command {
         Command::Forward { to } => to.register(builder, shutdown, ended)?,
         command => register(command, builder)?,

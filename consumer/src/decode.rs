@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::codec::{Codecs, is_encoded};
+use queue_core::codec::{Codecs, Room};
 use queue_core::handler::{Context, RunOutcome};
 use queue_core::topic::TopicSettings;
 use queue_core::worker::{Effects, Ending};
@@ -21,11 +21,11 @@ pub(crate) struct Decoding<H: ?Sized> {
 impl Run for Decoding<dyn Run> {
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>> {
         let handler = Arc::clone(&self.handler);
-        if !needs_decoding(&contexts) {
+        if passes(&self.codecs, &contexts) {
             return handler.run(contexts);
         }
         async move {
-            let (contexts, refused) = decode(&self.codecs, contexts);
+            let (contexts, refused, _room) = decode(&self.codecs, contexts).await;
             let outcomes =
                 if contexts.is_empty() { Vec::new() } else { handler.run(contexts).await };
             join(refused, outcomes, |outcome| outcome)
@@ -43,11 +43,11 @@ impl TxRun for Decoding<dyn TxRun> {
         give_up: CancellationToken,
     ) -> BoxFuture<'static, Vec<Ending>> {
         let handler = Arc::clone(&self.handler);
-        if !needs_decoding(&contexts) {
+        if passes(&self.codecs, &contexts) {
             return handler.run(contexts, topic, effects, give_up);
         }
         async move {
-            let (contexts, refused) = decode(&self.codecs, contexts);
+            let (contexts, refused, _room) = decode(&self.codecs, contexts).await;
             let endings = if contexts.is_empty() {
                 Vec::new()
             } else {
@@ -59,23 +59,27 @@ impl TxRun for Decoding<dyn TxRun> {
     }
 }
 
-fn needs_decoding(contexts: &[Context]) -> bool {
-    contexts.iter().any(|context| is_encoded(&context.delivery.headers))
+fn passes(codecs: &Codecs, contexts: &[Context]) -> bool {
+    contexts.iter().all(|context| codecs.pass(&context.delivery.headers))
 }
 
-/// What can be handled, and for each of the messages what it is refused with, if it is. All bodies
-/// of a batch together have no more bytes than one may have: those that are beyond are given back,
-/// for another batch.
-fn decode(codecs: &Codecs, contexts: Vec<Context>) -> (Vec<Context>, Vec<Option<RunOutcome>>) {
+/// What can be handled, and for each of the messages what it is refused with, if it is; with the
+/// room that the decoded bodies take until they are handled. All bodies of a batch together have no
+/// more bytes than one may have: those that are beyond are given back, for another batch.
+async fn decode(
+    codecs: &Codecs,
+    contexts: Vec<Context>,
+) -> (Vec<Context>, Vec<Option<RunOutcome>>, Room) {
+    let mut room = codecs.room().await;
     let mut readable = Vec::with_capacity(contexts.len());
-    let mut room = Some(codecs.limit());
+    let mut left = Some(codecs.limit());
     let refused = contexts.into_iter().map(|mut context| {
-        let Some(left) = room else { return Some(RunOutcome::Interrupted) };
-        match codecs.decoded(&context.delivery) {
+        let Some(bytes) = left else { return Some(RunOutcome::Interrupted) };
+        match codecs.decoded(&context.topic, &context.delivery) {
             Ok(None) => {}
             Ok(Some(decoded)) => {
-                room = left.checked_sub(decoded.body.len());
-                if room.is_none() {
+                left = bytes.checked_sub(decoded.body.len());
+                if left.is_none() {
                     return Some(RunOutcome::Interrupted);
                 }
                 context.delivery = Arc::new(decoded);
@@ -86,7 +90,8 @@ fn decode(codecs: &Codecs, contexts: Vec<Context>) -> (Vec<Context>, Vec<Option<
         None
     });
     let refused = refused.collect();
-    (readable, refused)
+    room.shrink_to(codecs.limit() - left.unwrap_or(0));
+    (readable, refused, room)
 }
 
 /// One for each message again, in their order.

@@ -199,7 +199,7 @@ impl Receiver {
 
     /// Dead-letters what cannot be decoded.
     fn decode(&self, mut received: Received) -> Option<Received> {
-        match self.codecs.decoded(&received.delivery) {
+        match self.codecs.decoded(&self.topic.name, &received.delivery) {
             Ok(None) => {}
             Ok(Some(decoded)) => received.delivery = Arc::new(decoded),
             Err(error) => {

@@ -60,8 +60,11 @@ mod request;
 mod response;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use queue_core::Delivery;
 use queue_core::handler::{Context, HandlerError, RawHandler};
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Response};
@@ -203,10 +206,21 @@ impl fmt::Debug for WebhookHandler {
     }
 }
 
+/// A delivery whose body is sent.
+struct Shared(Arc<Delivery>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.body
+    }
+}
+
 impl RawHandler for WebhookHandler {
     async fn handle(&self, context: &Context) -> Result<(), HandlerError> {
         let headers = request::headers(context, &self.headers, self.secret.as_ref())?;
-        let sending = self.send(headers, context.delivery.body.clone());
+        // Not copied: a request shares the delivery.
+        let body = Bytes::from_owner(Shared(Arc::clone(&context.delivery)));
+        let sending = self.send(headers, body);
         let response = tokio::select! {
             biased;
             () = context.cancelled.cancelled() => return Err(self.interrupted(context)),
@@ -227,7 +241,7 @@ impl WebhookHandler {
         request::sign(&mut headers, self.secret.as_ref(), name, &body)?;
         let fixed = self.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
         headers.extend(fixed);
-        let response = self.send(headers, body).await?;
+        let response = self.send(headers, body.into()).await?;
         Ok(Answer::read(response, self.response_limit).await)
     }
 
@@ -236,7 +250,7 @@ impl WebhookHandler {
         &self.origin
     }
 
-    async fn send(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Response, RunError> {
+    async fn send(&self, headers: HeaderMap, body: Bytes) -> Result<Response, RunError> {
         let request = self.client.post(self.url.clone()).headers(headers);
         let answer = request.timeout(self.timeout).body(body).send().await;
         answer.map_err(|error| self.unanswered(error))

@@ -97,7 +97,8 @@ impl Producer {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let encoded = messages.into_iter().map(|message| message.encoded(&self.encoding));
+        let encoded =
+            messages.into_iter().map(|message| message.encoded_for(topic, &self.encoding));
         let messages = encoded.collect::<Result<Vec<_>>>()?;
         let ids: Vec<_> = messages.iter().map(|message| message.msg_id).collect();
         let batch = Batch { topic: topic.clone(), messages, since: Instant::now() };
@@ -122,7 +123,7 @@ impl Producer {
         message: NewMessage,
     ) -> Result<Receipt, SendError> {
         let (receipt, tell) = Receipt::new(message.msg_id);
-        let message = message.encoded(&self.encoding)?;
+        let message = message.encoded_for(topic, &self.encoding)?;
         let span = span(topic, &message);
         self.accumulator.accept(topic, message, tell).instrument(span).await?;
         Ok(receipt)
@@ -139,7 +140,7 @@ impl Producer {
         message: NewMessage,
         then: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<(), SendError> {
-        let message = message.encoded(&self.encoding)?;
+        let message = message.encoded_for(topic, &self.encoding)?;
         self.accumulator.accept(topic, message, Tell::Callback(Box::new(then))).await
     }
 

@@ -5,12 +5,14 @@
 //! by that header with the codecs that it knows: [`Codecs`]. The database only sees encoded bodies,
 //! and the limit of a topic's bodies is one of encoded bodies.
 //!
-//! A codec of one's own, which encrypts, with the crate `ring`:
+//! A codec of one's own, which encrypts, with the crate `ring`. A body is sealed together with the
+//! topic and the id of its message ([`Owner`]), so that it opens in no other message; and whoever
+//! reads it [requires](Codecs::require) the seal, so that no plain body passes for a sealed one:
 //!
 //! ```
-//! use queue_core::codec::{Codec, Codecs, Encoding, Gzip};
+//! use queue_core::codec::{Codec, Codecs, Encoding, Gzip, Owner};
 //! use queue_core::handler::BoxError;
-//! use queue_core::NewMessage;
+//! use queue_core::{MsgId, NewMessage, TopicName};
 //! use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 //! use ring::rand::{SecureRandom, SystemRandom};
 //!
@@ -30,22 +32,35 @@
 //!         "vault-1"
 //!     }
 //!
-//!     fn encode(&self, body: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
+//!     fn encode(&self, _body: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
+//!         Err("a body is sealed for the message that it belongs to".into())
+//!     }
+//!
+//!     fn decode(&self, _body: &[u8], _limit: usize) -> Result<Vec<u8>, BoxError> {
+//!         Err("a body is opened with the message that it belongs to".into())
+//!     }
+//!
+//!     fn encode_of(&self, body: &[u8], of: &Owner<'_>) -> Result<Option<Vec<u8>>, BoxError> {
 //!         let (mut nonce, mut sealed) = ([0; NONCE_LEN], body.to_vec());
 //!         SystemRandom::new().fill(&mut nonce).map_err(|_| "there is no randomness")?;
 //!         let once = Nonce::assume_unique_for_key(nonce);
 //!         self.0
-//!             .seal_in_place_append_tag(once, Aad::empty(), &mut sealed)
+//!             .seal_in_place_append_tag(once, Aad::from(of.to_bytes()), &mut sealed)
 //!             .map_err(|_| "it is too long to be sealed")?;
 //!         Ok(Some([nonce.as_slice(), &sealed].concat()))
 //!     }
 //!
-//!     fn decode(&self, body: &[u8], _limit: usize) -> Result<Vec<u8>, BoxError> {
+//!     fn decode_of(
+//!         &self,
+//!         body: &[u8],
+//!         of: &Owner<'_>,
+//!         _limit: usize,
+//!     ) -> Result<Vec<u8>, BoxError> {
 //!         let (nonce, sealed) = body.split_at_checked(NONCE_LEN).ok_or("it is too short")?;
 //!         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| "it has no nonce")?;
 //!         let mut sealed = sealed.to_vec();
-//!         let opened = self.0.open_in_place(nonce, Aad::empty(), &mut sealed);
-//!         Ok(opened.map_err(|_| "it was not sealed with this key")?.to_vec())
+//!         let opened = self.0.open_in_place(nonce, Aad::from(of.to_bytes()), &mut sealed);
+//!         Ok(opened.map_err(|_| "it was not sealed for this message with this key")?.to_vec())
 //!     }
 //! }
 //!
@@ -53,28 +68,45 @@
 //! // Compressed first: what is encrypted cannot be compressed any more.
 //! let key = [7; 32]; // out of a secret
 //! let encoding = Encoding::none().then(Gzip::default()).then(Vault::new(&key)?);
-//! let message = NewMessage::new("a long text. ".repeat(1000)).encoded(&encoding)?;
+//! let topic = TopicName::new("letters")?;
+//! let text = "a long text. ".repeat(1000);
+//! let message = NewMessage::new(text.as_str()).encoded_for(&topic, &encoding)?;
 //! assert_eq!(message.headers.get("content-encoding"), Some("gzip, vault-1"));
 //! assert!(message.body.len() < 1000);
 //!
 //! // Beside gzip, which every reader knows.
-//! let codecs = Codecs::default().with(Vault::new(&key)?);
-//! let body = codecs.decode(&message.headers, &message.body)?;
-//! assert_eq!(body, Some("a long text. ".repeat(1000).into_bytes()));
+//! let codecs = Codecs::default().with(Vault::new(&key)?).require("vault-1");
+//! let of = Owner { topic: &topic, msg_id: message.msg_id };
+//! let body = codecs.decode_of(&of, &message.headers, &message.body)?;
+//! assert_eq!(body, Some(text.clone().into_bytes()));
+//! // Moved to another message, or sent in clear: refused, and dead-lettered by a consumer.
+//! let other = Owner { msg_id: MsgId::new(), ..of };
+//! assert!(codecs.decode_of(&other, &message.headers, &message.body).is_err());
+//! let clear = NewMessage::new(text);
+//! assert!(codecs.decode_of(&of, &clear.headers, &clear.body).is_err());
 //! # Ok(())
 //! # }
 //! ```
 
+mod encoding;
+mod error;
 mod gzip;
+mod room;
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::handler::BoxError;
-use crate::message::{Delivery, Headers, NewMessage};
+use tokio::sync::Semaphore;
 
+use crate::handler::BoxError;
+use crate::message::{Delivery, Headers, MsgId};
+use crate::topic::TopicName;
+
+pub use self::encoding::Encoding;
+pub use self::error::CodecError;
 pub use self::gzip::Gzip;
+pub use self::room::Room;
 
 /// The header that names the codecs of a body, in the order in which they were applied.
 pub const CONTENT_ENCODING: &str = "content-encoding";
@@ -101,114 +133,47 @@ pub trait Codec: Send + Sync + 'static {
     /// # Errors
     /// The message is dead-lettered.
     fn decode(&self, body: &[u8], limit: usize) -> Result<Vec<u8>, BoxError>;
-}
 
-/// Why a body cannot be encoded or decoded, in one sentence.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum CodecError {
-    /// A codec failed to encode.
-    #[error("The codec '{codec}' cannot encode the body: {reason}.")]
-    Encode {
-        /// Its name.
-        codec: String,
-        /// What it said.
-        reason: String,
-    },
-    /// A codec failed to decode.
-    #[error("The codec '{codec}' cannot decode the body: {reason}.")]
-    Decode {
-        /// Its name.
-        codec: String,
-        /// What it said.
-        reason: String,
-    },
-    /// A body names a codec that the reader does not know.
-    #[error(
-        "The body is encoded by '{codec}', which this program does not know (it knows {known}): give it that codec, and redrive the message."
-    )]
-    Unknown {
-        /// The name in the header.
-        codec: String,
-        /// Those it knows.
-        known: String,
-    },
-    /// A body names more codecs than can be meant.
-    #[error("The body is encoded {n} times, at most {limit} times can be meant.")]
-    TooMany {
-        /// How many the header names.
-        n: usize,
-        /// The most.
-        limit: usize,
-    },
-    /// A body that is larger decoded than its reader allows.
-    #[error(
-        "The body has more than {limit} bytes once '{codec}' has decoded it: allow more if that is meant, and redrive the message."
-    )]
-    TooLarge {
-        /// The codec that was decoding.
-        codec: String,
-        /// The most bytes.
-        limit: usize,
-    },
-    /// A codec whose name cannot stand in a header.
-    #[error(
-        "'{codec}' is no name of a codec: use letters, digits, '-', '_' and '.', at most 64 of them."
-    )]
-    Name {
-        /// The name.
-        codec: String,
-    },
-}
-
-/// The codecs that a sender applies to its bodies, the first one first.
-#[derive(Clone, Default)]
-pub struct Encoding(Vec<Arc<dyn Codec>>);
-
-impl Encoding {
-    /// Bodies are sent as they are.
-    #[must_use]
-    pub fn none() -> Self {
-        Self::default()
+    /// As [`encode`](Self::encode), and it is known which message the body belongs to: a codec that
+    /// seals bodies binds them to [`Owner::to_bytes`], as data that is authenticated with them.
+    ///
+    /// # Errors
+    /// The message is not sent.
+    fn encode_of(&self, body: &[u8], of: &Owner<'_>) -> Result<Option<Vec<u8>>, BoxError> {
+        let _ = of;
+        self.encode(body)
     }
 
-    /// And then this one.
-    #[must_use]
-    pub fn then(mut self, codec: impl Codec) -> Self {
-        self.0.push(Arc::new(codec));
-        self
-    }
-
-    /// Whether bodies are sent as they are.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Encodes the body. What is encoded already is encoded once more, as its header then says.
-    pub(crate) fn apply(&self, message: &mut NewMessage) -> Result<(), CodecError> {
-        for codec in &self.0 {
-            let name = codec.name();
-            let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            if !(1..=64).contains(&name.len()) || !name.chars().all(is_of_name) {
-                return Err(CodecError::Name { codec: name.to_owned() });
-            }
-            let encoded = codec.encode(&message.body).map_err(|error| CodecError::Encode {
-                codec: name.to_owned(),
-                reason: reason(&*error),
-            })?;
-            if let Some(body) = encoded {
-                message.body = body;
-                add(&mut message.headers, name);
-            }
-        }
-        Ok(())
+    /// As [`decode`](Self::decode), of what [`encode_of`](Self::encode_of) has made.
+    ///
+    /// # Errors
+    /// The message is dead-lettered.
+    fn decode_of(&self, body: &[u8], of: &Owner<'_>, limit: usize) -> Result<Vec<u8>, BoxError> {
+        let _ = of;
+        self.decode(body, limit)
     }
 }
 
-impl fmt::Debug for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|codec| codec.name())).finish()
+/// The message that a body belongs to.
+///
+/// It stays the same while the message waits, is tried again, dead-lettered and redriven, and for
+/// every group that reads it from a stream. It does not where a body goes to another message: where
+/// one is [replaced or debounced](crate::Unique::replacing), and in a topic for dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner<'m> {
+    /// The topic that it was sent to.
+    pub topic: &'m TopicName,
+    /// Its id.
+    pub msg_id: MsgId,
+}
+
+impl Owner<'_> {
+    /// The topic's name, a zero byte and the 16 bytes of the id; of a group, its stream's name.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let stream = self.topic.stream();
+        let topic = stream.as_ref().unwrap_or(self.topic).as_str();
+        [topic.as_bytes(), &[0], self.msg_id.as_bytes()].concat()
     }
 }
 
@@ -217,12 +182,25 @@ impl fmt::Debug for Encoding {
 #[derive(Clone)]
 pub struct Codecs {
     known: Vec<Arc<dyn Codec>>,
+    required: Vec<String>,
     limit: usize,
+    /// The bytes that decoded bodies may have together, of all the clones of these codecs.
+    budget: usize,
+    free: Arc<Semaphore>,
 }
+
+/// The bytes that decoded bodies may have together unless it is said otherwise.
+const BUDGET: usize = 128 << 20;
 
 impl Default for Codecs {
     fn default() -> Self {
-        Self { known: vec![Arc::new(Gzip::default())], limit: 32 << 20 }
+        Self {
+            known: vec![Arc::new(Gzip::default())],
+            required: Vec::new(),
+            limit: 32 << 20,
+            budget: BUDGET,
+            free: Arc::new(Semaphore::new(room::units(BUDGET))),
+        }
     }
 }
 
@@ -235,11 +213,35 @@ impl Codecs {
         self
     }
 
-    /// The most bytes of a decoded body, and of those of a batch together: each handler at once may
-    /// have as many in memory.
+    /// Every body must be encoded by the codec of this name, as its header says: one that is not is
+    /// dead-lettered. Without this whoever may enqueue can send in clear what others seal.
+    #[must_use]
+    pub fn require(mut self, name: impl Into<String>) -> Self {
+        self.required.push(name.into());
+        self
+    }
+
+    /// Whether there is nothing to do for a body with these headers: it is not encoded, and need
+    /// not be.
+    #[must_use]
+    pub fn pass(&self, headers: &Headers) -> bool {
+        self.required.is_empty() && !is_encoded(headers)
+    }
+
+    /// The most bytes of a decoded body, and of those of a batch together.
     #[must_use]
     pub fn with_limit(mut self, bytes: NonZeroUsize) -> Self {
         self.limit = bytes.get();
+        self
+    }
+
+    /// The most bytes that all decoded bodies of these codecs and their clones may have together,
+    /// 128 MiB by default: a handler whose body finds no [room](Self::room) waits for it. At least
+    /// the limit of one body.
+    #[must_use]
+    pub fn with_budget(mut self, bytes: NonZeroUsize) -> Self {
+        self.budget = bytes.get();
+        self.free = Arc::new(Semaphore::new(room::units(self.budget)));
         self
     }
 
@@ -249,12 +251,41 @@ impl Codecs {
         self.limit
     }
 
-    /// The body decoded; `None` if it is not encoded.
+    /// The body decoded; `None` if it is not encoded. What is sealed for its message is opened by
+    /// [`decode_of`](Self::decode_of) only.
     ///
     /// # Errors
-    /// [`CodecError`]: an unknown codec, a body that is not what its codec makes, one too large.
+    /// [`CodecError`]: an unknown codec, one that is required and missing, a body that is not what
+    /// its codec makes, one too large.
     pub fn decode(&self, headers: &Headers, body: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
+        self.decode_as(None, headers, body)
+    }
+
+    /// The body of this message decoded; `None` if it is not encoded.
+    ///
+    /// # Errors
+    /// As [`Codecs::decode`]; a body that was sealed for another message.
+    pub fn decode_of(
+        &self,
+        of: &Owner<'_>,
+        headers: &Headers,
+        body: &[u8],
+    ) -> Result<Option<Vec<u8>>, CodecError> {
+        self.decode_as(Some(of), headers, body)
+    }
+
+    fn decode_as(
+        &self,
+        of: Option<&Owner<'_>>,
+        headers: &Headers,
+        body: &[u8],
+    ) -> Result<Option<Vec<u8>>, CodecError> {
         let names: Vec<&str> = applied(headers).collect();
+        let is_missing =
+            |codec: &&String| !names.iter().any(|name| name.eq_ignore_ascii_case(codec));
+        if let Some(codec) = self.required.iter().find(is_missing) {
+            return Err(CodecError::Missing { codec: codec.clone() });
+        }
         if names.len() > MOST {
             return Err(CodecError::TooMany { n: names.len(), limit: MOST });
         }
@@ -262,18 +293,25 @@ impl Codecs {
         // What was applied last is undone first.
         for name in names.into_iter().rev() {
             let codec = self.find(name)?;
-            decoded = Some(self.undo(codec, decoded.as_deref().unwrap_or(body))?);
+            decoded = Some(self.undo(codec, of, decoded.as_deref().unwrap_or(body))?);
         }
         Ok(decoded)
     }
 
-    /// The delivery with its body decoded and without the header that says how; `None` if it is not
-    /// encoded.
+    /// The delivery of the topic with its body decoded and without the header that says how; `None`
+    /// if it is not encoded.
     ///
     /// # Errors
-    /// As [`Codecs::decode`].
-    pub fn decoded(&self, delivery: &Delivery) -> Result<Option<Delivery>, CodecError> {
-        let Some(body) = self.decode(&delivery.headers, &delivery.body)? else { return Ok(None) };
+    /// As [`Codecs::decode_of`].
+    pub fn decoded(
+        &self,
+        topic: &TopicName,
+        delivery: &Delivery,
+    ) -> Result<Option<Delivery>, CodecError> {
+        let of = Owner { topic, msg_id: delivery.msg_id };
+        let Some(body) = self.decode_of(&of, &delivery.headers, &delivery.body)? else {
+            return Ok(None);
+        };
         let mut headers = delivery.headers.clone();
         headers.0.retain(|name, _| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
         Ok(Some(delivery.with_content(headers, body)))
@@ -289,9 +327,18 @@ impl Codecs {
         })
     }
 
-    fn undo(&self, codec: &dyn Codec, body: &[u8]) -> Result<Vec<u8>, CodecError> {
+    fn undo(
+        &self,
+        codec: &dyn Codec,
+        of: Option<&Owner<'_>>,
+        body: &[u8],
+    ) -> Result<Vec<u8>, CodecError> {
         let name = || codec.name().to_owned();
-        let decoded = codec.decode(body, self.limit).map_err(|error| {
+        let decoded = match of {
+            Some(of) => codec.decode_of(body, of, self.limit),
+            None => codec.decode(body, self.limit),
+        };
+        let decoded = decoded.map_err(|error| {
             if error.is::<OverLimit>() {
                 return CodecError::TooLarge { codec: name(), limit: self.limit };
             }
@@ -329,13 +376,6 @@ fn applied(headers: &Headers) -> impl Iterator<Item = &str> {
     let values = headers.0.iter().filter(move |(name, _)| is_header(name));
     let names = values.flat_map(|(_, value)| value.split(',')).map(str::trim);
     names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
-}
-
-fn add(headers: &mut Headers, name: &str) {
-    let names: Vec<&str> = applied(headers).chain([name]).collect();
-    let names = names.join(", ");
-    headers.0.retain(|name, _| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
-    headers.0.insert(CONTENT_ENCODING.to_owned(), names);
 }
 
 /// The error and its sources, to stand within a sentence.

@@ -167,7 +167,7 @@ pub(crate) async fn drain(
             } else if is_repeated(conn, topic, &delivery).await {
                 Ending::Undone(RunOutcome::Repeated)
             } else {
-                match codecs.decoded(&delivery) {
+                match codecs.decoded(&topic.name, &delivery) {
                     Err(error) => Ending::Undone(RunOutcome::Undecodable(error.to_string())),
                     Ok(decoded) => {
                         let in_hands = decoded.map_or_else(|| Arc::clone(&delivery), Arc::new);

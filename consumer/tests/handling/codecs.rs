@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use consumer::{ConsumerOptions, Receiver, TopicOptions};
+use diesel_async::SimpleAsyncConnection;
 use producer::{Producer, ProducerOptions};
-use queue_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip};
+use queue_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip, Owner};
 use queue_core::handler::{
     BatchHandler, BoxError, Context, Handler, HandlerError, RawTxHandler, TxHandler,
 };
@@ -259,4 +260,106 @@ where
     ) -> Result<(), HandlerError> {
         (self.0)(context.clone()).await
     }
+}
+
+/// Puts the owner before the body, as a seal that anybody can forge.
+struct Sealed;
+
+impl Codec for Sealed {
+    fn name(&self) -> &str {
+        "sealed"
+    }
+
+    fn encode(&self, _: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
+        Err("it seals for a message".into())
+    }
+
+    fn decode(&self, _: &[u8], _: usize) -> Result<Vec<u8>, BoxError> {
+        Err("it opens for a message".into())
+    }
+
+    fn encode_of(&self, body: &[u8], of: &Owner<'_>) -> Result<Option<Vec<u8>>, BoxError> {
+        Ok(Some([&of.to_bytes(), body].concat()))
+    }
+
+    fn decode_of(&self, body: &[u8], of: &Owner<'_>, _: usize) -> Result<Vec<u8>, BoxError> {
+        let opened = body.strip_prefix(&of.to_bytes()[..]);
+        Ok(opened.ok_or("it was sealed for another message")?.to_vec())
+    }
+}
+
+/// Whoever may enqueue may send in clear, and whoever may write rows may move a body.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_requires_a_seal_handles_no_body_without_it_nor_one_of_another_message() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic_with("payments", &quick()).await;
+    let encoding = Encoding::none().then(Gzip::default()).then(Sealed);
+    let options = ProducerOptions { encoding, ..ProducerOptions::default() };
+    let producer = Producer::connect(database.url().clone(), options).await.expect("connected");
+    let sealed = ["right", "moved"].map(NewMessage::new).to_vec();
+    producer.send_all(&topic.name, sealed).await.expect("stored");
+    producer.close().await;
+    let claimed = NewMessage::new("said to be sealed").with_header(CONTENT_ENCODING, "sealed");
+    send(&database, &topic, &[NewMessage::new("in clear"), claimed]).await;
+    let mut conn = database.connect().await;
+    let move_it = "UPDATE queue_message SET msg_id = UNHEX(REPLACE(UUID(), '-', '')) \
+         WHERE topic_id > 0 AND CONVERT(body USING latin1) LIKE '%moved'";
+    conn.batch_execute(move_it).await.expect("moved");
+    let (seen, name) = (Arc::new(Mutex::new(Vec::new())), topic.name.clone());
+    let handled = Arc::clone(&seen);
+    let running = Running::start(&database, |consumer| {
+        let codecs = Codecs::default().with(Sealed).require("sealed");
+        let handler = With(move |context: Context| {
+            handled.lock().expect("unpoisoned").push(context.delivery.body.clone());
+            async { Ok(()) }
+        });
+        consumer.codecs(codecs).raw_handler(name, TopicOptions::default(), handler)
+    });
+    drained(&database, &topic).await;
+    running.stop().await;
+    assert_eq!(*seen.lock().expect("unpoisoned"), [b"right"]);
+    let errors: Vec<_> = dead(&database, &topic).await.into_iter().map(|(_, why)| why).collect();
+    let says = |part: &str| errors.iter().filter(|error| error.contains(part)).count();
+    assert_eq!(says("not encoded by 'sealed'"), 1, "{errors:?}");
+    assert_eq!(says("sealed for another message"), 2, "{errors:?}");
+}
+
+/// What all handlers have in memory at once, at the most.
+#[tokio::test(flavor = "multi_thread")]
+async fn decoded_bodies_have_one_budget_however_many_handlers_there_are() {
+    const BODY: usize = 100 << 10;
+    let database = TestDatabase::new().await;
+    let topic = database.topic_with("mail", &quick()).await;
+    let encoding = Encoding::none().then(Gzip::default());
+    let message = |_| NewMessage::new(vec![7; BODY]).encoded(&encoding).expect("encoded");
+    send(&database, &topic, &(0..30).map(message).collect::<Vec<_>>()).await;
+    let (held, most) = (Arc::new(Mutex::new(0_usize)), Arc::new(Mutex::new(0_usize)));
+    let (now, peak, name) = (Arc::clone(&held), Arc::clone(&most), topic.name.clone());
+    let running = Running::start(&database, |consumer| {
+        let bytes = |n| NonZeroUsize::new(n).expect("some");
+        let codecs = Codecs::default().with_limit(bytes(BODY)).with_budget(bytes(3 * BODY));
+        let handler = With(move |_| {
+            let (now, peak) = (Arc::clone(&now), Arc::clone(&peak));
+            async move {
+                {
+                    let mut now = now.lock().expect("unpoisoned");
+                    *now += BODY;
+                    let mut peak = peak.lock().expect("unpoisoned");
+                    *peak = (*peak).max(*now);
+                }
+                // Others begin meanwhile, if they may.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                *now.lock().expect("unpoisoned") -= BODY;
+                Ok(())
+            }
+        });
+        let options = TopicOptions { concurrency: 16, ..TopicOptions::default() };
+        consumer.codecs(codecs).raw_handler(name, options, handler)
+    });
+    drained(&database, &topic).await;
+    running.stop().await;
+    let most = *most.lock().expect("unpoisoned");
+    assert!((1..=3 * BODY).contains(&most), "{most} bytes at once");
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::codec::Encoding;
 use crate::error::{Error, Result};
 use crate::message::{Headers, Moment, MsgId, Priority, TRACE_PARENT, TraceParent, Unique};
-use crate::topic::RetryPolicy;
+use crate::topic::{RetryPolicy, TopicName};
 
 /// The longest ordering key and biz id, in bytes: what their columns hold.
 const KEY_LIMIT: usize = 255;
@@ -153,7 +153,17 @@ impl NewMessage {
     /// # Errors
     /// [`Error::Codec`] if a codec cannot encode it.
     pub fn encoded(mut self, encoding: &Encoding) -> Result<Self> {
-        encoding.apply(&mut self)?;
+        encoding.apply(&mut self, None)?;
+        Ok(self)
+    }
+
+    /// As [`encoded`](Self::encoded), of a message that goes to this topic: a codec may bind the
+    /// body to it and to the message's id ([`Owner`](crate::codec::Owner)), so give the id before.
+    ///
+    /// # Errors
+    /// As [`encoded`](Self::encoded).
+    pub fn encoded_for(mut self, topic: &TopicName, encoding: &Encoding) -> Result<Self> {
+        encoding.apply(&mut self, Some(topic))?;
         Ok(self)
     }
 

@@ -1,0 +1,67 @@
+//! Why a body cannot be encoded or decoded.
+
+/// Why a body cannot be encoded or decoded, in one sentence.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// A codec failed to encode.
+    #[error("The codec '{codec}' cannot encode the body: {reason}.")]
+    Encode {
+        /// Its name.
+        codec: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A codec failed to decode.
+    #[error("The codec '{codec}' cannot decode the body: {reason}.")]
+    Decode {
+        /// Its name.
+        codec: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A body names a codec that the reader does not know.
+    #[error(
+        "The body is encoded by '{codec}', which this program does not know (it knows {known}): give it that codec, and redrive the message."
+    )]
+    Unknown {
+        /// The name in the header.
+        codec: String,
+        /// Those it knows.
+        known: String,
+    },
+    /// A body names more codecs than can be meant.
+    #[error("The body is encoded {n} times, at most {limit} times can be meant.")]
+    TooMany {
+        /// How many the header names.
+        n: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// A body that is larger decoded than its reader allows.
+    #[error(
+        "The body has more than {limit} bytes once '{codec}' has decoded it: allow more if that is meant, and redrive the message."
+    )]
+    TooLarge {
+        /// The codec that was decoding.
+        codec: String,
+        /// The most bytes.
+        limit: usize,
+    },
+    /// A body without a codec that its reader requires.
+    #[error(
+        "The body is not encoded by '{codec}', as this program requires of every body: see who sent it, and do not trust it."
+    )]
+    Missing {
+        /// The codec's name.
+        codec: String,
+    },
+    /// A codec whose name cannot stand in a header.
+    #[error(
+        "'{codec}' is no name of a codec: use letters, digits, '-', '_' and '.', at most 64 of them."
+    )]
+    Name {
+        /// The name.
+        codec: String,
+    },
+}
