@@ -22,5 +22,6 @@ pub use self::broadcast::{Broadcast, MemberName};
 pub use self::claim::{Claim, ClaimedRange, claim_range};
 pub use self::filter::{HeaderCondition, HeaderFilter};
 pub use self::pick::Picked;
+pub(crate) use self::pick::{LOOKED_AT, pick};
 pub use self::position::{Group, GroupPart, Offset, PartitionNo, Position, RangeId};
 pub use self::sequence::{Contention, Sequenced, sequence};

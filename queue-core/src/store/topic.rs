@@ -255,7 +255,8 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
 /// The lookup knows nothing of logs: what lies in one would be called gone. What one member of a
 /// broadcast group has handled the others are to handle too. And only groups choose.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
-    if !matches!(kind, TopicKind::Group { .. }) && !settings.filter.wants_all() {
+    let is_group = matches!(kind, TopicKind::Group { .. } | TopicKind::Broadcast { .. });
+    if !is_group && !settings.filter.wants_all() {
         return Err(Error::Setting {
             name: "filter",
             value: settings.filter.to_string(),

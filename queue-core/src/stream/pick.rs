@@ -7,8 +7,8 @@ use crate::store::stream::passed;
 use crate::stream::{HeaderFilter, Offset, RangeId};
 
 /// The most messages whose headers a claim looks at under the lock of its group's cursor, where the
-/// group's other members wait meanwhile.
-const LOOKED_AT: u64 = 1000;
+/// group's other members wait; a member of a broadcast group looks at as many.
+pub(crate) const LOOKED_AT: u64 = 1000;
 
 /// The fewest that it looks at in one statement.
 const LOOK: u64 = 64;
@@ -24,7 +24,7 @@ pub struct Picked {
 
 /// Looks at the stretch until `limit` messages are wanted, or a thousand are looked at, and at few
 /// beyond. With where that ends: at the latest before the next one that is wanted.
-pub(super) async fn pick(
+pub(crate) async fn pick(
     conn: &mut impl Connection,
     stretch: Stretch,
     limit: u32,

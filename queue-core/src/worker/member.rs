@@ -18,7 +18,7 @@ use crate::message::{ClaimNo, Delivery, WorkerId};
 use crate::store::stream::log::Stretch;
 use crate::store::stream::member::{Place, Told};
 use crate::store::stream::partition::Partition;
-use crate::stream::{Broadcast, MemberName, Offset, PartitionNo};
+use crate::stream::{Broadcast, HeaderFilter, MemberName, Offset, PartitionNo};
 use crate::topic::{Topic, TopicName};
 use crate::worker::settling::Settled;
 
@@ -53,6 +53,8 @@ pub(super) struct State {
     /// The one that did so last, which may have lost it since.
     last: Option<WorkerId>,
     tracks: BTreeMap<PartitionNo, Track>,
+    /// Which messages it wants.
+    filter: HeaderFilter,
     /// The partition whose turn it is.
     turn: usize,
     /// The server's clock, when something was read last.
@@ -84,8 +86,22 @@ impl Member {
         let Some(group) = topic.broadcast() else {
             return Err(Error::NoBroadcast { topic: topic.name.clone() });
         };
+        let state = State { filter: topic.settings.filter.clone(), ..State::default() };
         let topic = topic.name.clone();
-        Ok(Self(Arc::new(Inner { topic, group, name, state: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { topic, group, name, state: Mutex::new(state) })))
+    }
+
+    /// From the next read on it wants what its group wants now.
+    pub(super) fn wants_as(&self, filter: &HeaderFilter) {
+        let mut state = self.state();
+        if state.filter != *filter {
+            state.filter = filter.clone();
+        }
+    }
+
+    /// Which messages it wants.
+    pub(super) fn filter(&self) -> HeaderFilter {
+        self.state().filter.clone()
     }
 
     /// The group.
@@ -209,15 +225,23 @@ impl State {
         })
     }
 
-    /// Takes note of what was read under a claim.
-    pub(super) fn read(&mut self, stretch: Stretch, claim: ClaimNo, deliveries: &mut [Delivery]) {
+    /// Takes note of what was read under a claim, and of how many messages of the stretch are not
+    /// wanted.
+    pub(super) fn read(
+        &mut self,
+        stretch: Stretch,
+        claim: ClaimNo,
+        deliveries: &mut [Delivery],
+        filtered: u64,
+    ) {
         let now = Instant::now();
         if let Some(delivery) = deliveries.first() {
             self.clock = Some((now, delivery.claimed_at));
         }
         self.turn = usize::try_from(stretch.partition.0).unwrap_or(0) + 1;
         if let Some(track) = self.tracks.get_mut(&stretch.partition) {
-            self.lost += track.take((stretch.lo, stretch.hi), claim, deliveries, now);
+            let bounds = (stretch.lo, stretch.hi);
+            self.lost += track.take(bounds, claim, deliveries, filtered, now);
         }
     }
 

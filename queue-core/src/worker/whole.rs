@@ -21,6 +21,9 @@ impl Worker {
         limit: u32,
     ) -> Result<Claimed> {
         let id = topic.id;
+        if let Some(member) = member {
+            member.wants_as(&topic.settings.filter);
+        }
         let own = self.ask(|reply| Command::Claim { topic: id, limit, reply }).await??;
         let rest = limit.saturating_sub(u32::try_from(own.len()).unwrap_or(u32::MAX));
         // Until both are answered they are nobody's: a caller that goes meanwhile gives them back.

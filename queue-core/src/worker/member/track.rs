@@ -126,12 +126,14 @@ impl Track {
     }
 
     /// Takes note of a stretch that was read under a claim, and tells each of its messages what it
-    /// has been through. Those that are missing retention has removed; how many they are.
+    /// has been through. Those that are not wanted count as passed. Retention has removed the
+    /// others that are missing; how many they are.
     pub(super) fn take(
         &mut self,
         (lo, hi): (Offset, Offset),
         claim: ClaimNo,
         deliveries: &mut [Delivery],
+        filtered: u64,
         now: Instant,
     ) -> u64 {
         let mut histories = self.open.split_off(&lo.0);
@@ -148,7 +150,10 @@ impl Track {
             found += 1;
         }
         self.next = self.next.max(hi);
-        let lost = hi.0 - lo.0 - found;
+        if filtered > 0 {
+            self.unsaid_since.get_or_insert(now);
+        }
+        let lost = (hi.0 - lo.0).saturating_sub(found + filtered);
         self.lose(lost, now);
         lost
     }

@@ -13,8 +13,8 @@ use crate::store::stream::filing::{self, Filed};
 use crate::store::stream::log::{self, Reading};
 use crate::store::stream::member as row;
 use crate::store::stream::partition::{self, Partition};
-use crate::stream::PartitionNo;
 use crate::stream::broadcast::{Taken, begin, take_member};
+use crate::stream::{LOOKED_AT, PartitionNo, pick};
 use crate::topic::TopicId;
 use crate::worker::cursor::Claimed;
 use crate::worker::member::{Member, Over, Report};
@@ -46,22 +46,32 @@ impl Work {
             return Ok(Claimed { more_later: true, ..Claimed::default() });
         };
         let limit = self.cursor(group.id).sized(limit);
-        let next = member.state().next(group, &partitions, u64::from(limit));
-        let mut deliveries = Vec::new();
-        if let Some(stretch) = next {
+        let filter = member.filter();
+        let most = if filter.wants_all() { u64::from(limit) } else { LOOKED_AT };
+        let next = member.state().next(group, &partitions, most);
+        let (mut deliveries, mut filtered) = (Vec::new(), 0);
+        if let Some(mut stretch) = next {
             let claim_no = self.next_fence().claim_no;
             let reading = Reading { group: group.id, claim_no, delivery_no: DeliveryNo(1) };
             let session = self.session().await?;
-            let read = async |conn: &mut Link| log::read(conn, stretch, reading).await;
+            let read = async |conn: &mut Link| {
+                if filter.wants_all() {
+                    return Ok((stretch.hi, 0, log::read(conn, stretch, reading).await?));
+                }
+                let (hi, picked) = pick(conn, stretch, limit, &filter).await?;
+                let wanted = log::read_some(conn, stretch, reading, &picked.wanted).await?;
+                Ok((hi, picked.filtered.len() as u64, wanted))
+            };
             let read = session.call("read the log", read).await;
             self.cursor(group.id).answered(&read, limit);
-            deliveries = read?;
+            (stretch.hi, filtered, deliveries) = read?;
             self.cursor(group.id).learn(&deliveries, limit);
-            member.state().read(stretch, claim_no, &mut deliveries);
+            member.state().read(stretch, claim_no, &mut deliveries, filtered);
         }
         let mut state = member.state();
         let more_later = next.is_some() || state.waiting() > 0;
-        Ok(Claimed { deliveries, lost: state.take_lost(), more_later, ..Claimed::default() })
+        let lost = state.take_lost();
+        Ok(Claimed { deliveries, lost, filtered, more_later, ..Claimed::default() })
     }
 
     /// Has this worker read for the member from now on.

@@ -16,6 +16,7 @@ use queue_test::until;
 use super::{DEADLINE, Stream, offsets};
 use crate::scene::{all, bodies, numbers, retry};
 
+mod filters;
 mod loss;
 
 pub(super) fn name(name: &str) -> MemberName {
