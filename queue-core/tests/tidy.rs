@@ -374,6 +374,35 @@ fn the_table_of_faults_has_every_row_every_fault_and_only_tests_that_exist() {
     none_of("docs/faults.md is the table of all faults", violations);
 }
 
+/// What the seeds ask for.
+const SEED_ROWS: usize = 56;
+
+#[test]
+fn the_table_of_the_seeds_has_every_row_and_only_tests_that_exist() {
+    let table = read("docs/seeds.md");
+    let tests: BTreeSet<String> = sources().iter().flat_map(|file| tests_in(&file.text)).collect();
+    let exists = |name: &str| tests.iter().any(|test| test.split(' ').next_back() == Some(name));
+    let mut violations = Vec::new();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")).filter_map(|line| {
+        let (number, row) = line.split_once(" | ")?;
+        Some((number.parse::<usize>().ok()?, row))
+    });
+    let rows: Vec<(usize, &str)> = rows.collect();
+    if !rows.iter().map(|(number, _)| *number).eq(1..=SEED_ROWS) {
+        violations.push(format!("it does not have the rows 1 to {SEED_ROWS} in order"));
+    }
+    for (number, row) in rows {
+        let names = row.rsplit(" | ").next().unwrap_or_default();
+        let names: Vec<_> = names.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            violations.push(format!("row {number} names no test"));
+        }
+        let missing = names.iter().filter(|name| !exists(name));
+        violations.extend(missing.map(|name| format!("row {number}: there is no test {name}")));
+    }
+    none_of("docs/seeds.md is the table of the seeds", violations);
+}
+
 #[test]
 fn tests_are_recognised_by_their_attribute() {
     let text = "/// History H3.\n#[test]\nfn a_b() {}\n/// H4\nfn none() {}\n    #[tokio::test]\n    \

@@ -1,5 +1,6 @@
 //! The life session: name lock, beats, probes. What it learns goes to a watch channel.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub(super) struct Started {
     pub(super) stop: mpsc::Sender<oneshot::Sender<()>>,
 }
 
+/// The slot of the next worker of this process.
+static NEXT_SLOT: AtomicU32 = AtomicU32::new(0);
+
 /// Registers the worker and leaves its life session to an actor.
 pub(super) async fn start(
     options: WorkerOptions,
@@ -57,10 +61,11 @@ pub(super) async fn start(
     let (publish, watch) =
         watch::channel(Life { phase: Phase::Alive, pulse: Arc::new(Pulse::default()) });
     let (stop, stops) = mpsc::channel(1);
+    let slot = NEXT_SLOT.fetch_add(1, Ordering::Relaxed);
     actor::spawn("queue-life", move || async move {
         let registration = Registration {
             instance,
-            client_id: format!("{} {instance}", options.client_id),
+            client_id: format!("{} {instance} {slot}", options.client_id),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             lease: options.lease,
         };

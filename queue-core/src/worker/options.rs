@@ -14,7 +14,7 @@ pub enum ClaimStrategy {
     /// each other (2.0 k/s singly on MySQL 9.7, where the other makes 0.5 k/s).
     #[default]
     SkipLocked,
-    /// UPDATE … LIMIT, then SELECT by fence: the seeds' way. Claimers wait for each other's
+    /// A plain SELECT, UPDATE by key, then SELECT by fence: near the seeds' way. Claimers wait for each other's
     /// commits; with few consumers and large batches it is about as fast.
     UpdateThenSelect,
 }
@@ -24,7 +24,8 @@ pub enum ClaimStrategy {
 pub struct WorkerOptions {
     /// The server, account and database.
     pub url: ServerUrl,
-    /// Who it is, for people: host, address, process.
+    /// Who it is, for people: host, address, process. A UUID and the worker's slot in its process
+    /// follow in its row: 0 for the first one that was started here, 1 for the next.
     pub client_id: String,
     /// After this silence the server drops its sessions and others may take its claims. At least
     /// 2 s: the server's timeouts count whole seconds.

@@ -21,6 +21,12 @@ async fn row(conn: &mut AsyncMysqlConnection, worker: &Worker) -> WorkerRow {
     worker::find(conn, worker.id()).await.unwrap().unwrap()
 }
 
+/// The last word of the worker's client id.
+fn slot_of(row: &WorkerRow, client: &str, worker: &Worker) -> u32 {
+    let slot = row.client_id.strip_prefix(&format!("{client} {} ", worker.instance()));
+    slot.unwrap_or_else(|| panic!("{}", row.client_id)).parse().unwrap()
+}
+
 #[tokio::test]
 async fn a_worker_registers_with_what_it_says_of_itself() {
     let mut scene = Scene::new().await;
@@ -33,7 +39,11 @@ async fn a_worker_registers_with_what_it_says_of_itself() {
     let worker = worker.await;
     let row = row(&mut scene.conn, &worker).await;
     assert_eq!(row.id, worker.id());
-    assert_eq!(row.client_id, format!("host/1 {}", worker.instance()));
+    let slot = slot_of(&row, "host/1", &worker);
+    let other = scene.worker_with(|options| options.client_id = "host/2".to_owned()).await;
+    let other_row = worker::find(&mut scene.conn, other.id()).await.unwrap().unwrap();
+    assert!(slot_of(&other_row, "host/2", &other) > slot, "each has a slot of its process");
+    other.stop().await.unwrap();
     assert_eq!((row.state.as_str(), row.lease, row.claims), ("alive", lease, 0));
     assert_eq!(row.account, scene.text("SELECT CURRENT_USER()").await);
     assert!(row.end_reason.is_none());
