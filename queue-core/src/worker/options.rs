@@ -14,8 +14,8 @@ pub enum ClaimStrategy {
     /// each other (2.0 k/s singly on MySQL 9.7, where the other makes 0.5 k/s).
     #[default]
     SkipLocked,
-    /// A plain SELECT, UPDATE by key, then SELECT by fence: near the seeds' way. Claimers wait for each other's
-    /// commits; with few consumers and large batches it is about as fast.
+    /// A plain SELECT, UPDATE by key, then SELECT by fence: near the seeds' way. Claimers wait for
+    /// each other's commits; with few consumers and large batches it is about as fast.
     UpdateThenSelect,
 }
 
