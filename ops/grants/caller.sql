@@ -2,7 +2,7 @@
 -- unique keys or cancels: keyed.sql.
 --
 -- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
---   CREATE USER 'queue_caller'@'%' IDENTIFIED BY '…' REQUIRE SSL;
+--   CREATE USER 'queue_caller'@'%' IDENTIFIED BY '…' REQUIRE SSL WITH MAX_USER_CONNECTIONS 50;
 --   mysql shop < this file
 -- or, for an account of another name: queuectl grants caller --user NAME@HOST | mysql shop
 GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_caller'@'%';

@@ -3,7 +3,7 @@
 -- database: a temporary table would hide the queue's own from the procedures.
 --
 -- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
---   CREATE USER 'queue_claimer'@'%' IDENTIFIED BY '…' REQUIRE SSL;
+--   CREATE USER 'queue_claimer'@'%' IDENTIFIED BY '…' REQUIRE SSL WITH MAX_USER_CONNECTIONS 50;
 --   mysql shop < this file
 -- or, for an account of another name: queuectl grants claimer --user NAME@HOST | mysql shop
 GRANT EXECUTE ON PROCEDURE queue_claim TO 'queue_claimer'@'%';

@@ -1,4 +1,3 @@
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -79,15 +78,19 @@ pub fn settlement_for(
     }
 }
 
-/// The message's own limit of attempts, or else its topic's.
+/// The message's own limit of attempts, but no more than its topic's: a producer must not keep the
+/// handlers busy with one message for ever.
 fn max_attempts(delivery: &Delivery, topic: &TopicSettings) -> u32 {
-    own(delivery, delivery.headers.max_attempts()).map_or(topic.max_attempts, NonZeroU32::get)
+    let own = own(delivery, delivery.headers.max_attempts());
+    own.map_or(topic.max_attempts, |own| own.get().min(topic.max_attempts))
 }
 
-/// By the message's own retry policy, or else its topic's.
+/// By the message's own retry policy, but no sooner than its topic's policy ever tries again.
 fn retry_delay(failures: u32, delivery: &Delivery, topic: &TopicSettings) -> Duration {
-    let own = own(delivery, delivery.headers.retry());
-    own.as_ref().unwrap_or(&topic.retry).delay(failures)
+    match own(delivery, delivery.headers.retry()) {
+        Some(own) => own.delay(failures).max(topic.retry.shortest()),
+        None => topic.retry.delay(failures),
+    }
 }
 
 /// What a message asks for itself. A header that cannot be read, written by another client past
@@ -116,6 +119,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::message::{ClaimNo, DeliveryNo, Headers, MsgId, NewMessage, Priority, RowId};
     use crate::topic::{RetryPolicy, TopicId};
@@ -164,15 +169,25 @@ mod tests {
     #[test]
     fn a_message_may_have_a_policy_and_a_limit_of_its_own() {
         let ladder = RetryPolicy::Ladder([10, 30].map(Duration::from_secs).into());
-        let five = NonZeroU32::MIN.saturating_add(4);
-        let message = NewMessage::new("").with_retry(&ladder).with_max_attempts(five);
-        let own = [retry(10), retry(30), retry(30), retry(30), dead()];
-        let of_topic = [retry(7), retry(7), dead(), dead(), dead()];
-        for failures in 0..5 {
+        let two = NonZeroU32::MIN.saturating_add(1);
+        let message = NewMessage::new("").with_retry(&ladder).with_max_attempts(two);
+        let own = [retry(10), dead(), dead()];
+        let of_topic = [retry(7), retry(7), dead()];
+        for failures in 0..3 {
             let decided = |headers| decided(HandlerError::retry("no"), failures, headers);
             let (own, of_topic) = (&own[failures as usize], &of_topic[failures as usize]);
             assert_eq!(decided(&message.headers), *own, "{failures}");
             assert_eq!(decided(&Headers::default()), *of_topic, "{failures}");
+        }
+    }
+
+    #[test]
+    fn a_message_asks_for_no_more_attempts_and_no_shorter_wait_than_its_topic_allows() {
+        let eager = RetryPolicy::Ladder([1, 9].map(Duration::from_secs).into());
+        let message = NewMessage::new("").with_retry(&eager).with_max_attempts(NonZeroU32::MAX);
+        for (failures, expected) in [(0, retry(7)), (1, retry(9)), (2, dead())] {
+            let decided = decided(HandlerError::retry("no"), failures, &message.headers);
+            assert_eq!(decided, expected, "{failures}");
         }
     }
 

@@ -76,6 +76,16 @@ impl RetryPolicy {
         }
     }
 
+    /// The shortest wait that it ever makes.
+    #[must_use]
+    pub fn shortest(&self) -> Duration {
+        match self {
+            Self::Exponential { base, .. } => *base / 2,
+            Self::Ladder(steps) => steps.iter().min().copied().unwrap_or(SHORTEST),
+            Self::Fixed(wait) => *wait,
+        }
+    }
+
     /// Whether its waits can be kept and its text stored.
     ///
     /// # Errors

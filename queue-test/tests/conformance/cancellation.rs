@@ -14,7 +14,7 @@ use queue_core::{NewMessage, Priority, Unique, enqueue_to, store};
 use crate::rescue::crash_and_rescue;
 use crate::scene::{Scene, all, claim_n, settle};
 
-async fn session(scene: &Scene) -> Session {
+pub(crate) async fn session(scene: &Scene) -> Session {
     let deadline = Duration::from_secs(30);
     Session::open(scene.db.url(), SessionKind::Plain, deadline).await.unwrap()
 }

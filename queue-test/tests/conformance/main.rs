@@ -58,6 +58,8 @@ mod settle;
 mod sql_consumer;
 mod sql_contract;
 mod sql_faults;
+mod sql_forgotten;
+mod sql_model;
 mod sql_plans;
 mod sql_settle_many;
 mod sql_unique;

@@ -35,8 +35,12 @@ impl SqlConsumer {
     }
 
     pub(crate) async fn claim(&mut self, limit: u32) -> Vec<Claimed> {
-        let rows: Vec<Row> =
-            self.conn.exec("CALL queue_claim('t', ?, NULL)", (limit,)).await.unwrap();
+        self.claim_of("t", limit).await
+    }
+
+    pub(crate) async fn claim_of(&mut self, topic: &str, limit: u32) -> Vec<Claimed> {
+        let call = "CALL queue_claim(?, ?, NULL)";
+        let rows: Vec<Row> = self.conn.exec(call, (topic, limit)).await.unwrap();
         let claimed = |row: Row| Claimed {
             delivery: row.get("delivery").unwrap(),
             priority: row.get("priority").unwrap(),

@@ -18,12 +18,12 @@ use crate::sql_contract::client;
 const KILLED: u16 = 1317;
 
 impl SqlConsumer {
-    async fn id(&mut self) -> u64 {
+    pub(crate) async fn id(&mut self) -> u64 {
         self.conn.query_first("SELECT CONNECTION_ID()").await.unwrap().unwrap()
     }
 
     /// The number of the error, if it is one.
-    async fn tried(&mut self, sql: &str) -> Result<Vec<Row>, u16> {
+    pub(crate) async fn tried(&mut self, sql: &str) -> Result<Vec<Row>, u16> {
         match self.conn.query(sql).await {
             Ok(rows) => Ok(rows),
             Err(mysql_async::Error::Server(error)) => Err(error.code),
@@ -32,7 +32,7 @@ impl SqlConsumer {
     }
 
     /// Calls, and is killed while it waits for a lock that the scene holds.
-    async fn killed_waiting(&mut self, scene: &mut Scene, sql: &str) {
+    pub(crate) async fn killed_waiting(&mut self, scene: &mut Scene, sql: &str) {
         let id = self.id().await;
         let kill = async {
             until("the call waits", async || scene.lock_waits().await > 0).await;
@@ -64,7 +64,7 @@ impl SqlConsumer {
     }
 }
 
-fn settle(delivery: &str, verdict: &str) -> String {
+pub(crate) fn settle(delivery: &str, verdict: &str) -> String {
     format!("CALL queue_settle('{delivery}', '{verdict}', NULL, NULL)")
 }
 

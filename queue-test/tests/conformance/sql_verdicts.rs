@@ -91,7 +91,13 @@ fn messages() -> Vec<NewMessage> {
     let own = NewMessage::new("own")
         .with_retry(&RetryPolicy::Fixed(2 * HOUR))
         .with_max_attempts(NonZeroU32::MIN);
-    [NewMessage::new("plain"), full, own].map(|message| message.with_msg_id(MsgId::new())).into()
+    // It asks for more than its topic allows.
+    let eager = NewMessage::new("eager")
+        .with_retry(&RetryPolicy::Fixed(Duration::from_millis(1)))
+        .with_max_attempts(NonZeroU32::MAX);
+    [NewMessage::new("plain"), full, own, eager]
+        .map(|message| message.with_msg_id(MsgId::new()))
+        .into()
 }
 
 /// What a handler of the library says, in place of the verdict.
@@ -261,6 +267,11 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
             let least = if jitter { ceiling / 2 } else { ceiling };
             assert!(least <= wait && wait <= ceiling, "{text:?} {failures}: {wait:?}");
         }
+        let call = "CALL queue_retry_wait(?, 0, @queue_wait)";
+        conn.exec_drop(call, (text.as_bytes(),)).await.unwrap();
+        let shortest: Option<u64> = conn.query_first("SELECT @queue_wait").await.unwrap().unwrap();
+        let shortest = shortest.map(Duration::from_micros);
+        assert_eq!(shortest, policy.map(|policy| policy.shortest()), "{text:?}");
     }
 }
 
