@@ -1,6 +1,7 @@
 //! What a run breaks: a server, a fleet of processes each behind a proxy of its own, and what the
 //! harness itself does to them.
 
+mod accounts;
 mod fleet;
 mod hook;
 mod member;
@@ -20,6 +21,7 @@ use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
 use queue_core::topic::{Limits, OnDone, Sampling, TopicSettings};
 use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 pub(crate) use self::fleet::{Fleet, Load, SenderLoad};
 pub(crate) use self::hook::Hook;
@@ -39,6 +41,8 @@ pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const EFFECTS: &str = "effects";
 /// The same, by sessions that claim and settle by the SQL contract.
 pub(crate) const CALLS: &str = "calls";
+/// The same sessions look here before each batch of the other topic, and hold claims of both.
+pub(crate) const URGENT: &str = "urgent-calls";
 /// Handled by programs that the real `consumer exec` runs.
 pub(crate) const PROGRAM: &str = "program";
 /// Handled by a web service that the real `consumer webhook` calls.
@@ -47,7 +51,7 @@ pub(crate) const HOOK: &str = "hook";
 pub(crate) const BURST: &str = "burst";
 
 /// Every topic of a run.
-pub(crate) const TOPICS: [&str; 7] = [WORK, LEDGER, EFFECTS, CALLS, PROGRAM, HOOK, BURST];
+pub(crate) const TOPICS: [&str; 8] = [WORK, LEDGER, EFFECTS, CALLS, URGENT, PROGRAM, HOOK, BURST];
 
 /// How many of its messages run at once in the whole fleet: less than one consumer could, and so
 /// that they keep up with their senders.
@@ -58,16 +62,13 @@ pub(crate) const EFFECTS_RUNNING: NonZeroU32 = NonZeroU32::MIN.saturating_add(2)
 const LIMITED: [(&str, NonZeroU64); 2] =
     [(LEDGER, NonZeroU64::MIN.saturating_add(11)), (EFFECTS, NonZeroU64::MIN.saturating_add(11))];
 /// Those whose messages can be looked up. Everything with an effect is in one of them.
-const SEARCHABLE: [&str; 3] = [EFFECTS, CALLS, PROGRAM];
+const SEARCHABLE: [&str; 4] = [EFFECTS, CALLS, URGENT, PROGRAM];
 
 /// Where transactional handlers write their effects. A message may be there twice, so that it is
 /// seen.
 const EFFECT_TABLE: &str = "CREATE TABLE chaos_effect ( \
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      msg_id BINARY(16) NOT NULL) ENGINE = InnoDB";
-
-/// The account of every process of the fleet: no more than an application has.
-const ACCOUNT: &str = "chaos_app";
 
 /// How long the harness waits for a server it has started again.
 const SERVER_PATIENCE: Duration = Duration::from_secs(120);
@@ -107,6 +108,8 @@ pub(crate) struct Arena {
     next: AtomicU64,
     /// The harness sends one message at a time.
     sending: Mutex<()>,
+    /// Sessions of another login; they end with the run.
+    pub(crate) strangers: Mutex<JoinSet<()>>,
     /// And puts one group elsewhere at a time.
     pub(crate) rewinding: Mutex<()>,
 }
@@ -133,18 +136,11 @@ impl Arena {
         }
         stream::create(&mut conn).await?;
         conn.batch_execute(EFFECT_TABLE).await?;
-        let account = format!(
-            "CREATE USER {ACCOUNT}@'%' IDENTIFIED BY 'app'; \
-             GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON {}.* TO {ACCOUNT}@'%'; \
-             GRANT PROCESS ON *.* TO {ACCOUNT}@'%'",
-            root.database()
-        );
-        conn.batch_execute(&account).await?;
-        let app = account_url(&root, ACCOUNT, "app")?;
+        accounts::create(&mut conn, queue).await?;
         let records = folder.join("records");
         std::fs::create_dir_all(&records)?;
         let record = Record::open(&records.join(format!("{HARNESS}-harness.log")))?;
-        let fleet = Fleet::new(app, folder)?;
+        let fleet = Fleet::new(root.clone(), queue, folder)?;
         if queue == Queue::Naive {
             conn.batch_execute(naive::TABLE).await?;
         }
@@ -158,6 +154,7 @@ impl Arena {
             folder: folder.to_owned(),
             next: AtomicU64::new(0),
             sending: Mutex::new(()),
+            strangers: Mutex::default(),
             rewinding: Mutex::new(()),
         })
     }
@@ -255,7 +252,8 @@ fn settings(topic: &str) -> TopicSettings {
     let searchable = SEARCHABLE.contains(&topic).then_some(day);
     let on_done = if topic == PROGRAM { OnDone::Keep(day) } else { OnDone::Delete };
     let max_depth = LIMITED.iter().find(|(name, _)| *name == topic).map(|(_, n)| *n);
-    let trace = if [EFFECTS, CALLS].contains(&topic) { Sampling::ALL } else { Sampling::OFF };
+    let traced = [EFFECTS, CALLS, URGENT].contains(&topic);
+    let trace = if traced { Sampling::ALL } else { Sampling::OFF };
     let max_running = (topic == EFFECTS).then_some(EFFECTS_RUNNING);
     let limits = Limits { max_running, ..Limits::default() };
     TopicSettings { searchable, on_done, max_depth, trace, limits, ..TopicSettings::default() }

@@ -12,6 +12,7 @@ mod process;
 mod resource;
 mod scrape;
 mod server;
+mod stranger;
 
 use std::time::Duration;
 
@@ -194,6 +195,13 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         OnDemand,
         clock::step_clock,
         "the server's clock jumps by an hour, to and fro"
+    ),
+    fault!(
+        "hold-locks",
+        "F42",
+        Storm,
+        stranger::hold_locks,
+        "a login without privileges holds every name lock it can guess, until the run is over"
     ),
     fault!(
         "operate",

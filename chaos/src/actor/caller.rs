@@ -24,9 +24,9 @@ use crate::task::{Ending, Task};
 pub(crate) struct CallerArgs {
     #[command(flatten)]
     identity: Identity,
-    /// Of which topic.
-    #[arg(long)]
-    topic: TopicName,
+    /// Of which topics: each is asked before what is claimed of all of them is handled.
+    #[arg(long = "topic", required = true)]
+    topics: Vec<TopicName>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: CallerArgs) -> anyhow::Result<ExitCode> {
     let (url, stop) = (args.server.url()?, signals::shutdown_on_signals()?.drain);
     while !stop.is_cancelled() {
         // A new session is a new consumer: what the old one held is delivered again.
-        if let Err(error) = consume(&url, &record, &args.topic, &stop).await {
+        if let Err(error) = consume(&url, &record, &args.topics, &stop).await {
             tracing::debug!(error = format!("{error:#}"), "The session is lost.");
             tokio::time::sleep(PAUSE).await;
         }
@@ -75,21 +75,22 @@ pub(crate) async fn run(args: CallerArgs) -> anyhow::Result<ExitCode> {
 async fn consume(
     url: &ServerUrl,
     record: &Record,
-    topic: &TopicName,
+    topics: &[TopicName],
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let opts = OptsBuilder::from_opts(Opts::from_url(url.expose())?).prefer_socket(false);
     let conn = tokio::time::timeout(DEADLINE, Conn::new(opts)).await??;
     let mut session = Session { conn, record };
     while !stop.is_cancelled() {
-        let rows = match session.say(CLAIM, (topic.as_str(),)).await {
-            Ok(rows) => rows,
-            Err(Failure::Refused(_)) => {
-                session.say("ROLLBACK", ()).await?;
-                Vec::new()
+        let mut rows = Vec::new();
+        for topic in topics {
+            match session.say(CLAIM, (topic.as_str(),)).await {
+                Ok(claimed) => rows.extend(claimed),
+                // What it holds of the topics before stays its own.
+                Err(Failure::Refused(_)) => session.undo().await?,
+                Err(lost) => return Err(lost.into()),
             }
-            Err(lost) => return Err(lost.into()),
-        };
+        }
         if rows.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }

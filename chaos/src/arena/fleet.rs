@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
-use super::{BURST, CALLS, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, WORK};
+use super::{BURST, CALLS, EFFECTS, HOOK, Hook, LEDGER, PROGRAM, Queue, URGENT, WORK, accounts};
 use crate::stream::{BROADCAST, Group, STREAM};
 
 /// How often ended processes are looked for.
@@ -47,15 +47,16 @@ pub(crate) struct Load {
 /// See the module.
 pub(crate) struct Fleet {
     members: Arc<Mutex<Vec<Arc<Member>>>>,
-    server: ServerUrl,
+    root: ServerUrl,
+    queue: Queue,
     folder: PathBuf,
     programs: PathBuf,
     supervisor: JoinHandle<()>,
 }
 
 impl Fleet {
-    /// A fleet without processes, on the server of `server`.
-    pub(crate) fn new(server: ServerUrl, folder: &Path) -> anyhow::Result<Self> {
+    /// A fleet without processes on the server of `root`; each will have the account of its role.
+    pub(crate) fn new(root: ServerUrl, queue: Queue, folder: &Path) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("Cannot find the harness's own program")?;
         let programs = this.parent().context("a program is in a folder")?.to_owned();
         let members: Arc<Mutex<Vec<Arc<Member>>>> = Arc::default();
@@ -76,7 +77,7 @@ impl Fleet {
                 }
             }
         });
-        Ok(Self { members, server, folder: folder.to_owned(), programs, supervisor })
+        Ok(Self { members, root, queue, folder: folder.to_owned(), programs, supervisor })
     }
 
     /// Starts the processes of an ordinary run.
@@ -98,7 +99,8 @@ impl Fleet {
             self.add_recorder(&topics, load.concurrency, Some(member)).await?;
         }
         for _ in 0..2 {
-            let fixed = vec!["call".to_owned(), format!("--topic={CALLS}")];
+            let fixed =
+                vec!["call".to_owned(), format!("--topic={CALLS}"), format!("--topic={URGENT}")];
             self.add_actor(Role::Caller, fixed).await?;
         }
         let witness = self.programs.join("chaos").display().to_string();
@@ -126,6 +128,8 @@ impl Fleet {
         // Each of its consumers handles one message after the other.
         let calls = SenderLoad { work_ms: load.work_ms.min(CALL_WORK_MS), ..sender(CALLS, 10.0) };
         self.add_sender(calls, &["--batch", "2"]).await?;
+        let urgent = SenderLoad { topic: URGENT, rate: 5.0, ..calls };
+        self.add_sender(urgent, &["--batch", "2"]).await?;
         self.add_sender(sender(PROGRAM, 4.0), &["--batch", "2"]).await?;
         self.add_sender(sender(HOOK, 10.0), &["--batch", "4"]).await?;
         // An ordered group handles one message of a partition after the other.
@@ -142,7 +146,8 @@ impl Fleet {
         &self,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Member>> {
-        self.add_janitor_of(&self.server, settings).await
+        let account = accounts::url_for(&self.root, self.queue, Role::Janitor)?;
+        self.add_janitor_of(&account, settings).await
     }
 
     /// A janitor of another account.
@@ -213,7 +218,8 @@ impl Fleet {
         arguments: super::member::Arguments,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Member>> {
-        self.start(self.program(role, program, arguments, settings), &self.server).await
+        let account = accounts::url_for(&self.root, self.queue, role)?;
+        self.start(self.program(role, program, arguments, settings), &account).await
     }
 
     fn program(

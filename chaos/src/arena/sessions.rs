@@ -7,9 +7,10 @@ use diesel::sql_types::{BigInt, Text, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use queue_core::AsyncMysqlConnection;
 
-use super::{ACCOUNT, Arena, Member};
+use super::accounts::PREFIX;
+use super::{Arena, Member};
 
-/// A connection of the application's account.
+/// A connection of one of the fleet's accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// The server's number for it.
@@ -48,7 +49,7 @@ impl Arena {
         let listed = |row: Row| {
             let (_, port) = row.host.rsplit_once(':')?;
             let port = port.parse().ok()?;
-            (row.user == ACCOUNT).then_some(Listed {
+            row.user.starts_with(PREFIX).then_some(Listed {
                 id: row.id,
                 port,
                 busy: row.command != "Sleep",
@@ -71,6 +72,18 @@ impl Arena {
         let alive = "SELECT life_conn_id AS life, conn_id AS work FROM queue_worker \
                      WHERE state = 'alive'";
         Ok(diesel::sql_query(alive).load(&mut conn).await?)
+    }
+
+    /// The names under which the workers that count as alive hold their locks.
+    pub(crate) async fn instances(&self) -> anyhow::Result<Vec<String>> {
+        #[derive(QueryableByName)]
+        struct Row {
+            #[diesel(sql_type = Text)]
+            name: String,
+        }
+        let alive = "SELECT LOWER(HEX(instance)) AS name FROM queue_worker WHERE state = 'alive'";
+        let rows: Vec<Row> = diesel::sql_query(alive).load(&mut self.connect().await?).await?;
+        Ok(rows.into_iter().map(|row| row.name).collect())
     }
 
     /// A connection of a stranger's, and its number.

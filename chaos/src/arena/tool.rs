@@ -4,22 +4,27 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use queue_core::account::Account;
 use tokio::process::Command;
 
-use super::Arena;
+use super::{Arena, accounts};
 
 /// The longest a command may take, whatever happens to its server: the deadlines of its few
 /// statements together, and a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Arena {
-    /// Runs `queuectl` as root; whether it succeeded. It may fail, because its server may be away,
+    /// Runs `queuectl` with the account of an operator, or of the migrator; whether it succeeded. It may fail, because its server may be away,
     /// but it ends, and says why.
     pub(crate) async fn queuectl(&self, arguments: &[&str]) -> anyhow::Result<bool> {
         let line = arguments.join(" ");
+        let account = match arguments.first() {
+            Some(&"migrate") => Account::Migrator,
+            _ => Account::Operator,
+        };
         let running = Command::new(self.fleet.path_of("queuectl"))
             .args(arguments)
-            .env("QUEUE_URL", self.root.expose())
+            .env("QUEUE_URL", accounts::url_of(&self.root, account)?.expose())
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();

@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep};
 
-use crate::arena::{Arena, EFFECTS, TOPICS, WORK, next_actor};
+use crate::arena::{Arena, CALLS, EFFECTS, TOPICS, URGENT, WORK, next_actor};
 use crate::record::{Enqueued, Event};
 use crate::stream::{BROADCAST, Group};
 use crate::tag::{Actor, Tag};
@@ -108,17 +108,18 @@ async fn send_doomed(
     Ok(())
 }
 
-/// Messages that are waiting or handled in transactions, one after the other; some have hardly
-/// time to stop.
+/// Messages that are waiting or handled in transactions, by the library or by the SQL contract, one
+/// after the other; some have hardly time to stop.
 pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
     for _ in 0..CANCELLED {
         sleep(Duration::from_millis(rng.random_range(0..500))).await;
-        let Some(tag) = arena.last_of(EFFECTS).await? else { continue };
+        let topic = *[EFFECTS, CALLS, URGENT].choose(rng).context("there are some")?;
+        let Some(tag) = arena.last_of(topic).await? else { continue };
         // Nobody knows what became of it if the answer is lost.
         arena.record.note(&Event::Purge { first: tag, n: 1 })?;
         let grace = if rng.random() { "1s" } else { "0s" };
         let id = tag.msg_id().to_string();
-        if arena.queuectl(&["cancel", EFFECTS, &id, "--grace", grace]).await? {
+        if arena.queuectl(&["cancel", topic, &id, "--grace", grace]).await? {
             arena.record.note(&Event::Cancelled { tag })?;
         }
     }

@@ -1,0 +1,72 @@
+//! The accounts of the run: each process has the one that an administrator would give it.
+
+use diesel_async::SimpleAsyncConnection;
+use queue_core::AsyncMysqlConnection;
+use queue_core::account::Account;
+use queue_core::connection::ServerUrl;
+
+use super::{Queue, Role, account_url};
+
+/// What their names begin with, as in `ops/grants`.
+pub(super) const PREFIX: &str = "queue_";
+
+const PASSWORD: &str = "app";
+
+/// Those of a run: with exactly what the files of `ops/grants` grant.
+const OURS: [Account; 6] = [
+    Account::Migrator,
+    Account::Producer,
+    Account::Consumer,
+    Account::Claimer,
+    Account::Janitor,
+    Account::Operator,
+];
+
+/// The one account of the queue that everybody writes first.
+const NAIVE: &str = "queue_naive";
+
+/// Creates the accounts, and lets those whose transactions have effects write them.
+pub(super) async fn create(conn: &mut AsyncMysqlConnection, queue: Queue) -> anyhow::Result<()> {
+    let mut sql = String::new();
+    match queue {
+        Queue::Product => {
+            for account in OURS {
+                let name = name(account);
+                sql += &format!("CREATE USER '{name}'@'%' IDENTIFIED BY '{PASSWORD}';\n");
+                sql += account.file();
+            }
+            for account in [Account::Consumer, Account::Claimer] {
+                sql += &format!("GRANT INSERT ON chaos_effect TO '{}'@'%';\n", name(account));
+            }
+        }
+        Queue::Naive => {
+            sql += &format!(
+                "CREATE USER {NAIVE}@'%' IDENTIFIED BY '{PASSWORD}'; \
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON * TO {NAIVE}@'%'; \
+                 GRANT PROCESS ON *.* TO {NAIVE}@'%'"
+            );
+        }
+    }
+    Ok(conn.batch_execute(&sql).await?)
+}
+
+fn name(account: Account) -> String {
+    format!("{PREFIX}{}", account.word())
+}
+
+/// The server as this account.
+pub(super) fn url_of(root: &ServerUrl, account: Account) -> anyhow::Result<ServerUrl> {
+    account_url(root, &name(account), PASSWORD)
+}
+
+/// The server as a process of this role has it.
+pub(super) fn url_for(root: &ServerUrl, queue: Queue, role: Role) -> anyhow::Result<ServerUrl> {
+    let account = match (queue, role) {
+        (Queue::Naive, _) => return account_url(root, NAIVE, PASSWORD),
+        (Queue::Product, Role::Sender | Role::Spiller) => Account::Producer,
+        (Queue::Product, Role::Recorder | Role::Consumer) => Account::Consumer,
+        (Queue::Product, Role::Caller) => Account::Claimer,
+        (Queue::Product, Role::Janitor) => Account::Janitor,
+    };
+    url_of(root, account)
+}
