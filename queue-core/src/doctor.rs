@@ -64,31 +64,6 @@ pub const TABLES: [&str; 29] = [
     "queue_access",
 ];
 
-/// The procedures that the migrations make.
-pub const PROCEDURES: [&str; 20] = [
-    "queue_enqueue",
-    "queue_enqueue_at",
-    "queue_enqueue_unique",
-    "queue_cancel",
-    "queue_claim",
-    "queue_settle",
-    "queue_beat",
-    "queue_leave",
-    // Called by those before.
-    "queue_settle_row",
-    "queue_give_back",
-    "queue_undo_killed",
-    "queue_own_worker",
-    "queue_refuse_killed",
-    "queue_refuse_clock",
-    "queue_refuse_trigger",
-    "queue_refuse_access",
-    "queue_may",
-    "queue_begin",
-    "queue_end",
-    "queue_retry_wait",
-];
-
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -289,13 +264,13 @@ async fn schema(
         move |name: &&str| account.is_none_or(|account| may(account, name))
     };
     let tables = TABLES.into_iter().filter(has(Account::knows_table)).map(str::to_owned);
-    let procedures = PROCEDURES.into_iter().filter(has(Account::knows_procedure));
+    let procedures = procedures::public().filter(has(Account::knows_procedure));
     let wanted: Vec<_> = tables.chain(procedures.map(|name| format!("{name}()"))).collect();
     // The list holds only what the account may see: a table without any grant looks missing too.
     let missing: Vec<_> = wanted.into_iter().filter(|name| !found.contains(name)).collect();
     let detail = if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
-    } else if missing.len() == TABLES.len() + PROCEDURES.len() {
+    } else if missing.len() == TABLES.len() + procedures::public().count() {
         "none of them is there: run `queuectl migrate`".to_owned()
     } else {
         format!(

@@ -21,6 +21,7 @@ pub mod inspect;
 pub mod message;
 pub mod migration;
 mod name;
+pub mod procedures;
 pub mod ready;
 pub mod rescue;
 pub mod schedule;

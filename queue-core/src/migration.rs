@@ -12,6 +12,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::connection::{ServerUrl, SessionKind, connect, connect_to_any};
 use crate::error::{Error, Fault, Result};
+use crate::procedures::{self, Routine};
 use crate::store;
 
 const EMBEDDED: EmbeddedMigrations = embed_migrations!("migrations");
@@ -24,22 +25,24 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../migrations/2026-11-22-000001_sql_consumer/up.sql"),
     ),
     ("2026-11-23-000002_accounts", include_str!("../migrations/2026-11-23-000002_accounts/up.sql")),
-    (
-        "2026-11-23-000006_sql_claims",
-        include_str!("../migrations/2026-11-23-000006_sql_claims/up.sql"),
-    ),
 ];
 
 /// How long another migrator is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// A migration that the database does not have yet.
+/// A migration that the database does not have yet, or a procedure that is missing or stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
-    /// Its directory under `migrations/`.
+    /// A migration's directory under `migrations/`; a procedure's name with `()` behind it.
     pub name: String,
     /// What it runs.
-    pub sql: &'static str,
+    pub sql: String,
+}
+
+impl From<Routine> for Pending {
+    fn from(routine: Routine) -> Self {
+        Self { name: format!("{}()", routine.name), sql: routine.create }
+    }
 }
 
 impl fmt::Display for Pending {
@@ -55,7 +58,13 @@ impl fmt::Display for Pending {
 pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut conn = connect_to_any(url, SessionKind::Plain).await?;
     let applied = store::migration::applied(&mut conn).await?;
-    Ok(missing(&applied)?.into_iter().map(|(_, pending)| pending).collect())
+    let mut pending: Vec<_> = missing(&applied)?.into_iter().map(|(_, it)| it).collect();
+    if is_ours(&applied) {
+        let installed = store::procedure::installed(&mut conn).await?;
+        let stale = procedures::wanted().into_iter().filter(|it| !it.is_in(&installed));
+        pending.extend(stale.map(Pending::from));
+    }
+    Ok(pending)
 }
 
 /// Brings the database behind `url` up to date; the migrations it applied. Needs tokio's
@@ -77,7 +86,34 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
         store::migration::record(&mut conn, &pending.name).await?;
         done.push(pending);
     }
+    if is_ours(&applied) {
+        done.extend(repair_procedures(&mut conn).await?);
+    }
     // The lock goes with the connection.
+    Ok(done)
+}
+
+/// Whether this program knows every migration of the database. One that does not is older than the
+/// program that migrated last, and its procedures must not replace newer ones.
+fn is_ours(applied: &[String]) -> bool {
+    applied.iter().all(|name| TEXTS.iter().any(|(known, _)| name == known))
+}
+
+/// Makes the procedures that are missing or of another release, and removes those that no call can
+/// be in any more.
+async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pending>> {
+    let installed = store::procedure::installed(conn).await?;
+    let can_replace = store::procedure::can_replace(conn).await?;
+    let mut done = Vec::new();
+    for routine in procedures::wanted() {
+        if !routine.is_in(&installed) {
+            store::procedure::create(conn, &routine.name, &routine.create, can_replace).await?;
+            done.push(Pending::from(routine));
+        }
+    }
+    for name in procedures::superseded(&installed) {
+        store::procedure::drop(conn, &name).await?;
+    }
     Ok(done)
 }
 
@@ -96,6 +132,7 @@ fn missing(applied: &[String]) -> Result<Vec<(Boxed, Pending)>> {
         .filter_map(|migration| {
             let name = migration.name().to_string();
             let sql = TEXTS.iter().find(|(text, _)| *text == name).map_or("", |(_, sql)| sql);
+            let sql = sql.to_owned();
             (!applied.contains(&name)).then_some((migration, Pending { name, sql }))
         })
         .collect())

@@ -27,6 +27,7 @@ pub mod lookup;
 pub mod migration;
 pub(crate) mod moment;
 pub mod moves;
+pub mod procedure;
 pub mod process_list;
 pub mod prune;
 pub mod ready;

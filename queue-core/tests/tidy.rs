@@ -228,7 +228,7 @@ fn the_documentation_lists_every_metric_and_no_other() {
 fn the_sql_contract_documents_every_refusal() {
     let contract = read("docs/sql-contract.md");
     let mut violations = Vec::new();
-    for file in files(&["up.sql"]) {
+    for file in files(&[".sql"]) {
         for part in file.text.split("MYSQL_ERRNO = ").skip(1) {
             let number: String = part.chars().take_while(char::is_ascii_digit).collect();
             if !contract.contains(&format!("| {number} |")) {

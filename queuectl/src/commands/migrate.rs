@@ -30,7 +30,7 @@ struct Pending<'a> {
 #[derive(Debug, Serialize)]
 struct Script {
     name: String,
-    sql: &'static str,
+    sql: String,
 }
 
 impl Migrate {

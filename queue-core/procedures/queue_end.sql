@@ -1,0 +1,12 @@
+-- Not for callers. Ends it.
+CREATE PROCEDURE queue_end(IN in_commit BOOLEAN)
+  CONTAINS SQL
+  SQL SECURITY DEFINER
+  COMMENT 'Used by the other calls.'
+BEGIN
+  IF in_commit THEN
+    COMMIT AND NO CHAIN NO RELEASE;
+  ELSE
+    ROLLBACK AND NO CHAIN NO RELEASE;
+  END IF;
+END

@@ -1,0 +1,265 @@
+//! The stored procedures of the SQL contract, made by one script that can be run again and again.
+//!
+//! Each public name is reached in three steps, so that a release replaces all procedures under load:
+//!
+//! 1. `queue_claim`: what callers are granted. It is made again only if its parameters change,
+//!    because MySQL drops the grants on a procedure with the procedure.
+//! 2. `queue_claim__current`: calls the newest body. Nothing is granted on it, and it is the only
+//!    thing that an upgrade replaces: one statement on MariaDB. MySQL has no such statement, so that
+//!    for the moment between DROP and CREATE a caller gets error 1305, which means "call again".
+//! 3. `queue_claim__1a2b3c4d`: the body. The checksum of all sources is in the name, and bodies call
+//!    bodies of the same checksum: a call that has begun ends in the release that it began in.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+/// A source: its name, its text, and whether it is part of the contract.
+struct Source {
+    name: &'static str,
+    text: &'static str,
+    public: bool,
+}
+
+macro_rules! sources {
+    ($($reach:ident $name:literal,)*) => {
+        [$(Source {
+            name: $name,
+            text: include_str!(concat!("../procedures/", $name, ".sql")),
+            public: sources!(@ $reach),
+        }),*]
+    };
+    (@ public) => { true };
+    (@ internal) => { false };
+}
+
+/// All procedures; the tidy test compares the names with the folder.
+const SOURCES: &[Source] = &sources![
+    internal "queue_refuse_killed",
+    internal "queue_undo_killed",
+    internal "queue_own_worker",
+    internal "queue_retry_wait",
+    internal "queue_refuse_trigger",
+    internal "queue_refuse_clock",
+    internal "queue_may",
+    internal "queue_refuse_access",
+    internal "queue_begin",
+    internal "queue_end",
+    internal "queue_settle_row",
+    internal "queue_give_back",
+    public "queue_enqueue_unique",
+    public "queue_enqueue_at",
+    public "queue_enqueue",
+    public "queue_cancel",
+    public "queue_claim",
+    public "queue_settle",
+    public "queue_beat",
+    public "queue_leave",
+];
+
+/// The names that callers know.
+pub fn public() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().filter(|source| source.public).map(|source| source.name)
+}
+
+/// A procedure as it must be in the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routine {
+    /// Its name there.
+    pub name: String,
+    /// What its comment must contain: it says whether what is there is stale.
+    pub mark: String,
+    /// `CREATE PROCEDURE …`.
+    pub create: String,
+}
+
+impl Routine {
+    /// Whether what the database has under this name, by its comment, is this.
+    #[must_use]
+    pub fn is_in(&self, installed: &BTreeMap<String, String>) -> bool {
+        installed.get(&self.name).is_some_and(|comment| comment.contains(&self.mark))
+    }
+}
+
+/// The first eight digits of the SHA-256 of all sources.
+#[must_use]
+pub fn checksum() -> String {
+    let mut digest = Sha256::new();
+    for source in SOURCES {
+        digest.update(source.text.as_bytes());
+    }
+    short(&digest.finalize())
+}
+
+fn short(digest: &[u8]) -> String {
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Every procedure in the order in which they are made: bodies first, public names last.
+#[must_use]
+pub fn wanted() -> Vec<Routine> {
+    let checksum = checksum();
+    let bodies = SOURCES.iter().map(|source| body(source, &checksum));
+    let public = || SOURCES.iter().filter(|source| source.public);
+    let links = public().map(|source| {
+        let (name, target) = (current(source.name), body_name(source.name, &checksum));
+        forward(source, name, &target, &format!("Calls {target}."), &format!("Calls {target}."))
+    });
+    let wrappers = public().map(|source| {
+        let heading = heading(source.text);
+        let interface = short(&Sha256::digest(heading.parameters.as_bytes()));
+        let mark = format!("[{interface}]");
+        let comment = format!("{} {mark}", heading.comment);
+        forward(source, source.name.to_owned(), &current(source.name), &mark, &comment)
+    });
+    bodies.chain(links).chain(wrappers).collect()
+}
+
+fn current(name: &str) -> String {
+    format!("{name}__current")
+}
+
+fn body_name(name: &str, checksum: &str) -> String {
+    format!("{name}__{checksum}")
+}
+
+/// The source under its checksummed name, calling others by theirs.
+fn body(source: &Source, checksum: &str) -> Routine {
+    let mut create = source.text.to_owned();
+    for other in SOURCES {
+        for (before, after) in [("CALL ", "("), ("CREATE PROCEDURE ", "(")] {
+            let plain = format!("{before}{}{after}", other.name);
+            let own = format!("{before}{}{after}", body_name(other.name, checksum));
+            create = create.replace(&plain, &own);
+        }
+    }
+    Routine { name: body_name(source.name, checksum), mark: String::new(), create }
+}
+
+/// What stands before the body of a source.
+struct Heading<'a> {
+    /// Between the parentheses.
+    parameters: &'a str,
+    /// The text of its COMMENT.
+    comment: &'a str,
+}
+
+/// The sources are ours, and a test reads the heading of each: what is not found is empty.
+fn heading(text: &str) -> Heading<'_> {
+    let after = text.split_once("CREATE PROCEDURE ").map_or("", |(_, after)| after);
+    let head = after.split_once("\nBEGIN").map_or("", |(head, _)| head);
+    let (_, head) = head.split_once('(').unwrap_or_default();
+    let (parameters, rest) = split_at_closing(head);
+    let comment = rest.split_once("COMMENT '").map_or("", |(_, comment)| comment);
+    Heading { parameters, comment: comment.trim_end().trim_end_matches('\'') }
+}
+
+/// Splits at the parenthesis that closes what is open before `text`.
+fn split_at_closing(text: &str) -> (&str, &str) {
+    let mut depth = 1_u32;
+    for (at, character) in text.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (&text[..at], &text[at + 1..]);
+        }
+    }
+    (text, "")
+}
+
+/// The name of each parameter.
+fn arguments(parameters: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0_u32, 0, Vec::new());
+    for (at, character) in parameters.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&parameters[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&parameters[start..]);
+    parts.into_iter().filter_map(|part| part.split_whitespace().nth(1)).collect()
+}
+
+/// A procedure that hands its arguments on to `target`.
+fn forward(source: &Source, name: String, target: &str, mark: &str, comment: &str) -> Routine {
+    let Heading { parameters, .. } = heading(source.text);
+    let arguments = arguments(parameters).join(", ");
+    let create = format!(
+        "CREATE PROCEDURE {name}({parameters})\n  MODIFIES SQL DATA\n  SQL SECURITY DEFINER\n  \
+         COMMENT '{comment}'\nCALL {target}({arguments})"
+    );
+    Routine { name, mark: mark.to_owned(), create }
+}
+
+/// Which of the installed procedures go: bodies of releases before the one that was current when
+/// this upgrade began, whose calls have ended long since, and helpers under their plain names, as
+/// the first migrations made them.
+#[must_use]
+pub fn superseded(installed: &BTreeMap<String, String>) -> Vec<String> {
+    let checksum = checksum();
+    let current = |comment: &String| {
+        let target = comment.strip_prefix("Calls ")?.strip_suffix('.')?;
+        target.rsplit_once("__").map(|(_, checksum)| checksum.to_owned())
+    };
+    let previous: Vec<String> = installed.values().filter_map(current).collect();
+    let stays = |name: &String| match name.rsplit_once("__") {
+        Some((_, end)) => {
+            end == "current" || end == checksum || previous.iter().any(|of| of == end)
+        }
+        None => !SOURCES.iter().any(|source| source.name == name && !source.public),
+    };
+    installed.keys().filter(|name| !stays(name)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_heading_is_understood() {
+        for source in SOURCES {
+            let heading = heading(source.text);
+            assert!(!heading.comment.is_empty(), "{}", source.name);
+            assert!(!heading.comment.contains('\''), "{}", source.name);
+            let names = arguments(heading.parameters);
+            assert!(names.iter().all(|name| name.starts_with("in_") || name.starts_with("out_")));
+            assert_eq!(names.is_empty(), heading.parameters.trim().is_empty(), "{}", source.name);
+        }
+    }
+
+    #[test]
+    fn bodies_call_bodies_of_the_same_release_only() {
+        let wanted = wanted();
+        for routine in &wanted {
+            for called in routine.create.split("CALL ").skip(1) {
+                let name = called.split('(').next().unwrap_or_default();
+                assert!(wanted.iter().any(|it| it.name == name), "{}: {name}", routine.name);
+                let is_wrapper = public().any(|it| it == routine.name);
+                assert!(is_wrapper || !name.ends_with("__current"), "{}: {name}", routine.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_upgrade_removes_what_is_older_than_the_release_before() {
+        let installed = [
+            ("queue_claim", "Claim [0]"),
+            ("queue_claim__current", "Calls queue_claim__00000002."),
+            ("queue_claim__00000002", ""),
+            ("queue_claim__00000001", ""),
+            ("queue_give_back", ""),
+            ("queue_of_the_user", ""),
+        ];
+        let installed =
+            installed.map(|(name, comment)| (name.to_owned(), comment.to_owned())).into();
+        assert_eq!(superseded(&installed), ["queue_claim__00000001", "queue_give_back"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! The stored procedures as the database has them.
+
+use std::collections::BTreeMap;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Text};
+
+use super::{Statement, load};
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+
+/// No index: the name and comment of each procedure of ours that the account may see.
+///
+/// # Errors
+/// A database failure.
+pub async fn installed(conn: &mut impl Connection) -> Result<BTreeMap<String, String>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text)]
+        name: String,
+        #[diesel(sql_type = Text)]
+        comment: String,
+    }
+    let statement = Statement::new(
+        "SELECT ROUTINE_NAME AS name, CAST(ROUTINE_COMMENT AS CHAR) AS comment \
+         FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE() \
+         AND ROUTINE_TYPE = 'PROCEDURE' AND ROUTINE_NAME LIKE 'queue\\_%'",
+    );
+    let rows: Vec<Row> = load(conn, "list the queue's procedures", statement).await?;
+    Ok(rows.into_iter().map(|row| (row.name, row.comment)).collect())
+}
+
+/// No index: whether the server replaces a procedure by one statement, and keeps what is granted on
+/// it. MariaDB does.
+///
+/// # Errors
+/// A database failure.
+pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = BigInt)]
+        is_mariadb: i64,
+    }
+    let statement = Statement::new("SELECT VERSION() LIKE '%MariaDB%' AS is_mariadb");
+    let rows: Vec<Row> = load(conn, "read the server's version", statement).await?;
+    Ok(rows.first().is_some_and(|row| row.is_mariadb == 1))
+}
+
+/// No index: makes a procedure, in place of one of the same name.
+///
+/// # Errors
+/// A database failure.
+pub async fn create(
+    conn: &mut impl Connection,
+    name: &str,
+    create: &str,
+    can_replace: bool,
+) -> Result<()> {
+    const OPERATION: &str = "make a procedure";
+    let failed = |error| Error::database(OPERATION, &error);
+    if can_replace {
+        let replace = create.replacen("CREATE PROCEDURE", "CREATE OR REPLACE PROCEDURE", 1);
+        return conn.batch(&replace).await.map_err(failed);
+    }
+    drop(conn, name).await?;
+    conn.batch(create).await.map_err(failed)
+}
+
+/// No index: removes a procedure; that it is gone already is no error.
+///
+/// # Errors
+/// A database failure.
+pub async fn drop(conn: &mut impl Connection, name: &str) -> Result<()> {
+    let dropped = conn.batch(&format!("DROP PROCEDURE IF EXISTS {name}")).await;
+    dropped.map_err(|error| Error::database("remove a procedure", &error))
+}
