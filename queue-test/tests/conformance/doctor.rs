@@ -1,8 +1,9 @@
 //! The self-test.
 
-use queue_core::Error;
 use queue_core::connection::ServerUrl;
 use queue_core::doctor::{Report, Verdict, examine, require};
+use queue_core::store::doctor as ask;
+use queue_core::{Error, Fault};
 use queue_test::TestDatabase;
 
 use crate::middleman::Middleman;
@@ -49,15 +50,50 @@ async fn the_trial_of_skip_locked_leaves_nothing_behind() {
     assert!(scene.transactions().await.is_empty());
 }
 
-/// A fleet that starts at the same moment: every process of it runs the self-test.
-#[tokio::test]
+/// A fleet that starts at the same moment: every process of it runs the self-test. Long runs:
+/// `QUEUE_SELF_TESTS=100 QUEUE_SELF_TEST_ROUNDS=40`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_self_tests_at_once_do_not_disturb_each_other() {
+    let count = |name, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let tests: usize = count("QUEUE_SELF_TESTS", 24);
+    let rounds: usize = count("QUEUE_SELF_TEST_ROUNDS", 3);
     let scene = Scene::new().await;
-    let reports = futures_util::future::join_all((0..12).map(|_| examine(scene.db.url()))).await;
-    for report in reports {
-        let report = report.unwrap();
+    for round in 0..rounds {
+        // In the last round workers register beside them.
+        let workers = if round + 1 == rounds { tests / 2 } else { 0 };
+        let fleet = futures_util::future::join_all((0..workers).map(|_| scene.worker()));
+        let reports = futures_util::future::join_all((0..tests).map(|_| judged(scene.db.url())));
+        let (reports, _fleet) = tokio::join!(reports, fleet);
+        for report in reports {
+            assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new(), "round {round}");
+        }
+    }
+}
+
+/// A busy machine may not get a connection in time. The server is not judged then.
+async fn judged(url: &ServerUrl) -> Report {
+    loop {
+        match examine(url).await {
+            Err(Error::Connect { fault: Fault::Gone, .. }) => {}
+            report => return report.unwrap(),
+        }
+    }
+}
+
+/// The trials stand beside each other in one small table: none may read another's rows for its own,
+/// because a row that is read is locked for a moment, and SKIP LOCKED passes over it.
+#[tokio::test]
+async fn a_trial_of_skip_locked_touches_no_row_but_its_own() {
+    let scene = Scene::new().await;
+    let mut other = scene.db.connect().await;
+    ask::begin(&mut other).await.unwrap();
+    ask::insert_scratch(&mut other, ["a-of-another", "b-of-another"]).await.unwrap();
+    // It would wait for these rows, and fail for that.
+    for _ in 0..3 {
+        let report = examine(scene.db.url()).await.unwrap();
         assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new());
     }
+    ask::roll_back(&mut other).await.unwrap();
 }
 
 #[tokio::test]
