@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::duties::{
-    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Retain, Sequence, Tick, Watch, Weigh,
+    Backlogs, Depths, Promote, Prune, Rescue, RescueOptions, Restore, Retain, Sequence, Tick,
+    Watch, Weigh,
 };
 use crate::duty::{AnyDuty, Duty, Sweep};
 
@@ -97,6 +98,7 @@ impl Driver {
         if measures {
             driver.add(Depths::default());
             driver.add(Weigh::default());
+            driver.add(Restore::default());
             driver.add(Watch::default());
         }
         driver

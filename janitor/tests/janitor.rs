@@ -281,3 +281,20 @@ async fn claims_of_a_worker_whose_row_is_gone_are_returned() {
     assert!(driver.run_once().await.expect("swept"));
     assert_eq!(claimed_and_ready(&database, &topic).await, (0, 8));
 }
+
+/// Its topic was deleted while the transaction that enqueued had an old snapshot.
+#[tokio::test]
+async fn messages_without_a_topic_get_one_again() {
+    let database = TestDatabase::new().await;
+    let topic = messages(&database, 3).await;
+    let mut conn = database.connect().await;
+    store::topic::delete(&mut conn, topic.id).await.expect("deleted");
+    let options = DriverOptions::new(database.url().clone(), "test");
+    let driver = Driver::new(DriverOptions { measures: true, ..options });
+    assert!(driver.run_once().await.expect("swept"));
+    let all = store::topic::all(&mut conn).await.expect("topics");
+    let all: Vec<_> = all.iter().map(|topic| (topic.id, topic.name.to_string())).collect();
+    assert_eq!(all, [(topic.id, format!("restored-{}", topic.id.0))]);
+    let depth = store::inspect::depth(&mut conn, topic.id).await.expect("depth");
+    assert_eq!(depth.unsettled, 3);
+}

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod durability;
+mod lost;
 mod privileges;
 mod proxy;
 mod state;
@@ -120,6 +121,11 @@ pub async fn examine_as(url: &ServerUrl, account: Option<Account>) -> Result<Rep
     let mut report = examine_for_start(url, account).await?;
     if let Some(account) = account {
         report.checks.push(privileges::grants(url, account, DEADLINE).await?);
+    }
+    if account.is_none_or(|account| matches!(account, Account::Janitor | Account::Operator))
+        && report.checks.iter().any(|check| check.name == "schema" && check.verdict == Verdict::Ok)
+    {
+        report.checks.push(lost::messages(url, DEADLINE).await?);
     }
     if account.is_none_or(|account| account == Account::Consumer) {
         report.checks.push(doorbell(url).await);

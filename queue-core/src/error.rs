@@ -244,6 +244,14 @@ pub enum Error {
         /// The name as given.
         topic: TopicName,
     },
+    /// A transaction that is still open has written to a topic that was to be deleted.
+    #[error(
+        "A transaction that is still open has written to the topic '{topic}', so it was not deleted: try again when that has ended."
+    )]
+    TopicInUse {
+        /// The name as given.
+        topic: TopicName,
+    },
     /// The topic takes no messages now.
     #[error("The topic '{topic}' takes no messages now{}.", by.how_to_open(topic))]
     TopicPaused {

@@ -3,6 +3,7 @@
 mod access;
 mod backlog;
 mod change;
+pub mod deletion;
 mod limits;
 mod name;
 mod retry;

@@ -7,8 +7,8 @@ use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
-use super::{Statement, execute, first_inserted, load};
-use crate::audit::{Actor, AuditDenied, AuditNo, Change, Entry};
+use super::{Statement, execute, first_inserted, load, load_surely};
+use crate::audit::{Action, Actor, AuditDenied, AuditNo, Change, Entry};
 use crate::connection::Connection;
 use crate::error::{Error, Fault, Result};
 use crate::message::cut;
@@ -34,6 +34,33 @@ pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<Audit
     .maybe_bytes(change.detail.as_deref().map(|detail| cut(detail, DETAIL).as_bytes()));
     execute(conn, "write the audit", statement).await.map_err(or_denied)?;
     first_inserted(conn, "write the audit").await.map(AuditNo)
+}
+
+/// PRIMARY: whether an entry of this action and target is newer than that one. Reads what is
+/// committed, in a transaction too.
+///
+/// # Errors
+/// A database failure.
+pub async fn has_since(
+    conn: &mut impl Connection,
+    entry: AuditNo,
+    action: Action,
+    target: &str,
+) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        _id: u64,
+    }
+    let statement = Statement::new(
+        "SELECT id AS _id FROM queue_audit FORCE INDEX (PRIMARY) \
+         WHERE id > ? AND action = ? AND target = ? LIMIT 1",
+    )
+    .number(entry.0)
+    .bytes(action.word().as_bytes())
+    .bytes(target.as_bytes());
+    let rows: Vec<Row> = load_surely(conn, "read the audit", statement).await?;
+    Ok(!rows.is_empty())
 }
 
 /// PRIMARY: adds to an entry what a transaction has changed.

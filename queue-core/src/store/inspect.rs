@@ -6,7 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 use serde::Serialize;
 
-use super::{Statement, execute, load};
+use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{Headers, MsgId, Priority, RowId};
@@ -189,6 +189,56 @@ pub async fn purge_some(
     execute(conn, "purge the topic", statement).await
 }
 
+/// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: whether the table
+/// holds a message of the topic. Locks it, and so waits for transactions that have written one: a
+/// plain read would pass over what they commit next.
+///
+/// # Errors
+/// A database failure; a lock wait while such a transaction is open.
+pub async fn holds(
+    conn: &mut impl Connection,
+    table: MessageTable,
+    topic: TopicId,
+) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        _id: u64,
+    }
+    let (table, key) = table.by_topic();
+    let statement = Statement::new(format!(
+        "SELECT id AS _id FROM {table} FORCE INDEX ({key}) WHERE topic_id = ? LIMIT 1 FOR UPDATE"
+    ));
+    let statement = statement.number(topic.0);
+    let rows: Vec<Row> = load_surely(conn, "look whether the topic is empty", statement).await?;
+    Ok(!rows.is_empty())
+}
+
+/// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: the lowest topic
+/// beyond `after` that the table has a message of.
+///
+/// # Errors
+/// A database failure.
+pub async fn next_topic(
+    conn: &mut impl Connection,
+    table: MessageTable,
+    after: TopicId,
+) -> Result<Option<TopicId>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        topic_id: u32,
+    }
+    let (table, key) = table.by_topic();
+    let statement = Statement::new(format!(
+        "SELECT topic_id FROM {table} FORCE INDEX ({key}) WHERE topic_id > ? \
+         ORDER BY topic_id LIMIT 1"
+    ));
+    let statement = statement.number(after.0);
+    let rows: Vec<Row> = load(conn, "look for messages without a topic", statement).await?;
+    Ok(rows.first().map(|row| TopicId(row.topic_id)))
+}
+
 /// The tables that hold messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
@@ -207,6 +257,16 @@ pub enum MessageTable {
 impl MessageTable {
     /// Every one of them.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Scheduled, Self::Dead, Self::Archive];
+
+    /// The table, and its index that begins with the topic.
+    fn by_topic(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ready => ("queue_message", "PRIMARY"),
+            Self::Scheduled => ("queue_scheduled", "queue_scheduled_topic"),
+            Self::Dead => ("queue_dead", "queue_dead_topic"),
+            Self::Archive => ("queue_archive", "queue_archive_topic"),
+        }
+    }
 
     /// Its name for people and scripts.
     #[must_use]

@@ -252,6 +252,18 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute(conn, "delete the topic", statement).await
 }
 
+/// UNIQUE (name): gives a topic that was just made the number of one that is gone, in the
+/// transaction that has made it.
+///
+/// # Errors
+/// A database failure, if the number is taken.
+pub async fn set_id(conn: &mut impl Connection, name: &TopicName, id: TopicId) -> Result<()> {
+    let statement = Statement::new("UPDATE queue_topic SET id = ? WHERE name = ?")
+        .number(id.0)
+        .bytes(name.as_str().as_bytes());
+    one_topic(name, execute(conn, "restore the topic", statement).await?)
+}
+
 /// The lookup knows nothing of logs: what lies in one would be called gone. What one member of a
 /// broadcast group has handled the others are to handle too. And only groups choose.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {

@@ -25,6 +25,7 @@ mod dead;
 mod dead_letter_topics;
 mod dedupe;
 mod delays;
+mod deletion;
 mod doctor;
 mod effects;
 mod enqueue;

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::inspect::{self, MessageTable};
 use queue_core::topic::OnDone;
@@ -78,4 +79,27 @@ async fn an_empty_topic_is_deleted_without_asking() {
     let sentence = queuectl.say(&["topic", "delete", "mail"]);
     assert_eq!(sentence, "The topic 'mail' is deleted, and 0 messages with it.\n");
     assert!(queuectl.refuse(&["topic", "show", "mail"]).contains("There is no topic 'mail'"));
+}
+
+/// Its COMMIT would be answered with success, and nobody would ever read the message.
+#[tokio::test]
+async fn a_topic_that_an_open_transaction_has_written_to_is_not_deleted() {
+    let database = TestDatabase::new().await;
+    let queuectl = Queuectl::on(&database);
+    queuectl.say(&["topic", "create", "mail"]);
+    for arguments in
+        [&["topic", "delete", "mail"][..], &["topic", "delete", "mail", "--purge", "--yes"]]
+    {
+        let mut conn = database.connect().await;
+        conn.batch_execute("BEGIN; CALL queue_enqueue('mail', 'x', NULL, NULL, NULL, NULL, NULL)")
+            .await
+            .expect("enqueued");
+        let sentence = queuectl.refuse(arguments);
+        assert!(sentence.contains("A transaction that is still open"), "{sentence}");
+        assert_eq!(queuectl.json(&["topic", "show", "mail"])["access"], "read-write");
+        conn.batch_execute("COMMIT").await.expect("committed");
+        assert_eq!(queuectl.json(&["stats", "mail"])[0]["unsettled"], 1);
+        queuectl.say(&["purge", "mail", "--yes"]);
+    }
+    queuectl.say(&["topic", "delete", "mail"]);
 }

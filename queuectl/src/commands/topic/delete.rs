@@ -7,13 +7,13 @@ use queue_core::connection::{Link, Session};
 use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
 use queue_core::store::stream::log::Stretch;
 use queue_core::store::stream::partition::{self, Partition};
-use queue_core::stream::group::leave;
 use queue_core::stream::retention::remove_some;
-use queue_core::topic::{Access, TOPIC_KNOWN_FOR};
+use queue_core::topic::TOPIC_KNOWN_FOR;
+use queue_core::topic::deletion::Closed;
 use queue_core::{Error, Topic, TopicName, store};
 use serde::Serialize;
 
-use super::{find, state};
+use super::find;
 use crate::author::change;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
@@ -58,29 +58,40 @@ impl Delete {
         } else if held(&depth) > 0 {
             return Err(Error::TopicNotEmpty { topic: topic.name }.into());
         }
-        let entry = close(&mut session, &topic).await?;
-        let purged = if self.purge {
-            let purged = purge(&mut session, &topic, entry, &depth).await?;
-            purged + purge_log(&mut session, &topic, entry).await?
-        } else {
-            refuse_unless_empty(&mut session, &topic).await?;
-            0
-        };
-        forget_lookup(&mut session, &topic).await?;
-        let delete = async |conn: &mut Link| {
-            if topic.of_stream().is_some() {
-                leave(conn, &topic).await?;
-            }
-            partition::delete(conn, topic.id).await?;
-            store::schedule::delete_of_topic(conn, topic.id).await?;
-            store::limit::delete(conn, topic.id).await?;
-            store::topic::delete(conn, topic.id).await
-        };
-        session.transaction("delete the topic", delete).await?;
+        let by = change(&mut session, Action::DeleteTopic, &topic.name, None).await?;
+        let closed = Closed::close(&mut session, &topic.name, &by).await?;
+        // Producers have heard of it then, and what they sent before has arrived.
+        tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
+        let deleted = self.empty_and_delete(&mut session, &closed, &depth).await;
+        let refused = deleted.as_ref().err().and_then(|error| error.downcast_ref());
+        if let Some(Error::TopicNotEmpty { .. } | Error::TopicInUse { .. }) = refused {
+            closed.reopen(&mut session).await?;
+        }
+        let purged = deleted?;
         forget_ids_and_keys(&mut session, &topic).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
+    }
+
+    /// How many messages went with it.
+    async fn empty_and_delete(
+        &self,
+        session: &mut Session,
+        closed: &Closed,
+        depth: &Depth,
+    ) -> anyhow::Result<usize> {
+        let topic = &closed.topic;
+        let mut purged = 0;
+        if self.purge {
+            let some = purge(session, topic, closed.entry, depth).await;
+            purged = some.map_err(|error| closed.or_in_use(error))?;
+            purged += purge_log(session, topic, closed.entry).await?;
+        }
+        closed.refuse_unless_empty(session).await?;
+        forget_lookup(session, topic).await?;
+        closed.delete(session).await?;
+        Ok(purged)
     }
 }
 
@@ -141,32 +152,6 @@ async fn purge_log(session: &mut Session, topic: &Topic, entry: AuditNo) -> anyh
 
 async fn depth(session: &mut Session, topic: &Topic) -> queue_core::Result<Depth> {
     session.call("read the topic's depth", async |conn| inspect::depth(conn, topic.id).await).await
-}
-
-/// Nothing comes in or goes out from here on, or the count would be out of date when it is read:
-/// producers have heard of the pause, and what they sent before has arrived. The deletion begins
-/// with it, and so does its entry in the audit.
-async fn close(session: &mut Session, topic: &Topic) -> queue_core::Result<AuditNo> {
-    let by = change(session, Action::DeleteTopic, &topic.name, None).await?;
-    let close = async |conn: &mut Link| {
-        store::topic::set_access(conn, &topic.name, Access::Denied).await?;
-        store::audit::record(conn, &by).await
-    };
-    let entry = session.transaction("close the topic", close).await?;
-    tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
-    Ok(entry)
-}
-
-/// Looks again now that nothing comes in; a topic that is not deleted stays as open as it was.
-async fn refuse_unless_empty(session: &mut Session, topic: &Topic) -> queue_core::Result<()> {
-    let depth = depth(session, topic).await?;
-    if held(&depth) == 0 {
-        return Ok(());
-    }
-    // Unless somebody else has opened it meanwhile.
-    let open = |now| if now == Access::Denied { topic.access } else { now };
-    state::set(session, &topic.name, open).await?;
-    Err(Error::TopicNotEmpty { topic: topic.name.clone() })
 }
 
 fn confirmed(topic: &Topic, depth: &Depth) -> anyhow::Result<bool> {
