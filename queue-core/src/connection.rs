@@ -23,4 +23,5 @@ pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};
 pub use self::session::Session;
 pub use self::transaction::{again_on_conflict, transaction};
+pub(crate) use self::transaction::{begin, end};
 pub use self::url::{ServerUrl, Tls};

@@ -21,6 +21,7 @@ use crate::connection::{
 };
 use crate::doorbell;
 use crate::error::{Error, Fault, Result};
+use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::switch;
 use crate::topic::Access;

@@ -4,7 +4,7 @@ mod admission;
 
 pub use self::admission::{Enqueued, enqueue_in_transaction, is_plain};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, begin, end};
 use crate::error::{Error, Result};
 use crate::message::{NewMessage, Priority};
 use crate::store;
@@ -21,6 +21,8 @@ const BYTES_PER_INSERT: usize = 4 * 1024 * 1024;
 /// So many bytes are sent without asking what the server takes in one packet: it costs a round
 /// trip, and the smallest default there has ever been is 1 MiB.
 const SURELY_TAKEN: usize = 1024 * 1024;
+
+const OPERATION: &str = "enqueue";
 
 /// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit;
 /// what became of it. One with a unique key, or with an id of its own in a topic with a dedupe
@@ -40,9 +42,8 @@ pub async fn enqueue(
     Ok(enqueued.pop().unwrap_or(Enqueued::Stored(message.msg_id)))
 }
 
-/// Enqueues messages, in order; what became of each. More than a thousand, or than 4 MiB, are
-/// several statements, and so are ready messages with delayed ones among them: run it in a
-/// transaction to have all or none.
+/// Enqueues messages, in order; what became of each. All of them or none: where no transaction is
+/// open and one statement is not enough, it runs one of its own.
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
@@ -65,20 +66,49 @@ pub async fn enqueue_to(
     topic: &Topic,
     messages: &[NewMessage],
 ) -> Result<Vec<Enqueued>> {
-    if is_plain(topic, messages) {
-        for part in statements(conn, topic, messages).await? {
-            part.insert(conn, topic).await?;
-        }
-        trace::enqueued(conn, topic.id, topic.settings.trace, messages).await?;
-        return Ok(messages.iter().map(|message| Enqueued::Stored(message.msg_id)).collect());
+    let is_plain = is_plain(topic, messages);
+    if is_plain && is_one_statement(topic, messages) {
+        return store_plain(conn, topic, messages).await;
     }
     check(topic, messages)?;
-    store::savepoint::set(conn).await?;
-    let enqueued = enqueue_in_transaction(conn, topic, messages).await;
+    match store::savepoint::set(conn).await {
+        Err(Error::NeedsTransaction) if is_plain => {
+            begin(conn, OPERATION).await?;
+            let stored = store_plain(conn, topic, messages).await;
+            return end(conn, OPERATION, stored).await;
+        }
+        other => other?,
+    }
+    let enqueued = if is_plain {
+        store_plain(conn, topic, messages).await
+    } else {
+        enqueue_in_transaction(conn, topic, messages).await
+    };
     if enqueued.is_err() {
         store::savepoint::roll_back(conn).await;
     }
     enqueued
+}
+
+/// Stores messages that nothing can refuse.
+async fn store_plain(
+    conn: &mut impl Connection,
+    topic: &Topic,
+    messages: &[NewMessage],
+) -> Result<Vec<Enqueued>> {
+    for part in statements(conn, topic, messages).await? {
+        part.insert(conn, topic).await?;
+    }
+    trace::enqueued(conn, topic.id, topic.settings.trace, messages).await?;
+    Ok(messages.iter().map(|message| Enqueued::Stored(message.msg_id)).collect())
+}
+
+/// Whether one INSERT stores all of these, and nothing goes with it: no lookup and no trace.
+fn is_one_statement(topic: &Topic, messages: &[NewMessage]) -> bool {
+    let traced = messages.iter().any(|message| topic.settings.trace.takes(message.msg_id));
+    topic.settings.searchable.is_none()
+        && !traced
+        && chunks(messages, SURELY_TAKEN).nth(1).is_none()
 }
 
 /// Messages that one statement stores.

@@ -1,3 +1,5 @@
+use crate::message::{Headers, NewMessage};
+
 use super::*;
 
 /// Turns the body around, and marks it.

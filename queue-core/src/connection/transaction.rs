@@ -60,9 +60,24 @@ async fn once<C: Connection, T>(
     operation: &'static str,
     work: &mut impl AsyncFnMut(&mut C) -> Result<T>,
 ) -> Result<T> {
+    begin(conn, operation).await?;
+    let result = work(conn).await;
+    end(conn, operation, result).await
+}
+
+/// Begins a transaction.
+pub(crate) async fn begin(conn: &mut impl Connection, operation: &'static str) -> Result<()> {
+    conn.batch("BEGIN").await.map_err(|error| Error::database(operation, &error))
+}
+
+/// Ends a transaction as its work came out: by COMMIT, or by ROLLBACK after an error.
+pub(crate) async fn end<T>(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    result: Result<T>,
+) -> Result<T> {
     let named = |error: diesel::result::Error| Error::database(operation, &error);
-    conn.batch("BEGIN").await.map_err(named)?;
-    match work(conn).await {
+    match result {
         Ok(value) => match conn.batch("COMMIT").await.map_err(named) {
             Ok(()) => Ok(value),
             Err(error) if error.fault() == Fault::Gone || error.fault() == Fault::Interrupted => {

@@ -16,6 +16,7 @@
 
 mod access;
 mod audit;
+mod autocommit;
 mod backlog;
 mod cancellation;
 mod checkpoints;

@@ -427,7 +427,8 @@ pub(crate) async fn fill(scene: &mut Scene) {
          UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND \
          FROM queue_message"
             .to_owned(),
-        "INSERT INTO queue_unique SELECT topic_id, CONCAT('k', id), msg_id, 0, \
+        "INSERT INTO queue_unique (topic_id, unique_key, msg_id, repeats, keep_until, priority, \
+         ready_id, scheduled_id) SELECT topic_id, CONCAT('k', id), msg_id, 0, \
          UTC_TIMESTAMP(6) + INTERVAL (CAST(id % 2 AS SIGNED) * 86400 - 10) SECOND, \
          NULL, NULL, NULL FROM queue_message"
             .to_owned(),
