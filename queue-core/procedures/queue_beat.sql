@@ -10,6 +10,7 @@ BEGIN
   DECLARE the_open     BOOLEAN;
   DECLARE the_killed   BOOLEAN;
 
+  CALL queue_refuse_clock();
   CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: nobody sees a beat before its COMMIT: call queue_beat with autocommit on and no transaction open', MYSQL_ERRNO = 31014;

@@ -60,10 +60,12 @@ BEGIN
       ORDER BY m.topic_id, m.priority, m.id LIMIT the_limit FOR UPDATE SKIP LOCKED;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET the_end = TRUE;
 
+  CALL queue_refuse_clock();
   CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: a claim is a transaction of its own: call queue_claim with autocommit on, and COMMIT or ROLLBACK before', MYSQL_ERRNO = 31014;
   END IF;
+  CALL queue_refuse_access(in_topic, 'claim');
   SELECT id, kind, claim_paused OR EXISTS (SELECT 1 FROM queue_switch x WHERE x.claim_paused),
       COALESCE(max_running, max_running_per_key, rate_messages) IS NOT NULL, ledger_window_ms, trace_ppm
     INTO the_topic, the_kind, the_pause, the_bounds, the_window, the_trace

@@ -10,6 +10,7 @@ BEGIN
   DECLARE the_open     BOOLEAN;
   DECLARE the_killed   BOOLEAN;
 
+  CALL queue_refuse_clock();
   CALL queue_undo_killed(the_open, the_killed);
   IF the_open THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: COMMIT or ROLLBACK before queue_leave, and call it with autocommit on', MYSQL_ERRNO = 31014;

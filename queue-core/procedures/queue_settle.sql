@@ -35,6 +35,7 @@ BEGIN
   DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
   SET @queue_settled = NULL;
+  CALL queue_refuse_clock();
   IF COALESCE(in_verdict NOT IN ('ack', 'retry', 'snooze', 'dead-letter', 'discard', 'release'), TRUE) THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the verdict is ack, retry, snooze, dead-letter, discard or release', MYSQL_ERRNO = 31019;
   END IF;

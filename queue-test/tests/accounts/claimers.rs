@@ -142,3 +142,36 @@ async fn a_claimer_reads_only_what_it_claims_and_settles_only_what_it_holds() {
     run(&mut claimer, &settle(&delivery)).await;
     assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
 }
+
+/// Finding SEC-H1.
+#[tokio::test]
+async fn a_claimer_whose_clock_is_set_is_refused() {
+    let (database, mut own) = place().await;
+    let mut claimer = session(&database.account_of(Account::Claimer).await).await;
+    run(&mut own, ENQUEUE).await;
+    let delivery = claim(&mut claimer).await.expect("a message");
+    run(&mut claimer, "SET timestamp = UNIX_TIMESTAMP() + 3600").await;
+    let settle = settle(&delivery);
+    for call in ["CALL queue_claim('t', 1, NULL)", &settle, "CALL queue_beat()", "CALL queue_leave()"]
+    {
+        assert_eq!(refused(&mut claimer, call).await, 31026, "{call}");
+    }
+    run(&mut claimer, "SET timestamp = DEFAULT").await;
+    run(&mut claimer, "CALL queue_beat()").await;
+    run(&mut claimer, &settle).await;
+    assert_eq!(row::<u64>(&mut own, LEFT).await, 0);
+}
+
+#[tokio::test]
+async fn a_claimer_without_a_row_for_the_restricted_verb_claims_nothing() {
+    let (database, mut own) = place().await;
+    database.topic("u").await;
+    let mut claimer = session(&database.account_of(Account::Claimer).await).await;
+    let user: String = row(&mut claimer, "SELECT SUBSTRING_INDEX(USER(), '@', 1)").await;
+    run(&mut own, ENQUEUE).await;
+    run(&mut own, &format!("INSERT INTO queue_access VALUES ('claim', '{user}', 'u')")).await;
+    assert_eq!(refused(&mut claimer, "CALL queue_claim('t', 1, NULL)").await, 31028);
+    run(&mut claimer, "CALL queue_claim('u', 1, NULL)").await;
+    run(&mut own, "UPDATE queue_access SET topic = '*'").await;
+    assert!(claim(&mut claimer).await.is_some());
+}

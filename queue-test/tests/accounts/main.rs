@@ -11,6 +11,7 @@
 mod callers;
 mod claimers;
 mod process;
+mod upgrade;
 
 use std::time::Duration;
 
