@@ -1,14 +1,14 @@
 //! The stored procedures of the SQL contract, made by one script that can be run again and again.
 //!
-//! Each public name is reached in three steps, so that a release replaces all procedures under load:
+//! Each public name is reached in three steps, so that a release can replace all under load:
 //!
 //! 1. `queue_claim`: what callers are granted. It is made again only if its parameters change,
 //!    because MySQL drops the grants on a procedure with the procedure.
 //! 2. `queue_claim__current`: calls the newest body. Nothing is granted on it, and it is the only
-//!    thing that an upgrade replaces: one statement on MariaDB. MySQL has no such statement, so that
-//!    for the moment between DROP and CREATE a caller gets error 1305, which means "call again".
-//! 3. `queue_claim__1a2b3c4d`: the body. The checksum of all sources is in the name, and bodies call
-//!    bodies of the same checksum: a call that has begun ends in the release that it began in.
+//!    thing that an upgrade replaces: one statement on MariaDB. MySQL has no such statement, so a
+//!    caller gets error 1305 in the moment between DROP and CREATE, which means "call again".
+//! 3. `queue_claim__1a2b3c4d`: the body. The checksum of all sources is in the name, and bodies
+//!    call bodies of the same checksum: a call that has begun ends in the release it began in.
 
 use std::collections::BTreeMap;
 

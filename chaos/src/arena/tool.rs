@@ -14,8 +14,8 @@ use super::{Arena, accounts};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Arena {
-    /// Runs `queuectl` with the account of an operator, or of the migrator; whether it succeeded. It may fail, because its server may be away,
-    /// but it ends, and says why.
+    /// Runs `queuectl` with the account of an operator, or of the migrator; whether it succeeded.
+    /// It may fail, because its server may be away, but it ends, and says why.
     pub(crate) async fn queuectl(&self, arguments: &[&str]) -> anyhow::Result<bool> {
         let line = arguments.join(" ");
         let account = match arguments.first() {

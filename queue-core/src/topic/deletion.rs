@@ -1,11 +1,11 @@
 //! Deleting a topic. No message that a COMMIT has acknowledged is lost by it:
 //!
 //! - Nothing comes in any more: the topic is closed first, and producers hear of that in time.
-//! - Whether it is empty is read with locks. A plain read passes over the rows of a transaction that
-//!   is still open, whose COMMIT would then be acknowledged for a topic that is gone.
+//! - Whether it is empty is read with locks. A plain read passes over the rows of a transaction
+//!   that is still open, whose COMMIT would then be acknowledged for a topic that is gone.
 //! - A transaction whose snapshot is older than the closing sees the topic open, and may enqueue
-//!   after the deletion. On Galera, so may one of another node. The janitor finds the rows of a topic
-//!   that has no row, and gives them one again: see [`lost`] and [`restore`].
+//!   after the deletion. On Galera, so may one of another node. The janitor finds the rows of a
+//!   topic that has no row, and gives them one again: see [`lost`] and [`restore`].
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,8 @@ impl Closed {
     /// else.
     ///
     /// # Errors
-    /// [`Error::UnknownTopic`]; [`Error::AuditDenied`]; a database failure. Nothing is changed then.
+    /// [`Error::UnknownTopic`]; [`Error::AuditDenied`]; a database failure. Nothing is changed
+    /// then.
     pub async fn close(session: &mut Session, name: &TopicName, by: &Change) -> Result<Self> {
         let close = async |conn: &mut Link| {
             topic::lock(conn, name).await?;

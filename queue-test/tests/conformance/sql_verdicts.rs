@@ -9,7 +9,7 @@ use queue_core::connection::transaction;
 use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
 use queue_core::topic::{OnDone, RetryPolicy, Sampling, TopicSettings};
 use queue_core::worker::Settled;
-use queue_core::{MsgId, NewMessage, Priority, Unique, enqueue};
+use queue_core::{MsgId, NewMessage, Priority, Unique, enqueue, procedures};
 
 use crate::scene::{Scene, claim_n, settle};
 use crate::sql_consumer::{SqlConsumer, deliveries};
@@ -220,6 +220,7 @@ async fn a_dead_letter_goes_to_the_topic_of_dead_letters_as_the_librarys_does() 
 async fn a_retry_policy_is_read_as_the_library_reads_it() {
     let scene = Scene::new().await;
     let mut conn = client(scene.db.url()).await;
+    let procedure = format!("queue_retry_wait__{}", procedures::checksum());
     let ladder = format!("ladder{}", " 1s".repeat(300));
     for text in [
         "exponential 1s..1h",
@@ -254,8 +255,8 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
     ] {
         let policy: Option<RetryPolicy> = text.parse().ok();
         for failures in [1, 2, 3, 13, 64, 4_000_000_000_u32] {
-            let call = "CALL queue_retry_wait(?, ?, @queue_wait)";
-            conn.exec_drop(call, (text.as_bytes(), failures)).await.unwrap();
+            let call = format!("CALL {procedure}(?, ?, @queue_wait)");
+            conn.exec_drop(&call, (text.as_bytes(), failures)).await.unwrap();
             let wait: Option<u64> = conn.query_first("SELECT @queue_wait").await.unwrap().unwrap();
             let wait = wait.map(Duration::from_micros);
             let Some(policy) = &policy else {
@@ -267,8 +268,8 @@ async fn a_retry_policy_is_read_as_the_library_reads_it() {
             let least = if jitter { ceiling / 2 } else { ceiling };
             assert!(least <= wait && wait <= ceiling, "{text:?} {failures}: {wait:?}");
         }
-        let call = "CALL queue_retry_wait(?, 0, @queue_wait)";
-        conn.exec_drop(call, (text.as_bytes(),)).await.unwrap();
+        let call = format!("CALL {procedure}(?, 0, @queue_wait)");
+        conn.exec_drop(&call, (text.as_bytes(),)).await.unwrap();
         let shortest: Option<u64> = conn.query_first("SELECT @queue_wait").await.unwrap().unwrap();
         let shortest = shortest.map(Duration::from_micros);
         assert_eq!(shortest, policy.map(|policy| policy.shortest()), "{text:?}");

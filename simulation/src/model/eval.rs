@@ -206,6 +206,7 @@ fn function(
         ("LOWER", [value]) => Value::bytes(&value.text().to_ascii_lowercase()),
         ("HEX", [value]) => Value::bytes(&hex(&value.text())),
         ("UNHEX", [value]) => Value::bytes(&unhex(&value.text())),
+        ("LEFT", [Value::Null, _]) => Value::Null,
         ("LEFT", [value, n]) => {
             let text = value.text();
             Value::bytes(&text[..text.len().min(n.number() as usize)])
