@@ -6,16 +6,14 @@ mod refusals;
 
 pub use self::fault::Fault;
 use self::refusals::list_refusals;
-
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::audit::AuditDenied;
 use crate::codec::CodecError;
 use crate::message::{MsgId, WorkerId};
 use crate::schedule::ScheduleName;
 use crate::stream::MemberName;
 use crate::topic::{ClosedBy, Fill, TopicName, WhenFull};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The result of this library's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -25,7 +23,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The database URL cannot be used.
-    #[error("The database URL is not usable: {reason}. It looks like mysql://user:password@host:3306/database.")]
+    #[error(
+        "The database URL is not usable: {reason}. It looks like mysql://user:password@host:3306/database."
+    )]
     InvalidUrl {
         /// What is wrong with it, without the password.
         reason: String,
@@ -41,7 +41,9 @@ pub enum Error {
         fault: Fault,
     },
     /// The server refuses writes.
-    #[error("The server {server} takes no writes ({reason}): connect to the writer (is this a replica?) or turn its writes on.")]
+    #[error(
+        "The server {server} takes no writes ({reason}): connect to the writer (is this a replica?) or turn its writes on."
+    )]
     ReadOnly {
         /// Host and port.
         server: String,
@@ -84,7 +86,9 @@ pub enum Error {
         reason: &'static str,
     },
     /// A text that says no retry policy, or one that cannot be kept.
-    #[error("'{text}' is not a retry policy: {reason}; write `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`.")]
+    #[error(
+        "'{text}' is not a retry policy: {reason}; write `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`."
+    )]
     InvalidRetry {
         /// The text, cut if it is long.
         text: String,
@@ -110,7 +114,9 @@ pub enum Error {
         msg_id: MsgId,
     },
     /// What takes several statements was to be enqueued on a connection in autocommit.
-    #[error("A message with a unique key, or with an id of the sender's own in a topic with a dedupe window, is enqueued by several statements: begin a transaction before and commit it after.")]
+    #[error(
+        "A message with a unique key, or with an id of the sender's own in a topic with a dedupe window, is enqueued by several statements: begin a transaction before and commit it after."
+    )]
     NeedsTransaction,
     /// A key or biz id beyond its column.
     #[error("The {field} has {len} bytes, at most {limit} fit.")]
@@ -139,7 +145,9 @@ pub enum Error {
         topic: TopicName,
     },
     /// The topic is a stream, which only groups read.
-    #[error("'{topic}' is a stream: make a group with `queuectl group create {topic}@GROUP` and consume '{topic}@GROUP'.")]
+    #[error(
+        "'{topic}' is a stream: make a group with `queuectl group create {topic}@GROUP` and consume '{topic}@GROUP'."
+    )]
     ReadByGroups {
         /// The stream.
         topic: TopicName,
@@ -153,13 +161,17 @@ pub enum Error {
         reason: &'static str,
     },
     /// The topic is no broadcast group.
-    #[error("'{topic}' is no group of a stream whose members get every message: `queuectl group create STREAM@GROUP --broadcast` makes one.")]
+    #[error(
+        "'{topic}' is no group of a stream whose members get every message: `queuectl group create STREAM@GROUP --broadcast` makes one."
+    )]
     NoBroadcast {
         /// The topic.
         topic: TopicName,
     },
     /// A member's name that another worker has.
-    #[error("The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`queuectl workers` shows it).")]
+    #[error(
+        "The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`queuectl workers` shows it)."
+    )]
     MemberInUse {
         /// The group.
         topic: TopicName,
@@ -169,7 +181,9 @@ pub enum Error {
         worker: WorkerId,
     },
     /// There is no such member.
-    #[error("'{topic}' has no member '{member}': `queuectl group show {topic}` shows those whose positions are kept.")]
+    #[error(
+        "'{topic}' has no member '{member}': `queuectl group show {topic}` shows those whose positions are kept."
+    )]
     UnknownMember {
         /// The group.
         topic: TopicName,
@@ -177,7 +191,9 @@ pub enum Error {
         member: MemberName,
     },
     /// A text that is no place in a stream.
-    #[error("'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z.")]
+    #[error(
+        "'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z."
+    )]
     InvalidPlace {
         /// The text as given.
         text: String,
@@ -205,7 +221,9 @@ pub enum Error {
         reason: String,
     },
     /// A condition on headers that cannot be read, or kept.
-    #[error("{text:?} is no filter: {reason}. Write type=created, region=eu,us (one of them), type!=test (none of them), or type (the header is there).")]
+    #[error(
+        "{text:?} is no filter: {reason}. Write type=created, region=eu,us (one of them), type!=test (none of them), or type (the header is there)."
+    )]
     InvalidFilter {
         /// The text as given.
         text: String,
@@ -225,11 +243,8 @@ pub enum Error {
         topic: TopicName,
     },
     /// A transaction that is still open has written to a topic that was to be deleted.
-    #[error("A transaction that is still open has written to the topic '{topic}', so it was not deleted: try again when that has ended.")]
-    TopicInUse {
-        /// The name as given.
-        topic: TopicName,
-    },
+    #[error("An open transaction has written to the topic '{0}': try again when it has ended.")]
+    TopicInUse(TopicName),
     /// The topic takes no messages now.
     #[error("The topic '{topic}' takes no messages now{}.", by.how_to_open(topic))]
     TopicPaused {
@@ -239,7 +254,9 @@ pub enum Error {
         by: ClosedBy,
     },
     /// The topic holds as many messages, or as many bytes, as its owner allows.
-    #[error("The topic '{topic}' is full (about {fill}): wait until its consumers have caught up, start more of them, or change the limit with `queuectl topic set {topic}`.")]
+    #[error(
+        "The topic '{topic}' is full (about {fill}): wait until its consumers have caught up, start more of them, or change the limit with `queuectl topic set {topic}`."
+    )]
     TopicFull {
         /// The name as given.
         topic: TopicName,
@@ -249,13 +266,17 @@ pub enum Error {
         when_full: WhenFull,
     },
     /// A message with a priority for a stream.
-    #[error("The stream '{topic}' takes no priorities, because its messages keep their order: leave the priority out, or use a queue.")]
+    #[error(
+        "The stream '{topic}' takes no priorities, because its messages keep their order: leave the priority out, or use a queue."
+    )]
     NoPriorities {
         /// The stream.
         topic: TopicName,
     },
     /// A body beyond the topic's limit.
-    #[error("A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference.")]
+    #[error(
+        "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."
+    )]
     BodyTooLarge {
         /// The topic.
         topic: TopicName,
@@ -265,7 +286,9 @@ pub enum Error {
         limit: usize,
     },
     /// A message larger than the server takes in one packet.
-    #[error("{what} needs {len} bytes in one packet, the server takes {limit}: raise max_allowed_packet on the server or lower the topic's body limit.")]
+    #[error(
+        "{what} needs {len} bytes in one packet, the server takes {limit}: raise max_allowed_packet on the server or lower the topic's body limit."
+    )]
     PacketTooLarge {
         /// What was to be sent.
         what: &'static str,
@@ -346,7 +369,9 @@ pub enum Error {
         deadline: Duration,
     },
     /// The connection broke while a commit was under way: it may or may not have happened.
-    #[error("{operation}: the connection broke during the commit, so whether it happened is unknown ({message}).")]
+    #[error(
+        "{operation}: the connection broke during the commit, so whether it happened is unknown ({message})."
+    )]
     UnknownOutcome {
         /// What was being done.
         operation: &'static str,

@@ -240,7 +240,9 @@ fn a_migration_that_has_landed_does_not_change() {
         let digest = Sha256::digest(file.text.as_bytes());
         let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         match frozen.get(&name) {
-            None => violations.push(format!("add to migrations/frozen.toml: \"{name}\" = \"{sum}\"")),
+            None => {
+                violations.push(format!("add to migrations/frozen.toml: \"{name}\" = \"{sum}\""))
+            }
             Some(known) if *known != sum => violations.push(format!("{name} was changed")),
             Some(_) => {}
         }

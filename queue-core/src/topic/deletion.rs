@@ -100,7 +100,7 @@ impl Closed {
     #[must_use]
     pub fn or_in_use(&self, error: Error) -> Error {
         match error.fault() {
-            Fault::LockWait => Error::TopicInUse { topic: self.topic.name.clone() },
+            Fault::LockWait => Error::TopicInUse(self.topic.name.clone()),
             _ => error,
         }
     }

@@ -152,7 +152,8 @@ async fn a_claimer_whose_clock_is_set_is_refused() {
     let delivery = claim(&mut claimer).await.expect("a message");
     run(&mut claimer, "SET timestamp = UNIX_TIMESTAMP() + 3600").await;
     let settle = settle(&delivery);
-    for call in ["CALL queue_claim('t', 1, NULL)", &settle, "CALL queue_beat()", "CALL queue_leave()"]
+    for call in
+        ["CALL queue_claim('t', 1, NULL)", &settle, "CALL queue_beat()", "CALL queue_leave()"]
     {
         assert_eq!(refused(&mut claimer, call).await, 31026, "{call}");
     }
