@@ -62,7 +62,7 @@ async fn a_topic_is_not_deleted_while_a_transaction_that_enqueued_is_open() {
         let closed = close(&scene, &mut session).await;
         let refused = closed.delete(&mut session).await.unwrap_err();
         assert!(matches!(refused, Error::TopicInUse { .. }), "{refused}");
-        assert!(refused.to_string().contains("still open"), "{refused}");
+        assert!(refused.to_string().contains("An open transaction"), "{refused}");
         run(&mut open, "COMMIT").await;
         let refused = closed.delete(&mut session).await.unwrap_err();
         assert!(matches!(refused, Error::TopicNotEmpty { .. }), "{refused}");
