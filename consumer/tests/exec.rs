@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod message;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +14,7 @@ use queue_core::handler::{Context, HandlerError, RawHandler};
 use queue_core::message::Headers;
 use tempfile::TempDir;
 
-use message::{all_bytes, context, context_with};
+use crate::message::{all_bytes, context, context_with};
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -390,7 +388,7 @@ async fn a_consumer_that_runs_until_it_is_killed() {
 async fn no_child_outlives_a_consumer_killed_with_kill_9() {
     let directory = TempDir::new().unwrap();
     let mut consumer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_consumer_that_runs_until_it_is_killed"])
+        .args(["--exact", "exec::a_consumer_that_runs_until_it_is_killed"])
         .env(ROLE, directory.path())
         .stdout(Stdio::null())
         .spawn()
@@ -419,7 +417,7 @@ async fn a_consumer_that_its_program_stops() {
 async fn a_program_has_the_whole_body_whatever_becomes_of_its_consumer() {
     let directory = TempDir::new().unwrap();
     let mut consumer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_consumer_that_its_program_stops"])
+        .args(["--exact", "exec::a_consumer_that_its_program_stops"])
         .env(STOPPED, directory.path())
         .stdout(Stdio::null())
         .spawn()

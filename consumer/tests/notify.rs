@@ -90,7 +90,7 @@ async fn the_watchdog_bites_when_the_claim_loop_stands_still() {
     let topic = database.topic("mail").await;
     let held = std::env::temp_dir().join(format!("queue-held-{}", database.name()));
     let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "a_consumer_whose_handler_holds_the_loop"]).env(ROLE, &held);
+    command.args(["--exact", "notify::a_consumer_whose_handler_holds_the_loop"]).env(ROLE, &held);
     let _process = Process::start(&supervisor, &database, &mut command);
     supervisor.wait_for("READY=1");
     supervisor.wait_for("WATCHDOG=1");

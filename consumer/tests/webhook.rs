@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod message;
-mod service;
-
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,8 +16,8 @@ use sha2::Sha256;
 use tokio::net::TcpListener;
 use url::Url;
 
-use message::{all_bytes, context, context_with};
-use service::{Service, https_service, raw_service};
+use crate::message::{all_bytes, context, context_with};
+use crate::service::{Service, https_service, raw_service};
 
 /// Names the URL for [`a_webhook_in_a_process_of_its_own`].
 const ROLE: &str = "WEBHOOK_TEST_URL";
@@ -387,7 +384,7 @@ async fn a_webhook_in_a_process_of_its_own() {
 async fn post_elsewhere(url: &str, variables: &[(&str, &str)]) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "a_webhook_in_a_process_of_its_own"])
+        .args(["--exact", "webhook::a_webhook_in_a_process_of_its_own"])
         .env(ROLE, url)
         .envs(variables.iter().copied())
         .stdout(Stdio::null());

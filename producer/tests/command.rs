@@ -2,14 +2,13 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::setup::stored;
 use queue_core::codec::Codecs;
 use queue_core::connection::ServerUrl;
 use queue_core::store::{self, inspect::Peeked};
@@ -18,7 +17,6 @@ use queue_core::{Headers, Priority};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
-use setup::stored;
 
 /// The command, ready to run on this server.
 fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
@@ -342,7 +340,7 @@ async fn a_server_that_stays_away_is_given_up_with_a_sentence_and_a_summary() {
     let proxy = FaultProxy::start(database.url()).await;
     let arguments = ["mail", "--lines", "-", "--give-up-after", "300ms", "--json"];
     let mut running = Running::start(&proxy.url(database.url()), &arguments);
-    until("it has connected", async || setup::lane_count(&database).await == 1).await;
+    until("it has connected", async || crate::setup::lane_count(&database).await == 1).await;
     // At the look at the topic nothing of the line is in doubt.
     proxy.cut_before("SELECT id, name, kind");
     proxy.refuse_new();

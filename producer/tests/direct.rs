@@ -2,8 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
+use crate::setup::{depth, messages};
 use producer::{Producer, ProducerOptions};
 use queue_core::connection::transaction;
 use queue_core::stream::group::create_stream;
@@ -12,7 +11,6 @@ use queue_core::topic::TopicSettings;
 use queue_core::{NewMessage, TopicName, store};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use setup::{depth, messages};
 
 /// From so many on a batch goes past the inbox.
 const DIRECT: usize = 100;

@@ -2,19 +2,17 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::setup::{stored, stored_ids};
 use futures_util::future::join_all;
 use producer::{Producer, ProducerOptions, Sent};
 use queue_core::topic::TopicSettings;
 use queue_core::{Enqueued, MsgId, NewMessage, Topic, Unique};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use setup::{stored, stored_ids};
 
 async fn topic(database: &TestDatabase) -> Topic {
     let window = Some(Duration::from_secs(3600));

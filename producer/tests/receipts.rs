@@ -2,12 +2,11 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::setup::{lanes, messages, stored, stored_ids};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use producer::{Batching, Producer, ProducerOptions, Receipt, ResendPolicy, SendError};
@@ -16,7 +15,6 @@ use queue_core::topic::TopicSettings;
 use queue_core::{Error, Moment, MsgId, NewMessage, TopicName};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
-use setup::{lanes, messages, stored, stored_ids};
 use tokio::task::unconstrained;
 
 /// The statement of a batch.

@@ -2,19 +2,17 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::thread;
 
+use crate::setup::relay::{Relay, command, post};
+use crate::setup::{depth, stored};
 use queue_core::codec::{Codec, Codecs, Gzip};
 use queue_core::store;
 use queue_core::topic::{Access, Backlog, TopicSettings, WhenFull};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
-use setup::relay::{Relay, command, post};
-use setup::{depth, stored};
 
 #[tokio::test]
 async fn a_message_that_is_there_already_is_answered_200_with_its_id() {

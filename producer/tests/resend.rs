@@ -2,18 +2,16 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::setup::{Told, depth, errors, lanes, messages, stored, stored_ids};
 use producer::{Producer, ProducerOptions, ResendPolicy, SendError, Sent};
 use queue_core::store::lane;
 use queue_core::{MsgId, NewMessage, TopicName};
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
-use setup::{Told, depth, errors, lanes, messages, stored, stored_ids};
 use tokio::sync::mpsc;
 
 /// What a lane says to send a batch, as it begins on the wire.

@@ -2,18 +2,16 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::setup::{Told, stored_ids};
 use producer::{Producer, ProducerOptions, SpillOptions};
 use queue_core::connection::ServerUrl;
 use queue_core::{MsgId, NewMessage, TopicName, doctor, migration};
 use queue_test::{TestDatabase, until};
-use setup::{Told, stored_ids};
 
 /// How many messages are sent, by so many senders, one after the other each.
 const MESSAGES: usize = 5000;

@@ -1,15 +1,13 @@
 //! The library on a real server, with no fault injected.
 
-mod setup;
-
 use std::time::Duration;
 
+use crate::setup::{Told, lane_count, messages, stored, stored_ids};
 use producer::{Producer, ProducerOptions, SendError};
 use queue_core::store::{self, lane::LaneId};
 use queue_core::topic::{Access, TopicSettings};
 use queue_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
 use queue_test::{TestDatabase, until};
-use setup::{Told, lane_count, messages, stored, stored_ids};
 
 #[tokio::test]
 async fn a_send_returns_when_the_row_is_there_with_all_that_was_given() {
@@ -247,7 +245,7 @@ async fn a_lane_that_was_pruned_with_nothing_in_doubt_is_replaced() {
         Producer::connect(database.url().clone(), told.options()).await.expect("connected");
     producer.send(&topic, NewMessage::new("x")).await.expect("sent");
     let mut conn = database.connect().await;
-    let lanes: Vec<LaneId> = setup::lanes(&database).await;
+    let lanes: Vec<LaneId> = crate::setup::lanes(&database).await;
     for lane in lanes {
         store::lane::close(&mut conn, lane).await.expect("removed");
     }

@@ -2,12 +2,11 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::setup::{depth, lanes, messages, stored, stored_ids};
 use futures_util::future::{join, join_all};
 use producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
 use queue_core::store::{self, lane};
@@ -15,7 +14,6 @@ use queue_core::topic::{Backlog, TopicSettings};
 use queue_core::{Error, MsgId, NewMessage, Priority, TopicName};
 use queue_test::TestDatabase;
 use queue_test::proxy::FaultProxy;
-use setup::{depth, lanes, messages, stored, stored_ids};
 
 /// What a lane says to send a batch, as it begins on the wire.
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";

@@ -2,8 +2,6 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::setup::relay::{Relay, post};
+use crate::setup::stored;
 use queue_core::connection::ServerUrl;
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
-use setup::relay::{Relay, post};
-use setup::stored;
 
 /// `producer send mail` with a journal in this directory, ready to run.
 fn send(url: &ServerUrl, dir: &Path, arguments: &[&str]) -> Command {
@@ -225,7 +223,7 @@ async fn a_relay_reads_standard_input_and_ends_when_all_of_it_is_stored() {
     let (url, dir) = (proxy.url(database.url()), folder.path().join("journal"));
     for (bad, code) in [("", 0), ("{\"json\":\n", 1)] {
         proxy.refuse();
-        let mut command = setup::relay::command(&url, &["--listen", "0", "--stdin", "mail"]);
+        let mut command = crate::setup::relay::command(&url, &["--listen", "0", "--stdin", "mail"]);
         command.arg("--spill-dir").arg(&dir).stdin(Stdio::piped());
         let mut child = spawn(command);
         let mut stdin = child.stdin.take().expect("piped");
@@ -251,7 +249,7 @@ async fn a_relay_whose_standard_input_was_set_aside_does_not_end_well() {
     let proxy = FaultProxy::start(database.url()).await;
     let (url, dir) = (proxy.url(database.url()), folder.path().join("journal"));
     proxy.refuse();
-    let mut command = setup::relay::command(&url, &["--listen", "0", "--stdin", "nowhere"]);
+    let mut command = crate::setup::relay::command(&url, &["--listen", "0", "--stdin", "nowhere"]);
     command.arg("--spill-dir").arg(&dir).stdin(Stdio::piped());
     let mut child = spawn(command);
     let mut stdin = child.stdin.take().expect("piped");

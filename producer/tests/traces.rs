@@ -3,10 +3,10 @@
 #![cfg(feature = "otlp")]
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
-mod setup;
-
 use std::sync::{Arc, Mutex};
 
+use crate::setup::relay::{Relay, command};
+use crate::setup::stored;
 use axum::Router;
 use axum::body::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -14,8 +14,6 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use prost::Message;
 use queue_core::TraceParent;
 use queue_test::TestDatabase;
-use setup::relay::{Relay, command};
-use setup::stored;
 use tokio::net::TcpListener;
 
 /// Where a collector listens, and the spans that it has taken.

@@ -8,8 +8,6 @@
     reason = "tests: what cannot be set up has failed"
 )]
 
-mod tool;
-
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +23,7 @@ use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{NewMessage, enqueue};
 use queue_test::{TestDatabase, until};
 
-use tool::tool;
+use crate::tool::tool;
 
 /// The settings of docs/servers.md, but for the addresses.
 const CONFIG: &str = "\

@@ -16,9 +16,9 @@ use queue_core::{NewMessage, Topic, TopicName, store};
 use queue_test::TestDatabase;
 use queue_test::{PATIENCE, until};
 
-use crate::options;
-use crate::running::{Running, With, send};
-use crate::server::Server;
+use crate::doorbell::options;
+use crate::doorbell::server::Server;
+use crate::handling::running::{Running, With, send};
 
 /// What a handler takes: a few ranges outlast the tries that follow a ring.
 const WORK: Duration = Duration::from_millis(40);

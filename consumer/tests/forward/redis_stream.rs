@@ -8,7 +8,7 @@ use redis::streams::StreamRangeReply;
 use redis::{Client, Connection, FromRedisValue, cmd};
 use rustix::process::Signal;
 
-use crate::sending::{Scene, at_least_once};
+use crate::forward::sending::{Scene, at_least_once};
 
 /// A Redis server of the test's own.
 struct Redis {

@@ -4,7 +4,7 @@ use queue_core::{Headers, NewMessage, enqueue};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::sending::{Scene, at_least_once, ids, parsed};
+use crate::forward::sending::{Scene, at_least_once, ids, parsed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_message_is_a_line_with_all_it_has() {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use sha2::Sha256;
 use tokio::net::TcpListener;
 
-use crate::sending::{Scene, at_least_once, ids, parsed};
+use crate::forward::sending::{Scene, at_least_once, ids, parsed};
 
 /// What came in one request.
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, store};
 use queue_test::{TestDatabase, until};
 use tokio_util::sync::CancellationToken;
 
-use crate::running::{Running, With, one_at_a_time, send};
+use crate::handling::running::{Running, With, one_at_a_time, send};
 
 /// A stream of 3 partitions, and a broadcast group whose retries come back at once.
 async fn stage(start: Place) -> (TestDatabase, Topic, Topic) {

@@ -15,8 +15,8 @@ use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, store};
 use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::effects::number;
-use crate::running::{Running, With, drained, one_at_a_time, quick, send};
+use crate::handling::effects::number;
+use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
 
 async fn session(database: &TestDatabase) -> Session {
     let deadline = Duration::from_secs(30);

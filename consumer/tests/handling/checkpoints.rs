@@ -16,8 +16,8 @@ use queue_core::{AsyncMysqlConnection, Error, NewMessage, store};
 use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::effects::number;
-use crate::running::{Running, With, drained, one_at_a_time, quick, send};
+use crate::handling::effects::number;
+use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
 
 const KEPT: &str = "SELECT COUNT(*) FROM queue_checkpoint";
 

@@ -15,7 +15,7 @@ use queue_core::topic::TopicSettings;
 use queue_core::{AsyncMysqlConnection, NewMessage, Topic};
 use queue_test::TestDatabase;
 
-use crate::running::{Running, With, dead, drained, one_at_a_time, quick, send};
+use crate::handling::running::{Running, With, dead, drained, one_at_a_time, quick, send};
 
 /// Turns the body around, as a cipher without a key.
 struct Turned;

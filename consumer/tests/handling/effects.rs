@@ -13,7 +13,7 @@ use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, store};
 use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::running::{Running, drained, quick, send};
+use crate::handling::running::{Running, drained, quick, send};
 
 /// The one number that a query asks for.
 pub(crate) async fn number(database: &TestDatabase, query: &str) -> i64 {

@@ -16,7 +16,7 @@ use queue_test::TestDatabase;
 use queue_test::until;
 use tokio::sync::Notify;
 
-use crate::running::{Running, With, one_at_a_time, send};
+use crate::handling::running::{Running, With, one_at_a_time, send};
 
 /// A stream of `partitions`, and groups of it whose retries come back at once.
 async fn stage(

@@ -11,7 +11,7 @@ use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::{NewMessage, store};
 use queue_test::TestDatabase;
 
-use crate::running::{Running, With, drained, quick, send};
+use crate::handling::running::{Running, With, drained, quick, send};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

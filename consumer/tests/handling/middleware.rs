@@ -12,7 +12,7 @@ use queue_core::store::inspect;
 use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue};
 use queue_test::TestDatabase;
 
-use crate::running::{Running, With, dead, drained, one_at_a_time, quick, send};
+use crate::handling::running::{Running, With, dead, drained, one_at_a_time, quick, send};
 
 /// What happened, in order.
 type Notes = Arc<Mutex<Vec<String>>>;

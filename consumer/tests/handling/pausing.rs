@@ -13,7 +13,7 @@ use queue_core::topic::{RetryPolicy, TopicSettings};
 use queue_core::{NewMessage, Topic, TopicName, store};
 use queue_test::{TestDatabase, until};
 
-use crate::running::{Running, With, drained, send};
+use crate::handling::running::{Running, With, drained, send};
 
 fn pausing(concurrency: usize, rate: &str, pause_for: Duration) -> TopicOptions {
     let pause_on_errors = Some(rate.parse().expect("a rate"));

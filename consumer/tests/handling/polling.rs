@@ -7,7 +7,7 @@ use queue_core::{NewMessage, TopicName, store, wake};
 use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
-use crate::running::{Running, With, drained, quick, send};
+use crate::handling::running::{Running, With, drained, quick, send};
 
 /// Seed 002: the ack is the business's own call; a delivery dropped without it is released.
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::running::{Running, With, drained, one_at_a_time, quick, send};
+use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_handler_at_a_time_sees_strict_order_by_priority_and_id() {

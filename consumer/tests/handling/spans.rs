@@ -9,7 +9,7 @@ use queue_test::TestDatabase;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::running::{Running, With, drained, one_at_a_time, quick, send};
+use crate::handling::running::{Running, With, drained, one_at_a_time, quick, send};
 
 /// What was logged, a line of JSON each.
 #[derive(Clone, Default)]

@@ -7,7 +7,7 @@ use queue_core::handler::HandlerError;
 use queue_core::store::throughput::by_topic;
 use queue_test::{TestDatabase, until};
 
-use crate::running::{Running, With, one_at_a_time, quick, send};
+use crate::handling::running::{Running, With, one_at_a_time, quick, send};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_consumer_gets_done_is_told_while_it_runs() {

@@ -13,8 +13,8 @@ use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::{NewMessage, Priority, enqueue_to, migration, store};
 use queue_test::{TestDatabase, until};
 
-use crate::effects::number;
-use crate::running::{Running, With, drained, one_at_a_time, quick};
+use crate::handling::effects::number;
+use crate::handling::running::{Running, With, drained, one_at_a_time, quick};
 
 #[derive(QueryableByName)]
 struct Table {

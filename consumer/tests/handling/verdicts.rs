@@ -9,7 +9,7 @@ use queue_core::{NewMessage, store};
 use queue_test::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::running::{Running, drained, one_at_a_time, quick, send};
+use crate::handling::running::{Running, drained, one_at_a_time, quick, send};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {

@@ -12,7 +12,7 @@ use queue_core::{NewMessage, store};
 use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify};
 
-use crate::running::{Running, With, drained, quick, send};
+use crate::handling::running::{Running, With, drained, quick, send};
 
 fn shared(concurrency: usize) -> ConsumerOptions {
     ConsumerOptions { concurrency: NonZeroUsize::new(concurrency), ..ConsumerOptions::default() }

@@ -7,8 +7,8 @@ use queue_core::NewMessage;
 use queue_test::until;
 use serde_json::json;
 
-use crate::chromium::Chromium;
-use crate::place::{Place, sign_in};
+use crate::browser::chromium::Chromium;
+use crate::browser::place::{Place, sign_in};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_signs_in_searches_and_opens_a_message() {

@@ -4,7 +4,7 @@ use queue_core::NewMessage;
 use queue_test::until;
 use serde_json::json;
 
-use crate::place::Place;
+use crate::browser::place::Place;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed() {

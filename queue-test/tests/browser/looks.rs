@@ -8,8 +8,8 @@ use queue_core::topic::{Sampling, TopicSettings};
 use queue_test::{Program, until};
 use serde_json::json;
 
-use crate::chromium::{Chromium, Scheme};
-use crate::place::Place;
+use crate::browser::chromium::{Chromium, Scheme};
+use crate::browser::place::Place;
 
 /// The errors of the dead letters, and how many have each.
 const ERRORS: [(&str, usize); 3] = [
@@ -87,7 +87,7 @@ async fn every_page_is_for_everybody_and_its_picture_is_taken() {
     ada.open("/").await;
     let mut found = wrong(&ada, "sign-in").await;
     ada.picture("sign-in").await;
-    crate::place::sign_in(&ada).await;
+    crate::browser::place::sign_in(&ada).await;
     // A run, and what the pages tell of late, need a while.
     ada.open("/dead/mail?error=452").await;
     ada.click_in("main > .acts", "Redrive these").await;

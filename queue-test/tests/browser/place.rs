@@ -5,7 +5,7 @@ use queue_core::account::Account;
 use queue_test::{Console, Program, TestQueue};
 use url::Url;
 
-use crate::chromium::Chromium;
+use crate::browser::chromium::Chromium;
 
 const PASSWORD: &str = "correct horse";
 

@@ -22,6 +22,7 @@ mod own_server;
 mod ready;
 mod refusals;
 mod run;
+mod runbooks;
 mod schedule;
 mod scheduled;
 mod schema;

@@ -4,9 +4,6 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 mod groups;
-#[allow(dead_code, reason = "shared with the tests of handlers")]
-#[path = "../handling/running.rs"]
-mod running;
 mod server;
 
 use std::time::Duration;
@@ -24,8 +21,8 @@ use queue_test::proxy::FaultProxy;
 use queue_test::{PATIENCE, TestDatabase};
 use tokio::sync::mpsc;
 
-use crate::running::{Running, With, send};
-use crate::server::Server;
+use crate::doorbell::server::Server;
+use crate::handling::running::{Running, With, send};
 
 /// Longer than any test: what is claimed while it rings was not found by polling.
 const NEVER: Duration = Duration::from_secs(3600);

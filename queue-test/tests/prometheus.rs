@@ -11,19 +11,16 @@
 mod documents;
 mod fleet;
 mod server;
-#[path = "../tool/mod.rs"]
-mod tool;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use queue_core::telemetry::METRICS;
 use queue_test::{TestDatabase, until};
 
+use crate::tool::tool;
 use documents::{dashboard, documented_labels, metric_of, rules, selectors, words_of};
 use fleet::Fleet;
 use server::Prometheus;
-use tool::tool;
 
 /// What Prometheus adds.
 const ADDED: [&str; 4] = ["__name__", "instance", "job", "le"];

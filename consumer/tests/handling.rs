@@ -16,7 +16,7 @@ mod ledger;
 mod middleware;
 mod pausing;
 mod polling;
-mod running;
+pub(crate) mod running;
 mod runs;
 mod spans;
 mod suspects;

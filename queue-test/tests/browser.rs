@@ -12,5 +12,3 @@ mod chromium;
 mod live;
 mod looks;
 mod place;
-#[path = "../tool/mod.rs"]
-mod tool;

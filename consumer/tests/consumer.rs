@@ -1,0 +1,13 @@
+//! The consumer as a library and as a command. `fleet` has the tests of many processes.
+
+mod check;
+mod doorbell;
+mod exec;
+mod forward;
+mod handling;
+mod message;
+mod metrics;
+mod notify;
+mod service;
+mod traces;
+mod webhook;

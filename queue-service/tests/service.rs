@@ -1,0 +1,4 @@
+//! The endpoint and the signals of a service.
+
+mod endpoint;
+mod signals;

@@ -1,0 +1,10 @@
+//! The queue beside programs of others (browser, `HAProxy`, Prometheus), the examples, and the
+//! harness itself.
+
+mod autoscaler;
+mod browser;
+mod examples;
+mod haproxy;
+mod harness;
+mod prometheus;
+mod tool;
