@@ -4,6 +4,7 @@ mod backlog;
 mod janitor;
 mod metrics;
 mod notify;
+mod rescue;
 mod settings;
 mod sql_consumers;
 mod ticks;

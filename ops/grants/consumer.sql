@@ -5,6 +5,7 @@
 --   CREATE USER 'queue_consumer'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
 -- or, for an account of another name: queuectl grants consumer --user NAME@HOST | mysql shop
+GRANT SELECT ON queue_installation TO 'queue_consumer'@'%';
 GRANT SELECT, UPDATE ON queue_topic TO 'queue_consumer'@'%';
 GRANT SELECT ON queue_switch TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_consumer'@'%';

@@ -4,6 +4,7 @@
 --   CREATE USER 'queue_janitor'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
 -- or, for an account of another name: queuectl grants janitor --user NAME@HOST | mysql shop
+GRANT SELECT ON queue_installation TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_topic TO 'queue_janitor'@'%';
 GRANT SELECT ON queue_switch TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_janitor'@'%';

@@ -4,6 +4,7 @@
 --   CREATE USER 'queue_operator'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
 -- or, for an account of another name: queuectl grants operator --user NAME@HOST | mysql shop
+GRANT SELECT ON queue_installation TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_topic TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_switch TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_operator'@'%';

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod durability;
+mod locks;
 mod lost;
 mod privileges;
 mod proxy;
@@ -33,8 +34,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
-/// The tables that the migrations make.
-pub const TABLES: [&str; 29] = [
+/// The tables that `queuectl migrate` makes.
+pub const TABLES: [&str; 30] = [
+    "queue_installation",
     "queue_topic",
     "queue_switch",
     "queue_message",
@@ -127,6 +129,7 @@ pub async fn examine_as(url: &ServerUrl, account: Option<Account>) -> Result<Rep
         && report.checks.iter().any(|check| check.name == "schema" && check.verdict == Verdict::Ok)
     {
         report.checks.push(lost::messages(url, DEADLINE).await?);
+        report.checks.push(locks::holders_of_locks(url, DEADLINE).await?);
     }
     if account.is_none_or(|account| account == Account::Consumer) {
         report.checks.push(doorbell(url).await);

@@ -1,8 +1,9 @@
 //! The schema's migrations, embedded: additive only, taken one migrator at a time, giving up
 //! politely instead of standing in a queue for a table lock.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::migration::{Migration, MigrationSource};
 use diesel::mysql::Mysql;
@@ -10,9 +11,9 @@ use diesel_async::AsyncMysqlConnection;
 use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use crate::connection::{ServerUrl, SessionKind, connect, connect_to_any};
+use crate::connection::{Connection, ServerUrl, SessionKind, connect, connect_to_any};
 use crate::error::{Error, Fault, Result};
-use crate::procedures::{self, Routine};
+use crate::procedures::{self, Links, Routine};
 use crate::store;
 
 const EMBEDDED: EmbeddedMigrations = embed_migrations!("migrations");
@@ -29,6 +30,11 @@ const TEXTS: &[(&str, &str)] = &[
 
 /// How long another migrator is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// How long open transactions that have called a procedure are waited for, and the pause between
+/// two attempts, in which their callers go on.
+const PROCEDURE_WAIT: Duration = Duration::from_secs(120);
+const PROCEDURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A migration that the database does not have yet, or a procedure that is missing or stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +67,8 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut pending: Vec<_> = missing(&applied)?.into_iter().map(|(_, it)| it).collect();
     if is_ours(&applied) {
         let installed = store::procedure::installed(&mut conn).await?;
-        let stale = procedures::wanted().into_iter().filter(|it| !it.is_in(&installed));
-        pending.extend(stale.map(Pending::from));
+        let links = links(&mut conn, &installed).await?;
+        pending.extend(stale(links, &installed).map(Pending::from));
     }
     Ok(pending)
 }
@@ -75,6 +81,10 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
 /// failure.
 pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     let mut conn = connect(url, SessionKind::Plain).await?;
+    if !store::installation::has_secret(&mut conn).await? {
+        store::installation::make_table(&mut conn).await?;
+        store::installation::keep_secret(&mut conn, rand::random()).await?;
+    }
     if !store::migration::take_lock(&mut conn, LOCK_WAIT).await? {
         return Err(Error::MigrationRunning { database: url.database().to_owned() });
     }
@@ -99,22 +109,55 @@ fn is_ours(applied: &[String]) -> bool {
     applied.iter().all(|name| TEXTS.iter().any(|(known, _)| name == known))
 }
 
-/// Makes the procedures that are missing or of another release, and removes those that no call can
-/// be in any more.
+/// The links that this upgrade leaves in use: the others, unless those in use are right.
+async fn links(conn: &mut impl Connection, installed: &BTreeMap<String, String>) -> Result<Links> {
+    let in_use = match store::installation::links(conn).await {
+        Err(error) if error.fault() == Fault::Schema => Links::Even,
+        links => links?,
+    };
+    Ok(if procedures::are_current(in_use, installed) { in_use } else { in_use.other() })
+}
+
+/// The procedures that are missing or of another release.
+fn stale(links: Links, installed: &BTreeMap<String, String>) -> impl Iterator<Item = Routine> {
+    procedures::wanted(links).into_iter().filter(|routine| !routine.is_in(installed))
+}
+
+/// Makes the procedures that are missing or of another release, changes over to them, and removes
+/// those that no call can be in any more.
 async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pending>> {
     let installed = store::procedure::installed(conn).await?;
     let can_replace = store::procedure::can_replace(conn).await?;
+    let links = links(conn, &installed).await?;
     let mut done = Vec::new();
-    for routine in procedures::wanted() {
-        if !routine.is_in(&installed) {
-            store::procedure::create(conn, &routine.name, &routine.create, can_replace).await?;
-            done.push(Pending::from(routine));
-        }
+    store::procedure::wait_for_a_second(conn).await?;
+    for routine in stale(links, &installed) {
+        let (name, create) = (&routine.name, &routine.create);
+        let make = async || store::procedure::create(conn, name, create, can_replace).await;
+        again_while_locked(make).await?;
+        done.push(Pending::from(routine));
     }
+    store::installation::use_links(conn, links).await?;
     for name in procedures::superseded(&installed) {
-        store::procedure::drop(conn, &name).await?;
+        again_while_locked(async || store::procedure::drop(conn, &name).await).await?;
     }
     Ok(done)
+}
+
+/// Tries for [`PROCEDURE_WAIT`] as long as an open transaction has the procedure locked.
+async fn again_while_locked(mut change: impl AsyncFnMut() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match change().await {
+            Err(error) if error.fault() == Fault::LockWait && start.elapsed() < PROCEDURE_WAIT => {
+                tracing::info!(
+                    "An open transaction has called the procedure: waiting for its end."
+                );
+                tokio::time::sleep(PROCEDURE_PAUSE).await;
+            }
+            changed => return changed,
+        }
+    }
 }
 
 type Boxed = Box<dyn Migration<Mysql>>;

@@ -2,11 +2,13 @@
 //!
 //! Each public name is reached in three steps, so that a release can replace all under load:
 //!
-//! 1. `queue_claim`: what callers are granted. It is made again only if its parameters change,
-//!    because MySQL drops the grants on a procedure with the procedure.
-//! 2. `queue_claim__current`: calls the newest body. Nothing is granted on it, and it is the only
-//!    thing that an upgrade replaces: one statement on MariaDB. MySQL has no such statement, so a
-//!    caller gets error 1305 in the moment between DROP and CREATE, which means "call again".
+//! 1. `queue_claim`: what callers are granted. It calls the links in use, which
+//!    `queue_installation` names. It is made again only if its parameters change, because MySQL
+//!    drops the grants on a procedure with the procedure.
+//! 2. `queue_claim__even` and `queue_claim__odd`, the links: each calls the body of one release. An
+//!    upgrade makes those that are not in use anew, and then changes over in one statement. MySQL
+//!    cannot replace a procedure, and keeps one that a transaction has called locked until the
+//!    transaction ends: links in use could neither go nor be missed for a moment.
 //! 3. `queue_claim__1a2b3c4d`: the body. The checksum of all sources is in the name, and bodies
 //!    call bodies of the same checksum: a call that has begun ends in the release it began in.
 
@@ -62,6 +64,40 @@ pub fn public() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().filter(|source| source.public).map(|source| source.name)
 }
 
+/// Which of the two links of each public name are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// Those called `…__even`.
+    Even,
+    /// Those called `…__odd`.
+    Odd,
+}
+
+impl Links {
+    /// As it is stored, and in the links' names.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Odd => "odd",
+        }
+    }
+
+    /// The ones that an upgrade makes.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
+        }
+    }
+
+    /// The link of this name.
+    fn of(self, name: &str) -> String {
+        format!("{name}__{}", self.name())
+    }
+}
+
 /// A procedure as it must be in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routine {
@@ -95,28 +131,46 @@ fn short(digest: &[u8]) -> String {
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every procedure in the order in which they are made: bodies first, public names last.
+/// Whether these links all lead to the bodies of this release.
 #[must_use]
-pub fn wanted() -> Vec<Routine> {
+pub fn are_current(links: Links, installed: &BTreeMap<String, String>) -> bool {
+    let is_link = |routine: &Routine| routine.name.ends_with(&links.of(""));
+    wanted(links).iter().filter(|routine| is_link(routine)).all(|link| link.is_in(installed))
+}
+
+/// Every procedure, where these links are in use, in the order in which they are made: bodies
+/// first, public names last.
+#[must_use]
+pub fn wanted(links: Links) -> Vec<Routine> {
     let checksum = checksum();
     let bodies = SOURCES.iter().map(|source| body(source, &checksum));
     let public = || SOURCES.iter().filter(|source| source.public);
     let links = public().map(|source| {
-        let (name, target) = (current(source.name), body_name(source.name, &checksum));
-        forward(source, name, &target, &format!("Calls {target}."), &format!("Calls {target}."))
+        let target = body_name(source.name, &checksum);
+        let mark = format!("Calls {target}.");
+        let call = format!("CALL {target}({})", heading(source.text).arguments());
+        forward(source, links.of(source.name), &mark, &mark, &call)
     });
     let wrappers = public().map(|source| {
         let heading = heading(source.text);
         let interface = short(&Sha256::digest(heading.parameters.as_bytes()));
         let mark = format!("[{interface}]");
         let comment = format!("{} {mark}", heading.comment);
-        forward(source, source.name.to_owned(), &current(source.name), &mark, &comment)
+        forward(source, source.name.to_owned(), &mark, &comment, &call_links_in_use(source))
     });
     bodies.chain(links).chain(wrappers).collect()
 }
 
-fn current(name: &str) -> String {
-    format!("{name}__current")
+/// The row is read by its whole key: a killed SELECT does not miss it.
+fn call_links_in_use(source: &Source) -> String {
+    let arguments = heading(source.text).arguments();
+    let call = |links: Links| format!("CALL {}({arguments});", links.of(source.name));
+    format!(
+        "BEGIN\n  IF EXISTS (SELECT 1 FROM queue_installation WHERE only_row = 1 AND links = \
+         'odd') THEN\n    {}\n  ELSE\n    {}\n  END IF;\nEND",
+        call(Links::Odd),
+        call(Links::Even)
+    )
 }
 
 fn body_name(name: &str, checksum: &str) -> String {
@@ -142,6 +196,13 @@ struct Heading<'a> {
     parameters: &'a str,
     /// The text of its COMMENT.
     comment: &'a str,
+}
+
+impl Heading<'_> {
+    /// The name of each parameter, with commas between.
+    fn arguments(&self) -> String {
+        arguments(self.parameters).join(", ")
+    }
 }
 
 /// The sources are ours, and a test reads the heading of each: what is not found is empty.
@@ -188,31 +249,30 @@ fn arguments(parameters: &str) -> Vec<&str> {
     parts.into_iter().filter_map(|part| part.split_whitespace().nth(1)).collect()
 }
 
-/// A procedure that hands its arguments on to `target`.
-fn forward(source: &Source, name: String, target: &str, mark: &str, comment: &str) -> Routine {
+/// A procedure with the parameters of `source` that does nothing but `call`.
+fn forward(source: &Source, name: String, mark: &str, comment: &str, call: &str) -> Routine {
     let Heading { parameters, .. } = heading(source.text);
-    let arguments = arguments(parameters).join(", ");
     let create = format!(
         "CREATE PROCEDURE {name}({parameters})\n  MODIFIES SQL DATA\n  SQL SECURITY DEFINER\n  \
-         COMMENT '{comment}'\nCALL {target}({arguments})"
+         COMMENT '{comment}'\n{call}"
     );
     Routine { name, mark: mark.to_owned(), create }
 }
 
-/// Which of the installed procedures go: bodies of releases before the one that was current when
-/// this upgrade began, whose calls have ended long since, and helpers under their plain names, as
-/// the first migrations made them.
+/// Which of the installed procedures go: bodies that no link led to when this upgrade began, whose
+/// calls have ended long since, and helpers under their plain names, as the first migrations made
+/// them.
 #[must_use]
 pub fn superseded(installed: &BTreeMap<String, String>) -> Vec<String> {
     let checksum = checksum();
-    let current = |comment: &String| {
+    let target = |comment: &String| {
         let target = comment.strip_prefix("Calls ")?.strip_suffix('.')?;
         target.rsplit_once("__").map(|(_, checksum)| checksum.to_owned())
     };
-    let previous: Vec<String> = installed.values().filter_map(current).collect();
+    let previous: Vec<String> = installed.values().filter_map(target).collect();
     let stays = |name: &String| match name.rsplit_once("__") {
         Some((_, end)) => {
-            end == "current" || end == checksum || previous.iter().any(|of| of == end)
+            matches!(end, "even" | "odd") || end == checksum || previous.iter().any(|of| of == end)
         }
         None => !SOURCES.iter().any(|source| source.name == name && !source.public),
     };
@@ -237,13 +297,14 @@ mod tests {
 
     #[test]
     fn bodies_call_bodies_of_the_same_release_only() {
-        let wanted = wanted();
+        let wanted = [wanted(Links::Even), wanted(Links::Odd)].concat();
         for routine in &wanted {
             for called in routine.create.split("CALL ").skip(1) {
                 let name = called.split('(').next().unwrap_or_default();
                 assert!(wanted.iter().any(|it| it.name == name), "{}: {name}", routine.name);
                 let is_wrapper = public().any(|it| it == routine.name);
-                assert!(is_wrapper || !name.ends_with("__current"), "{}: {name}", routine.name);
+                let is_link = name.ends_with("__even") || name.ends_with("__odd");
+                assert_eq!(is_wrapper, is_link, "{}: {name}", routine.name);
             }
         }
     }
@@ -252,7 +313,7 @@ mod tests {
     fn an_upgrade_removes_what_is_older_than_the_release_before() {
         let installed = [
             ("queue_claim", "Claim [0]"),
-            ("queue_claim__current", "Calls queue_claim__00000002."),
+            ("queue_claim__odd", "Calls queue_claim__00000002."),
             ("queue_claim__00000002", ""),
             ("queue_claim__00000001", ""),
             ("queue_give_back", ""),

@@ -20,6 +20,7 @@ pub mod find;
 pub mod floor;
 pub mod grant;
 pub mod inspect;
+pub mod installation;
 pub mod lane;
 pub mod ledger;
 pub mod limit;

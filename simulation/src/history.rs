@@ -249,6 +249,7 @@ async fn prepare(stage: &Rc<Stage>) {
     let made = session
         .expect("a session")
         .call("make the topic", async |conn| {
+            store::installation::keep_secret(conn, [7; 16]).await?;
             let max_run_time = stage.settings.max_run_time;
             let searchable = stage.settings.searchable.then_some(SEARCHABLE);
             let plain = TopicSettings { searchable, ..TopicSettings::default() };

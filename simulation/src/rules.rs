@@ -116,8 +116,8 @@ impl Rule {
             Self::SilentSessionsEnd => text.replace("wait_timeout = ", "no_timeout = "),
             Self::OwnClock if text.contains("w.lease_ms, ") => text
                 .replace("w.lease_ms, ", "CASE WHEN w.beat_at < UTC_TIMESTAMP(6) - INTERVAL w.lease_ms * 1000 MICROSECOND THEN 0 ELSE w.lease_ms END AS lease_ms, ")
-                .replace("COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))), 0) <> 0", "FALSE")
-                .replace("COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')), 0) <> 0", "FALSE"),
+                .replace("COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) IN (w.conn_id, w.life_conn_id), 0)", "FALSE")
+                .replace("COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')) IN (w.conn_id, w.life_conn_id), 0)", "FALSE"),
             Self::FencedByClaim if text.contains("queue_message") => text.replace(
                 "AND worker_id = ? AND claim_no = ?",
                 "AND conn_id = CONNECTION_ID() AND (TRUE OR ? = ?)",

@@ -10,7 +10,7 @@ use queue_core::{AsyncMysqlConnection, NewMessage, Topic, store};
 use queue_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Mutex, Notify};
 
-use crate::running::{drained, send};
+use crate::handling::running::{drained, send};
 
 /// Has the message be one of two crashes.
 async fn suspect(conn: &mut AsyncMysqlConnection, body: &str) {

@@ -4,16 +4,13 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
+use super::installation::Office;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::ConnId;
 
-/// The name lock of the one that sweeps this database, as an SQL expression. Lock names are
-/// server-wide and at most 64 bytes, so the database stands in it as a hash.
-pub(super) const SWEEPER_LOCK: &str = "CONCAT('queue:sweep:', LEFT(SHA2(DATABASE(), 256), 40))";
-
-/// No index: tries to become the sweeper; true when this session holds the lock.
+/// PRIMARY of the installation: tries to become the sweeper; true when this session holds the lock.
 ///
 /// # Errors
 /// A database failure.
@@ -23,10 +20,11 @@ pub async fn take_sweeper_lock(conn: &mut impl Connection) -> Result<bool> {
         #[diesel(sql_type = Nullable<BigInt>)]
         got: Option<i64>,
     }
+    let lock = Office::Sweeper.lock();
     // Asking again for a lock that this session holds would stack it.
     let statement = Statement::new(format!(
-        "SELECT CASE WHEN IS_USED_LOCK({SWEEPER_LOCK}) <=> CONNECTION_ID() THEN 1 \
-         ELSE GET_LOCK({SWEEPER_LOCK}, 0) END AS got"
+        "SELECT CASE WHEN IS_USED_LOCK({lock}) <=> CONNECTION_ID() THEN 1 \
+         ELSE GET_LOCK({lock}, 0) END AS got"
     ));
     let rows: Vec<Row> = load(conn, "take the sweeper's lock", statement).await?;
     Ok(rows.first().and_then(|row| row.got) == Some(1))

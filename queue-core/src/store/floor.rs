@@ -142,7 +142,7 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
          WHERE requested_at > UTC_TIMESTAMP(6) - INTERVAL {} SECOND \
          UNION ALL SELECT 2, 0, 0, 0, 0, COALESCE(IS_FREE_LOCK({}), TRUE)",
         super::cancel::ASKED_FOR.as_secs(),
-        super::duty::SWEEPER_LOCK
+        super::installation::Office::Sweeper.lock()
     ));
     let rows: Vec<Row> = load(conn, "probe", statement).await?;
     let some = |n: u64| u32::try_from(n).ok().and_then(NonZeroU32::new);

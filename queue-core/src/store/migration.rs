@@ -6,11 +6,13 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Nullable};
 
+use super::installation::Office;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Fault, Result};
 
-/// No index: takes the migrator's name lock, which the connection's end gives back.
+/// PRIMARY of the installation: takes the migrator's name lock, which the connection's end gives
+/// back.
 ///
 /// # Errors
 /// A database failure.
@@ -20,10 +22,9 @@ pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<boo
         #[diesel(sql_type = Nullable<BigInt>)]
         got: Option<i64>,
     }
-    let statement = Statement::new(
-        "SELECT GET_LOCK(CONCAT('queue:migrate:', LEFT(SHA2(DATABASE(), 256), 40)), ?) AS got",
-    )
-    .number(wait.as_secs());
+    let lock = Office::Migrator.lock();
+    let statement =
+        Statement::new(format!("SELECT GET_LOCK({lock}, ?) AS got")).number(wait.as_secs());
     let rows: Vec<Row> = load(conn, "take the migrator's lock", statement).await?;
     Ok(rows.first().and_then(|row| row.got) == Some(1))
 }

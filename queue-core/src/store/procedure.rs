@@ -46,6 +46,18 @@ pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
     Ok(rows.first().is_some_and(|row| row.is_mariadb == 1))
 }
 
+/// No index: from now on this session waits for the lock of a procedure for a second at most.
+///
+/// MySQL keeps the lock of each procedure that a transaction has called until the transaction ends,
+/// and new calls wait behind a DROP that waits for it.
+///
+/// # Errors
+/// A database failure.
+pub async fn wait_for_a_second(conn: &mut impl Connection) -> Result<()> {
+    let set = conn.batch("SET SESSION lock_wait_timeout = 1").await;
+    set.map_err(|error| Error::database("set the time that DDL waits", &error))
+}
+
 /// No index: makes a procedure, in place of one of the same name.
 ///
 /// # Errors

@@ -1,9 +1,10 @@
 //! The server's process list: which connections live.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Text, Unsigned};
+use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
 
 use super::{Statement, load};
 use crate::connection::Connection;
@@ -26,6 +27,50 @@ pub async fn show(conn: &mut impl Connection) -> Result<HashSet<ConnId>> {
     let rows: Vec<Row> =
         load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
     Ok(rows.into_iter().map(|row| ConnId(row.id)).collect())
+}
+
+/// A connection of the process list, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// `user@host`, without the port.
+    pub account: String,
+    /// What it does, such as `Query` or `Sleep`.
+    pub command: String,
+    /// For how long it has been doing that.
+    pub since: Duration,
+}
+
+/// `SHOW PROCESSLIST`: the connections this account may see, each with what it does.
+///
+/// # Errors
+/// A database failure.
+pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Process>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
+        id: u64,
+        #[diesel(sql_type = Text, column_name = "User")]
+        user: String,
+        #[diesel(sql_type = Text, column_name = "Host")]
+        host: String,
+        #[diesel(sql_type = Text, column_name = "Command")]
+        command: String,
+        #[diesel(sql_type = Nullable<BigInt>, column_name = "Time")]
+        seconds: Option<i64>,
+    }
+    let rows: Vec<Row> =
+        load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
+    let process = |row: Row| {
+        let host = row.host.rsplit_once(':').map_or(&*row.host, |(host, _)| host);
+        let seconds = row.seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let process = Process {
+            account: format!("{}@{host}", row.user),
+            command: row.command,
+            since: Duration::from_secs(seconds.unwrap_or(0)),
+        };
+        (ConnId(row.id), process)
+    };
+    Ok(rows.into_iter().map(process).collect())
 }
 
 /// The connections that the view of `ops/grants/process-list.sql` shows; `None` where there is no

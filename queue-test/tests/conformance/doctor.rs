@@ -3,6 +3,7 @@
 use queue_core::connection::ServerUrl;
 use queue_core::doctor::{Report, Verdict, examine, require};
 use queue_core::store::doctor as ask;
+use queue_core::store::duty::{self, take_sweeper_lock};
 use queue_core::{Error, Fault};
 use queue_test::TestDatabase;
 
@@ -94,6 +95,26 @@ async fn a_trial_of_skip_locked_touches_no_row_but_its_own() {
         assert_eq!(report.failures().collect::<Vec<_>>(), Vec::<&_>::new());
     }
     ask::roll_back(&mut other).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_holds_a_lock_without_doing_the_work_is_named() {
+    let mut scene = Scene::new().await;
+    let worker = scene.worker().await;
+    assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "locks"), Verdict::Ok);
+    let mut idle = scene.db.connect().await;
+    assert!(take_sweeper_lock(&mut idle).await.unwrap());
+    let report = examine(scene.db.url()).await.unwrap();
+    let check = report.checks.iter().find(|check| check.name == "locks").unwrap();
+    let conn = ask::connection_ids(&mut idle).await.unwrap().0;
+    let told = format!("sweep by connection {conn} of queue@");
+    assert!(check.verdict == Verdict::Warning && check.detail.contains(&told), "{check:?}");
+    // Once it has swept it is known.
+    duty::record(&mut idle, "rescue", "test", b"null").await.unwrap();
+    assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "locks"), Verdict::Ok);
+    scene.sql("DELETE FROM queue_installation").await;
+    assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "locks"), Verdict::Failure);
+    worker.stop().await.unwrap();
 }
 
 #[tokio::test]

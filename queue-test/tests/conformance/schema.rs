@@ -6,6 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use queue_core::connection::{SessionKind, connect};
+use queue_core::store::installation;
 use queue_core::{Error, Fault, migration};
 use queue_test::TestDatabase;
 
@@ -180,6 +181,8 @@ async fn a_migrator_that_finds_another_at_work_says_so() {
     let bare = TestDatabase::empty_on(scene.db.url()).await;
     let mut other = bare.connect().await;
     let wait = std::time::Duration::from_secs(1);
+    installation::make_table(&mut other).await.unwrap();
+    installation::keep_secret(&mut other, [1; 16]).await.unwrap();
     assert!(queue_core::store::migration::take_lock(&mut other, wait).await.unwrap());
     let refused = migration::run(bare.url()).await.unwrap_err();
     assert!(matches!(refused, Error::MigrationRunning { .. }), "{refused}");

@@ -1,5 +1,7 @@
 //! The tables, read from the migrations, so that the model has the schema that servers have.
 
+use queue_core::store::installation::TABLE;
+
 use super::Expr;
 use super::parser::Parser;
 
@@ -33,8 +35,8 @@ impl Definition {
 
 /// Every table of the migrations.
 pub(crate) fn definitions() -> Vec<Definition> {
-    let mut parts = MIGRATION.split("CREATE TABLE ");
-    parts.next();
+    let installation = TABLE.split("CREATE TABLE IF NOT EXISTS ").skip(1);
+    let parts = MIGRATION.split("CREATE TABLE ").skip(1).chain(installation);
     parts.map(|part| definition(part.split("ENGINE").next().unwrap_or_default())).collect()
 }
 

@@ -45,7 +45,8 @@ pub struct WorkerRow {
     pub registered_at: DateTime<Utc>,
     /// Why it ended.
     pub end_reason: Option<String>,
-    /// Whether a session of it holds its name lock.
+    /// Whether a session of it holds its name lock. A lock that another session has got hold of
+    /// proves nothing.
     pub locked: bool,
     /// Claims it holds.
     pub claims: u32,
@@ -119,8 +120,8 @@ impl From<Row> for WorkerRow {
 const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account, w.state, w.conn_id, \
      w.life_conn_id, w.server_uid, w.server_started_at, w.lease_ms, w.beat_no, w.beat_at, \
      w.registered_at, w.end_reason, \
-     (COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))), 0) <> 0 \
-      OR COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')), 0) <> 0) AS locked, \
+     (COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)))) IN (w.conn_id, w.life_conn_id), 0) \
+      OR COALESCE(IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), ':work')) IN (w.conn_id, w.life_conn_id), 0)) AS locked, \
      (SELECT COUNT(*) FROM queue_claim c WHERE c.worker_id = w.id) AS claims \
      FROM queue_worker w ";
 

@@ -1,0 +1,182 @@
+//! What an installation has one of: its secret, and the links to its procedures that are in use.
+//!
+//! The secret stands in the names of the sweeper's and the migrator's lock. `GET_LOCK` needs no privilege, and a name is the whole server's: whoever can guess it can hold
+//! it. Nobody can guess these without the row, which consumers, janitors and operators may read.
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
+
+use super::{Statement, execute, load};
+use crate::connection::Connection;
+use crate::error::{Fault, Result};
+use crate::message::ConnId;
+use crate::procedures::Links;
+
+/// 128 random bits.
+pub type Secret = [u8; 16];
+
+/// What the whole installation has one of at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Office {
+    /// Whoever performs the janitor's duties.
+    Sweeper,
+    /// Whoever changes the schema.
+    Migrator,
+}
+
+impl Office {
+    /// For people, and in the lock's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sweeper => "sweep",
+            Self::Migrator => "migrate",
+        }
+    }
+
+    /// The name of the office's lock as an SQL expression: at most 54 bytes of the 64 that MySQL
+    /// takes; NULL without the secret. The database stands in it, because a copy of a database
+    /// has the same secret. The row is read by its whole key, which is what a killed SELECT never
+    /// misses (docs/architecture.md).
+    #[must_use]
+    pub fn lock(self) -> String {
+        format!(
+            "CONCAT('queue:{}:', LEFT(SHA2(CONCAT((SELECT HEX(secret) FROM queue_installation \
+             WHERE only_row = 1), DATABASE()), 256), 40))",
+            self.name()
+        )
+    }
+}
+
+/// The table. The migrator's lock needs it, so no migration can make it.
+pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS queue_installation (\
+     only_row TINYINT UNSIGNED NOT NULL, \
+     secret BINARY(16) NOT NULL, \
+     links VARBINARY(4) NOT NULL DEFAULT 'even', \
+     PRIMARY KEY (only_row), \
+     CONSTRAINT queue_installation_only_row CHECK (only_row = 1), \
+     CONSTRAINT queue_installation_links CHECK (links IN ('even', 'odd'))) ENGINE = InnoDB";
+
+/// Makes the table unless it is there.
+///
+/// # Errors
+/// A database failure.
+pub async fn make_table(conn: &mut impl Connection) -> Result<()> {
+    execute(conn, "make the table of the installation", Statement::new(TABLE)).await?;
+    Ok(())
+}
+
+/// PRIMARY: keeps the secret unless there is one: of two migrators that begin together the first
+/// one's stays.
+///
+/// # Errors
+/// A database failure.
+pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<()> {
+    let statement =
+        Statement::new("INSERT IGNORE INTO queue_installation (only_row, secret) VALUES (1, ?)")
+            .bytes(secret.to_vec());
+    execute(conn, "keep the installation's secret", statement).await?;
+    Ok(())
+}
+
+/// PRIMARY: whether the secret is there.
+///
+/// # Errors
+/// A database failure.
+pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Integer)]
+        _there: i32,
+    }
+    let statement = Statement::new("SELECT 1 AS _there FROM queue_installation WHERE only_row = 1");
+    match load::<Row>(conn, "look for the installation's secret", statement).await {
+        Ok(rows) => Ok(!rows.is_empty()),
+        Err(error) if error.fault() == Fault::Schema => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// PRIMARY: which links to the procedures are in use.
+///
+/// # Errors
+/// A database failure.
+pub async fn links(conn: &mut impl Connection) -> Result<Links> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        links: Vec<u8>,
+    }
+    let statement = Statement::new("SELECT links FROM queue_installation WHERE only_row = 1");
+    let rows: Vec<Row> = load(conn, "read which links are in use", statement).await?;
+    let is_odd = rows.first().is_some_and(|row| row.links == Links::Odd.name().as_bytes());
+    Ok(if is_odd { Links::Odd } else { Links::Even })
+}
+
+/// PRIMARY: from now on calls go by these links.
+///
+/// # Errors
+/// A database failure.
+pub async fn use_links(conn: &mut impl Connection, links: Links) -> Result<()> {
+    let statement = Statement::new("UPDATE queue_installation SET links = ? WHERE only_row = 1")
+        .bytes(links.name().as_bytes());
+    execute(conn, "change over to the new procedures", statement).await?;
+    Ok(())
+}
+
+/// Who holds a lock of the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// `sweep` or `migrate`, or the client id of the worker whose lock it is.
+    pub lock: String,
+    /// The session.
+    pub conn: ConnId,
+    /// Whether it is the worker's own session, or the one that has performed a duty last.
+    pub is_known: bool,
+}
+
+/// KEY (state, id) of the workers: who holds the locks of the offices, and those of workers that
+/// are alive.
+///
+/// # Errors
+/// A database failure.
+pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Binary)]
+        name: Vec<u8>,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        conn_id: u64,
+        #[diesel(sql_type = Integer)]
+        is_known: i32,
+    }
+    let office = |office: Office| {
+        format!(
+            "SELECT CAST('{}' AS BINARY) AS name, CAST(IS_USED_LOCK({lock}) AS UNSIGNED) AS conn_id, \
+             CASE WHEN EXISTS (SELECT 1 FROM queue_duty d WHERE d.conn_id = IS_USED_LOCK({lock})) \
+             THEN 1 ELSE 0 END AS is_known",
+            office.name(),
+            lock = office.lock(),
+        )
+    };
+    let worker = |role: &str| {
+        let holder = format!("IS_USED_LOCK(CONCAT('queue:', LOWER(HEX(w.instance)), '{role}'))");
+        format!(
+            "SELECT w.client_id, CAST({holder} AS UNSIGNED), \
+             CASE WHEN {holder} IN (w.conn_id, w.life_conn_id) THEN 1 ELSE 0 END \
+             FROM queue_worker w WHERE w.state = 'alive'"
+        )
+    };
+    let locks = [office(Office::Sweeper), office(Office::Migrator), worker(""), worker(":work")];
+    let statement = Statement::new(format!(
+        "SELECT name, conn_id, is_known FROM ({}) held WHERE conn_id IS NOT NULL",
+        locks.join(" UNION ALL ")
+    ));
+    let rows: Vec<Row> = load(conn, "list who holds the queue's locks", statement).await?;
+    let holder = |row: Row| Holder {
+        lock: String::from_utf8_lossy(&row.name).into_owned(),
+        conn: ConnId(row.conn_id),
+        is_known: row.is_known == 1,
+    };
+    Ok(rows.into_iter().map(holder).collect())
+}
