@@ -1,11 +1,12 @@
 //! Histories of the protocol, each from a seed. `SIM_SEED=n` plays one and prints all of it,
-//! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on.
+//! `SIM_SEEDS=n` plays so many, from `SIM_FROM` on; `SIM_SECONDS=n` begins no further one after so
+//! many seconds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: what cannot be had has failed")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::worker::Phase;
 use simulation::{Cast, Played, Subject, Weather, phases_around, play};
@@ -20,6 +21,7 @@ fn variable(name: &str) -> Option<u64> {
 /// Plays `seeds` on every core; those that went wrong.
 fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
     let next = AtomicU64::new(seeds.start);
+    let end = variable("SIM_SECONDS").map(|s| Instant::now() + Duration::from_secs(s));
     let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         let players: Vec<_> = (0..cores)
@@ -28,7 +30,9 @@ fn play_all(seeds: std::ops::Range<u64>) -> Vec<(u64, Played)> {
                     let mut wrong = Vec::new();
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= seeds.end {
+                        // The first is always played.
+                        let late = seed > seeds.start && end.is_some_and(|it| Instant::now() > it);
+                        if seed >= seeds.end || late {
                             return wrong;
                         }
                         let played = play(seed, Cast::default(), false);
