@@ -199,7 +199,7 @@ pub(crate) static CATALOGUE: &[Fault] = &[
     fault!(
         "hold-locks",
         "F42",
-        OnDemand,
+        Storm,
         stranger::hold_locks,
         "a login without privileges holds every name lock it can guess, until the run is over"
     ),

@@ -13,7 +13,7 @@ use queue_core::stream::PartitionNo;
 use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to, migration};
+use queue_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to};
 use queue_test::{TestDatabase, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -156,35 +156,4 @@ async fn a_claim_that_cannot_be_taken_back_holds_up_no_other() {
     conn.batch_execute("DROP TRIGGER stuck").await.expect("dropped");
     let mut ready = async || depth(&mut conn, topic.id).await.expect("a depth").claimed == 0;
     until("tried again", async || ready().await).await;
-}
-
-/// History SEC-H2: `GET_LOCK` needs no privilege. Another login held what it could guess, and
-/// nobody swept; it held the lock of a worker that had died, which counted as alive for ever.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
-    let database = TestDatabase::new().await;
-    let mut conn = database.connect().await;
-    let topic = database.topic("t").await;
-    enqueue_to(&mut conn, &topic, &[NewMessage::new("m")]).await.expect("enqueued");
-    let mut owner = database.connect().await;
-    owner.batch_execute("CALL queue_claim('t', 1, NULL)").await.expect("claimed");
-    assert_eq!(depth(&mut conn, topic.id).await.expect("a depth").claimed, 1);
-
-    let mut stranger = database.connect().await;
-    for office in ["sweep", "migrate"] {
-        let guess = format!(
-            "SELECT GET_LOCK(CONCAT('queue:{office}:', LEFT(SHA2(DATABASE(), 256), 40)), 0) \
-             INTO @got"
-        );
-        stranger.batch_execute(&guess).await.expect("held");
-    }
-    drop(owner);
-    // In line for the lock of the worker, which the server gives back with the session.
-    let wait = "SELECT CONCAT('queue:', LOWER(HEX(instance))) INTO @lock FROM queue_worker; \
-                SELECT GET_LOCK(@lock, 60) INTO @got";
-    stranger.batch_execute(wait).await.expect("held");
-    let _sweeper = sweeper(&database);
-    let mut claimed = async || depth(&mut conn, topic.id).await.expect("a depth").claimed;
-    until("taken back", async || claimed().await == 0).await;
-    assert_eq!(migration::run(database.url()).await.expect("migrated"), []);
 }

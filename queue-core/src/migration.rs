@@ -13,8 +13,8 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::connection::{Connection, ServerUrl, SessionKind, connect, connect_to_any};
 use crate::error::{Error, Fault, Result};
-use crate::procedures::{self, Links, Routine};
-use crate::store;
+use crate::procedures::{self, Routine};
+use crate::store::{self, installation::Links};
 
 const EMBEDDED: EmbeddedMigrations = embed_migrations!("migrations");
 

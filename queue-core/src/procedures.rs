@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use crate::store::installation::{Links, ODD_LINKS_ARE_IN_USE};
+
 /// A source: its name, its text, and whether it is part of the contract.
 struct Source {
     name: &'static str,
@@ -64,40 +66,6 @@ pub fn public() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().filter(|source| source.public).map(|source| source.name)
 }
 
-/// Which of the two links of each public name are in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Links {
-    /// Those called `…__even`.
-    Even,
-    /// Those called `…__odd`.
-    Odd,
-}
-
-impl Links {
-    /// As it is stored, and in the links' names.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Even => "even",
-            Self::Odd => "odd",
-        }
-    }
-
-    /// The ones that an upgrade makes.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Even => Self::Odd,
-            Self::Odd => Self::Even,
-        }
-    }
-
-    /// The link of this name.
-    fn of(self, name: &str) -> String {
-        format!("{name}__{}", self.name())
-    }
-}
-
 /// A procedure as it must be in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routine {
@@ -134,7 +102,7 @@ fn short(digest: &[u8]) -> String {
 /// Whether these links all lead to the bodies of this release.
 #[must_use]
 pub fn are_current(links: Links, installed: &BTreeMap<String, String>) -> bool {
-    let is_link = |routine: &Routine| routine.name.ends_with(&links.of(""));
+    let is_link = |routine: &Routine| routine.name.ends_with(&link("", links));
     wanted(links).iter().filter(|routine| is_link(routine)).all(|link| link.is_in(installed))
 }
 
@@ -149,7 +117,7 @@ pub fn wanted(links: Links) -> Vec<Routine> {
         let target = body_name(source.name, &checksum);
         let mark = format!("Calls {target}.");
         let call = format!("CALL {target}({})", heading(source.text).arguments());
-        forward(source, links.of(source.name), &mark, &mark, &call)
+        forward(source, link(source.name, links), &mark, &mark, &call)
     });
     let wrappers = public().map(|source| {
         let heading = heading(source.text);
@@ -161,15 +129,16 @@ pub fn wanted(links: Links) -> Vec<Routine> {
     bodies.chain(links).chain(wrappers).collect()
 }
 
-/// The row is read by its whole key: a killed SELECT does not miss it.
+fn link(name: &str, links: Links) -> String {
+    format!("{name}__{}", links.name())
+}
+
 fn call_links_in_use(source: &Source) -> String {
     let arguments = heading(source.text).arguments();
-    let call = |links: Links| format!("CALL {}({arguments});", links.of(source.name));
+    let call = |links: Links| format!("CALL {}({arguments});", link(source.name, links));
+    let (odd, even) = (call(Links::Odd), call(Links::Even));
     format!(
-        "BEGIN\n  IF EXISTS (SELECT 1 FROM queue_installation WHERE only_row = 1 AND links = \
-         'odd') THEN\n    {}\n  ELSE\n    {}\n  END IF;\nEND",
-        call(Links::Odd),
-        call(Links::Even)
+        "BEGIN\n  IF {ODD_LINKS_ARE_IN_USE} THEN\n    {odd}\n  ELSE\n    {even}\n  END IF;\nEND"
     )
 }
 

@@ -55,14 +55,6 @@ table! {
 }
 
 table! {
-    queue_installation (only_row) {
-        only_row -> Unsigned<TinyInt>,
-        secret -> Binary,
-        links -> Varbinary,
-    }
-}
-
-table! {
     queue_switch (only_row) {
         only_row -> Unsigned<TinyInt>,
         enqueue_paused -> Bool,
@@ -374,7 +366,6 @@ table! {
 
 allow_tables_to_appear_in_same_query!(
     queue_topic,
-    queue_installation,
     queue_switch,
     queue_message,
     queue_cancellation,

@@ -146,6 +146,42 @@ fn source_files_are_short_and_their_lines_too() {
     none_of("Files have at most 400 lines (tests 500) of 100 characters", violations);
 }
 
+/// A file of tests that no module names is not compiled, and none of its tests runs.
+#[test]
+fn every_file_of_tests_is_part_of_a_binary() {
+    let (sources, manifests) = (sources(), files(&["Cargo.toml"]));
+    let is_of_tests = |file: &&File| file.path.iter().any(|part| part == "tests");
+    let mut unseen = Vec::new();
+    for file in sources.iter().filter(is_of_tests) {
+        let mut path = file.path.with_extension("");
+        if path.ends_with("mod") {
+            path.pop();
+        }
+        let folder = path.parent().unwrap();
+        let stem = path.file_name().unwrap().to_string_lossy();
+        let name = file.path.file_name().unwrap().to_string_lossy();
+        let declares = |other: &File| {
+            let near =
+                other.path.parent() == Some(folder) || other.path.with_extension("") == folder;
+            near && (other.text.contains(&format!("mod {stem};"))
+                || other.text.contains(&format!("{name}\"]")))
+        };
+        let is_binary = |manifest: &File| {
+            let within = file.path.strip_prefix(manifest.path.parent().unwrap());
+            within.is_ok_and(|path| {
+                let path = path.to_string_lossy();
+                manifest.text.contains(&format!("path = \"{path}\""))
+                    || !manifest.text.contains("autotests = false")
+                        && (path == format!("tests/{name}") || path.ends_with("/main.rs"))
+            })
+        };
+        if !sources.iter().any(declares) && !manifests.iter().any(is_binary) {
+            unseen.push(file.path.display().to_string());
+        }
+    }
+    none_of("no module names these tests", unseen);
+}
+
 #[test]
 fn nothing_is_unfinished() {
     let mut violations = Vec::new();

@@ -1,7 +1,8 @@
 //! What an installation has one of: its secret, and the links to its procedures that are in use.
 //!
-//! The secret stands in the names of the sweeper's and the migrator's lock. `GET_LOCK` needs no privilege, and a name is the whole server's: whoever can guess it can hold
-//! it. Nobody can guess these without the row, which consumers, janitors and operators may read.
+//! The secret stands in the names of the sweeper's and the migrator's lock. `GET_LOCK` needs no
+//! privilege, and a name is the whole server's: whoever can guess it can hold it. Nobody can guess
+//! these without the row, which consumers, janitors and operators may read.
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
@@ -10,10 +11,43 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::{Fault, Result};
 use crate::message::ConnId;
-use crate::procedures::Links;
 
 /// 128 random bits.
 pub type Secret = [u8; 16];
+
+/// Which of the two links of each public procedure are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// Those called `…__even`.
+    Even,
+    /// Those called `…__odd`.
+    Odd,
+}
+
+impl Links {
+    /// As it is stored, and in the links' names.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Odd => "odd",
+        }
+    }
+
+    /// The ones that an upgrade makes.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
+        }
+    }
+}
+
+/// Whether calls go by the odd links: the condition within the public procedures. The row is read
+/// by its whole key, so that a killed SELECT does not miss it.
+pub const ODD_LINKS_ARE_IN_USE: &str =
+    "EXISTS (SELECT 1 FROM queue_installation WHERE only_row = 1 AND links = 'odd')";
 
 /// What the whole installation has one of at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +70,8 @@ impl Office {
 
     /// The name of the office's lock as an SQL expression: at most 54 bytes of the 64 that MySQL
     /// takes; NULL without the secret. The database stands in it, because a copy of a database
-    /// has the same secret. The row is read by its whole key, which is what a killed SELECT never
-    /// misses (docs/architecture.md).
+    /// has the same secret. A SELECT that is killed never misses a row that it reads by its whole
+    /// key.
     #[must_use]
     pub fn lock(self) -> String {
         format!(
@@ -72,9 +106,11 @@ pub async fn make_table(conn: &mut impl Connection) -> Result<()> {
 /// # Errors
 /// A database failure.
 pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<()> {
-    let statement =
-        Statement::new("INSERT IGNORE INTO queue_installation (only_row, secret) VALUES (1, ?)")
-            .bytes(secret.to_vec());
+    let statement = Statement::new(
+        "INSERT INTO queue_installation (only_row, secret) VALUES (1, ?) \
+         ON DUPLICATE KEY UPDATE only_row = 1",
+    )
+    .bytes(secret.to_vec());
     execute(conn, "keep the installation's secret", statement).await?;
     Ok(())
 }

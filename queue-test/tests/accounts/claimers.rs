@@ -3,10 +3,12 @@
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use queue_core::account::Account;
+use queue_core::migration;
 use queue_core::topic::{Sampling, TopicSettings};
-use queue_test::TestDatabase;
+use queue_test::{TestDatabase, until};
 
 use crate::callers::{ENQUEUE, place, refused, row, run, session};
+use crate::process::Process;
 
 const LEFT: &str = "SELECT COUNT(*) FROM queue_message";
 
@@ -175,4 +177,30 @@ async fn a_claimer_without_a_row_for_the_restricted_verb_claims_nothing() {
     run(&mut claimer, "CALL queue_claim('u', 1, NULL)").await;
     run(&mut own, "UPDATE queue_access SET topic = '*'").await;
     assert!(claim(&mut claimer).await.is_some());
+}
+
+/// Finding SEC-H2: `GET_LOCK` needs no privilege. Another login held what it could guess, and
+/// nobody swept; it held the lock of a worker that had died, which counted as alive for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
+    const CLAIMED: &str = "SELECT COUNT(*) FROM queue_message WHERE worker_id > 0";
+    let (database, mut own) = place().await;
+    run(&mut own, ENQUEUE).await;
+    let mut owner = session(&database.account_of(Account::Claimer).await).await;
+    assert!(claim(&mut owner).await.is_some());
+    let mut stranger = session(&database.account_of(Account::Caller).await).await;
+    for office in ["sweep", "migrate"] {
+        let guess = format!("CONCAT('queue:{office}:', LEFT(SHA2(DATABASE(), 256), 40))");
+        assert_eq!(row::<u8>(&mut stranger, &format!("SELECT GET_LOCK({guess}, 0)")).await, 1);
+    }
+    let name = "SELECT CONCAT('queue:', LOWER(HEX(instance))) FROM queue_worker";
+    let name = row::<String>(&mut own, name).await;
+    drop(owner);
+    // In line for the lock of the worker, which the server gives back with the session.
+    assert_eq!(row::<u8>(&mut stranger, &format!("SELECT GET_LOCK('{name}', 60)")).await, 1);
+    let janitor = database.account_of(Account::Janitor).await;
+    let _janitor = Process::start(&janitor, "janitor", &[]);
+    let mut claimed = async || row::<u64>(&mut own, CLAIMED).await;
+    until("taken back", async || claimed().await == 0).await;
+    assert_eq!(migration::run(database.url()).await.expect("migrated"), []);
 }

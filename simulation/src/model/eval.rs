@@ -191,6 +191,11 @@ fn function(
         }
         ("LEAST", values) => values.iter().min().cloned().unwrap_or(Value::Null),
         ("GREATEST", values) => values.iter().max().cloned().unwrap_or(Value::Null),
+        ("CONCAT" | "SHA2" | "IS_FREE_LOCK" | "IS_USED_LOCK" | "GET_LOCK", values)
+            if values.contains(&Value::Null) =>
+        {
+            Value::Null
+        }
         ("CONCAT", values) => {
             Value::bytes(&values.iter().flat_map(Value::text).collect::<Vec<_>>())
         }
