@@ -217,7 +217,8 @@ async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest()
     let group = groups[0].group().expect("a group");
     until("the group is through with the stream", async || {
         let standings = standing::of_group(&mut conn, group).await.expect("read");
-        standings.iter().all(|one| one.lag == 0 && one.end.0 > 0)
+        let sequenced: u64 = standings.iter().map(|one| one.end.0).sum();
+        sequenced == 3000 && standings.iter().all(|one| one.lag == 0)
     })
     .await;
     running.stop().await;

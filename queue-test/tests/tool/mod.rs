@@ -1,5 +1,11 @@
 //! Programs of others that tests need.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test that cannot be set up has failed, and one that cannot run here says so"
+)]
+
 use std::path::Path;
 use std::process::Command;
 

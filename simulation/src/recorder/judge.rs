@@ -1,5 +1,6 @@
 //! Where messages are when all is over, compared with what was told of them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_core::worker::SettleOutcome;
@@ -52,6 +53,12 @@ impl Recorder {
             .iter()
             .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
             .filter(|run| run.outcome != Some(SettleOutcome::Settled));
+        // A consumer that dies between its claim and its handler's start is charged: nobody can know
+        // that the handler had not begun.
+        let begun: BTreeSet<u32> = story.runs.iter().map(|run| run.no).collect();
+        let never_begun =
+            begun.last().map_or(0, |last| (*last as usize).saturating_sub(begun.len()));
+        let crashes = lone.count() + never_begun;
         let wrong = match (story.sent, place) {
             (_, Place::Waiting) => {
                 Some(format!("it still waits {} s after the last fault", patience.as_secs()))
@@ -59,7 +66,7 @@ impl Recorder {
             (Sent::NotStored, Place::Dead { .. } | Place::Archive { .. }) => {
                 Some("it is stored, but its sender was told it is not".to_owned())
             }
-            (_, Place::Dead { crashes: true }) if lone.count() < MAX_CRASHES => {
+            (_, Place::Dead { crashes: true }) if crashes < MAX_CRASHES => {
                 Some("it is a dead letter for crashes that were not its own".to_owned())
             }
             (Sent::Stored, Place::Nowhere) if !done => Some(
