@@ -1,15 +1,19 @@
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use queue_core::connection::ServerUrl;
 use queue_service::endpoint::Health;
+use queue_service::http::{self, Limits};
 use queue_service::signals::Shutdown;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
@@ -24,8 +28,14 @@ use crate::throttle::Throttle;
 use crate::visitor::admit;
 use crate::{api, assets, page};
 
+/// Pages that are open keep a connection each; a process may open 1024 files by default.
+const LIMITS: Limits = Limits { connections: 512, head: Duration::from_secs(10), connection: None };
+
 /// The largest form: fields of a search, and nothing else.
 const FORM: usize = 64 * 1024;
+
+/// How long a form may take to come.
+const FORM_TIME: Duration = Duration::from_secs(10);
 
 /// How long pages that are open, and runs that are under way, have to end.
 const DRAIN: Duration = Duration::from_secs(25);
@@ -72,20 +82,18 @@ pub(crate) async fn serve(
         rules,
     });
     tracing::info!(%address, "The console is served.");
-    let app = router(Arc::clone(&console));
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    let asked = shutdown.drain.clone().cancelled_owned();
-    let serving = async { axum::serve(listener, app).with_graceful_shutdown(asked).await };
+    let (app, tls) = (router(Arc::clone(&console)), console.rules.tls.clone());
+    let serving = http::serve(listener, tls, app, LIMITS, shutdown.drain.clone());
     let quit = async {
         shutdown.drain.cancelled().await;
-        drop(tokio::time::timeout(DRAIN, shutdown.quit.cancelled()).await);
+        drop(timeout(DRAIN, shutdown.quit.cancelled()).await);
     };
     tokio::select! {
-        served = serving => served.context("Cannot serve pages any more")?,
+        () = serving => {}
         () = quit => {}
     }
     // No transaction is cut off: a run ends with the one that it is at.
-    shutdown.quit.run_until_cancelled(tokio::time::timeout(DRAIN, console.runs.ended())).await;
+    shutdown.quit.run_until_cancelled(timeout(DRAIN, console.runs.ended())).await;
     Ok(())
 }
 
@@ -95,7 +103,17 @@ fn router(console: Arc<Console>) -> Router {
         .nest("/api/v1", api::routes())
         .merge(assets::routes())
         .fallback(page::not_found)
-        .layer(DefaultBodyLimit::max(FORM))
+        .layer(from_fn(whole))
         .layer(from_fn_with_state(Arc::clone(&console), admit))
         .with_state(console)
+}
+
+/// Lets a request pass when its whole body is there.
+async fn whole(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match timeout(FORM_TIME, to_bytes(body, FORM)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(Err(_)) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    }
 }

@@ -1,23 +1,35 @@
 //! How the console works, as its command line, environment and configuration say.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::HeaderName;
+use anyhow::{Context, bail};
+use axum::http::{HeaderMap, HeaderName};
 use humantime::parse_duration;
 use ipnet::IpNet;
 use queue_core::connection::ServerUrl;
 use queue_service::args::{credential, url_in};
 use queue_service::config::Settings;
 use queue_service::process;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use url::Url;
 
 use crate::role::Role;
+use crate::secret::Digested;
 use crate::users::Users;
 
 /// The systemd credential that holds the URL of the replica.
 const REPLICA: &str = "queue-replica-url";
+
+/// The shortest secret of a proxy: 96 bits in base64.
+const SHORTEST_SECRET: usize = 16;
+
+/// The header in which trusted proxies send their secret.
+const PROXY_SECRET: HeaderName = HeaderName::from_static("queue-proxy-secret");
 
 /// How it works.
 #[derive(Debug, Clone, clap::Args)]
@@ -56,6 +68,21 @@ pub(crate) struct SettingsArgs {
     /// The header in which they say that person's role. Without it everybody of theirs is a viewer.
     #[arg(long, value_name = "NAME")]
     proxy_role_header: Option<HeaderName>,
+    /// File with a secret that trusted proxies send in the header `Queue-Proxy-Secret`: an address alone
+    /// is also that of every other program there.
+    #[arg(long, value_name = "FILE")]
+    proxy_secret_file: Option<PathBuf>,
+    /// File with the certificate by which the console itself serves https, and those that it depends
+    /// on, in PEM. Read when the console starts.
+    #[arg(long, value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+    /// File with that certificate's key, in PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Let passwords and cookies cross the network in plain text, where the console listens beyond
+    /// loopback and neither a certificate nor an https origin is named.
+    #[arg(long, value_name = "WHETHER", action = clap::ArgAction::Set, default_value_t = false)]
+    plain_http: bool,
 }
 
 /// Settings that cannot work together.
@@ -76,6 +103,8 @@ pub(crate) struct Rules {
     pub(crate) proxies: Proxies,
     /// Where people reach the console, if not where it listens.
     pub(crate) origin: Option<Url>,
+    /// How it serves https itself.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) login_time: Duration,
     viewers_see_bodies: bool,
 }
@@ -86,11 +115,21 @@ pub(crate) struct Proxies {
     pub(crate) networks: Vec<IpNet>,
     pub(crate) user_header: Option<HeaderName>,
     pub(crate) role_header: Option<HeaderName>,
+    secret: Option<Digested>,
 }
 
 impl Proxies {
-    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+    /// Whether this is the address of one.
+    pub(crate) fn contain(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address))
+    }
+
+    /// Whether one of them sends a request with these headers from this address.
+    pub(crate) fn send(&self, address: IpAddr, headers: &HeaderMap) -> bool {
+        let mut said = headers.get_all(PROXY_SECRET).iter();
+        let said = said.next().filter(|_| said.next().is_none());
+        let said = said.and_then(|value| value.to_str().ok()).map(Digested::of);
+        self.contain(address) && self.secret.is_none_or(|secret| Some(secret) == said)
     }
 }
 
@@ -106,8 +145,12 @@ impl Rules {
 
     /// Browsers send the cookie over https alone.
     pub(crate) fn is_https(&self) -> bool {
-        self.origin.as_ref().is_some_and(|origin| origin.scheme() == "https")
+        self.tls.is_some() || self.origin.as_ref().is_some_and(is_https)
     }
+}
+
+fn is_https(origin: &Url) -> bool {
+    origin.scheme() == "https"
 }
 
 impl SettingsArgs {
@@ -120,6 +163,9 @@ impl SettingsArgs {
         let replica = replica_file.as_deref().map(url_in).transpose()?;
         let has_users = users.is_some();
         self.together(has_users).map_err(|error| settings.refused(error.name, error))?;
+        let secret = self.proxy_secret_file.as_deref().map(secret_in).transpose()?;
+        let files = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());
+        let tls = files.map(|(certificate, key)| tls(certificate, key)).transpose()?;
         Ok(Rules {
             listen: self.listen,
             users,
@@ -128,8 +174,10 @@ impl SettingsArgs {
                 networks: self.trusted_proxy,
                 user_header: self.proxy_user_header,
                 role_header: self.proxy_role_header,
+                secret,
             },
             origin: self.origin,
+            tls,
             login_time: self.login_time,
             viewers_see_bodies: self.viewers_see_bodies,
         })
@@ -149,6 +197,16 @@ impl SettingsArgs {
         if self.proxy_role_header.is_some() && self.proxy_user_header.is_none() {
             return wrong("proxy_role_header", "says nothing without 'proxy_user_header'");
         }
+        if self.proxy_user_header.is_some() && self.proxy_secret_file.is_none() {
+            return wrong(
+                "proxy_user_header",
+                "is sent by every program at the proxy's address: name a file of \
+                 'proxy_secret_file', whose content the proxy sends as Queue-Proxy-Secret",
+            );
+        }
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            return wrong("tls_certificate", "and 'tls_key' are of use together only: name both");
+        }
         let nobody = !has_users && self.proxy_user_header.is_none();
         if nobody && !self.listen.ip().is_loopback() {
             let reason = format!(
@@ -158,11 +216,42 @@ impl SettingsArgs {
             );
             return wrong("listen", &reason);
         }
+        let encrypted =
+            self.tls_certificate.is_some() || self.origin.as_ref().is_some_and(is_https);
+        if !self.listen.ip().is_loopback() && !encrypted && !self.plain_http {
+            return wrong(
+                "listen",
+                "is more than loopback, where passwords would cross the network in plain text: name \
+                 the https 'origin' of a proxy before it, or 'tls_certificate' and 'tls_key', or set \
+                 'plain_http = true'",
+            );
+        }
         if nobody && self.origin.is_some() {
             return wrong("origin", "leads here from elsewhere: name a file of 'users' first");
         }
         Ok(())
     }
+}
+
+fn secret_in(file: &Path) -> anyhow::Result<Digested> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("Cannot read the proxy's secret from {}", file.display()))?;
+    let secret = text.trim();
+    if secret.len() < SHORTEST_SECRET {
+        let file = file.display();
+        bail!("{file} has less than {SHORTEST_SECRET} characters: put a random secret into it");
+    }
+    Ok(Digested::of(secret))
+}
+
+fn tls(certificate: &Path, key: &Path) -> anyhow::Result<Arc<ServerConfig>> {
+    let cannot = |file: &Path| format!("Cannot serve https with {}", file.display());
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| cannot(certificate))?;
+    let key_of_it = PrivateKeyDer::from_pem_file(key).with_context(|| cannot(key))?;
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key_of_it);
+    Ok(Arc::new(config.with_context(|| cannot(certificate))?))
 }
 
 fn origin(text: &str) -> Result<Url, String> {

@@ -1,27 +1,35 @@
 //! How often somebody may be wrong.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong passwords of one address, or for one name, within [`WINDOW`].
-const FAILURES: u32 = 5;
+use ipnet::IpNet;
+
+/// How long a wrong password counts.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The most addresses and names remembered; while there are more, nobody signs in by password.
+/// The most networks remembered: 100,000 take 8 MiB.
 const MOST: usize = 100_000;
 
-/// Counts the failed sign-ins of each address, and for each name.
-#[derive(Debug, Default)]
-pub(crate) struct Throttle {
-    failed: Mutex<HashMap<Key, Failed>>,
+/// A size of network, and the wrong passwords that it may have within [`WINDOW`].
+#[derive(Debug)]
+struct Allowance {
+    four: u8,
+    six: u8,
+    failures: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Address(IpAddr),
-    Name(String),
+/// What one subscriber has, and what one site has.
+const ALLOWANCES: [Allowance; 2] =
+    [Allowance { four: 32, six: 64, failures: 5 }, Allowance { four: 24, six: 48, failures: 50 }];
+
+/// Counts the failed sign-ins of each network. Names are not counted: who guesses at somebody's password
+/// would lock them out.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    failed: Mutex<HashMap<IpNet, Failed>>,
 }
 
 #[derive(Debug)]
@@ -31,45 +39,49 @@ struct Failed {
 }
 
 impl Throttle {
-    /// Takes one try from both, before the password is looked at, so that tries at the same moment
-    /// count, too. `Err`: how long to wait.
-    pub(crate) fn take(&self, address: IpAddr, name: &str) -> Result<(), Duration> {
+    /// Takes one try from the address's networks, before the password is looked at, so that tries at the
+    /// same moment count, too. `Err`: how long to wait.
+    pub(crate) fn take(&self, address: IpAddr) -> Result<(), Duration> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.retain(|_, failed| failed.since.elapsed() < WINDOW);
-        let keys = [Key::Address(network(address)), Key::Name(name.to_owned())];
-        let wait = keys.iter().filter_map(|key| failed.get(key)?.wait()).max();
-        match wait {
-            Some(wait) => Err(wait),
-            None if failed.len() + keys.len() > MOST => Err(WINDOW),
-            None => {
-                for key in keys {
-                    let now = Failed { times: 0, since: Instant::now() };
-                    failed.entry(key).or_insert(now).times += 1;
-                }
-                Ok(())
+        let waits = ALLOWANCES.iter().filter_map(|allowance| {
+            let failed = failed.get(&allowance.network(address)?)?;
+            (failed.times >= allowance.failures)
+                .then(|| WINDOW.saturating_sub(failed.since.elapsed()))
+        });
+        if let Some(wait) = waits.max() {
+            return Err(wait);
+        }
+        while failed.len() + ALLOWANCES.len() > MOST {
+            let oldest = failed.iter().min_by_key(|(_, failed)| failed.since);
+            let Some(oldest) = oldest.map(|(network, _)| *network) else { break };
+            failed.remove(&oldest);
+        }
+        for network in ALLOWANCES.iter().filter_map(|allowance| allowance.network(address)) {
+            let now = Failed { times: 0, since: Instant::now() };
+            failed.entry(network).or_insert(now).times += 1;
+        }
+        Ok(())
+    }
+
+    /// The password was right: gives back what the address's own network has taken.
+    pub(crate) fn forget(&self, address: IpAddr) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut networks = ALLOWANCES.iter().filter_map(|allowance| allowance.network(address));
+        let own = networks.next().and_then(|own| failed.remove(&own));
+        let times = own.map_or(0, |own| own.times);
+        for network in networks {
+            if let Some(failed) = failed.get_mut(&network) {
+                failed.times = failed.times.saturating_sub(times);
             }
         }
     }
-
-    /// The password was right.
-    pub(crate) fn forget(&self, address: IpAddr, name: &str) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.remove(&Key::Address(network(address)));
-        failed.remove(&Key::Name(name.to_owned()));
-    }
 }
 
-impl Failed {
-    fn wait(&self) -> Option<Duration> {
-        (self.times >= FAILURES).then(|| WINDOW.saturating_sub(self.since.elapsed()))
-    }
-}
-
-/// Somebody has a whole /64 of IPv6 addresses.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(six) => Ipv6Addr::from(u128::from(six) & !u128::from(u64::MAX)).into(),
+impl Allowance {
+    fn network(&self, address: IpAddr) -> Option<IpNet> {
+        let length = if address.is_ipv4() { self.four } else { self.six };
+        IpNet::new(address, length).ok().map(|network| network.trunc())
     }
 }
 
@@ -77,29 +89,41 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
     #[test]
-    fn five_wrong_passwords_a_minute_are_all_of_an_address_and_for_a_name() {
+    fn five_wrong_passwords_a_minute_are_all_of_a_subscriber() {
+        for [own, other] in
+            [["10.0.0.1", "10.0.0.2"], ["2001:db8::1", "2001:db8:0:1::1"]].map(|it| it.map(address))
+        {
+            let throttle = Throttle::default();
+            for _ in 0..5 {
+                assert_eq!(throttle.take(own), Ok(()));
+            }
+            assert!(throttle.take(own).is_err());
+            assert_eq!(throttle.take(other), Ok(()));
+        }
+    }
+
+    #[test]
+    fn fifty_wrong_passwords_a_minute_are_all_of_a_site() {
         let throttle = Throttle::default();
-        let here = IpAddr::from([10, 0, 0, 1]);
-        for at in 0..5 {
-            assert_eq!(throttle.take(here, &format!("user-{at}")), Ok(()));
+        let of = |site: u16, network: u16| IpAddr::from([0x2001, 0xdb8, site, network, 0, 0, 0, 1]);
+        for network in 0..50 {
+            assert_eq!(throttle.take(of(1, network)), Ok(()));
         }
-        assert!(throttle.take(here, "another").is_err());
-        for at in 2..6 {
-            assert_eq!(throttle.take(IpAddr::from([10, 0, 0, at]), "user-0"), Ok(()));
-        }
-        let there = IpAddr::from([10, 0, 0, 9]);
-        assert!(throttle.take(there, "user-0").is_err());
-        assert_eq!(throttle.take(there, "user-9"), Ok(()));
+        assert!(throttle.take(of(1, 50)).is_err());
+        assert_eq!(throttle.take(of(2, 0)), Ok(()));
     }
 
     #[test]
     fn a_right_password_makes_good_for_wrong_ones() {
         let throttle = Throttle::default();
-        let here: IpAddr = "2001:db8::1".parse().expect("an address");
-        for _ in 0..20 {
-            assert_eq!(throttle.take(here, "ada"), Ok(()));
-            throttle.forget("2001:db8::2".parse().expect("an address"), "ada");
+        for _ in 0..200 {
+            assert_eq!(throttle.take(address("2001:db8::1")), Ok(()));
+            throttle.forget(address("2001:db8::2"));
         }
     }
 }

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use queue_core::audit::Actor;
+use queue_service::http::{is_foreign, is_loopback_name};
 
 use crate::login::Login;
 use crate::refusal::Refusal;
@@ -35,6 +36,9 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), microphone=(), geolocation=()"),
 ];
+
+/// For so long the browser comes by https alone, whatever address it is given.
+const A_YEAR: &str = "max-age=31536000";
 
 /// Who sent a request.
 #[derive(Debug, Clone)]
@@ -85,6 +89,9 @@ pub(crate) async fn admit(
     }
     // Pages are of one person at one moment; assets say otherwise themselves.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if console.rules.is_https() {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(A_YEAR));
+    }
     response
 }
 
@@ -92,7 +99,7 @@ fn visitor(console: &Console, peer: IpAddr, request: &Request) -> Result<Visitor
     let (rules, headers) = (&console.rules, request.headers());
     refuse_foreign(rules, request.method(), headers)?;
     let peer = peer.to_canonical();
-    if !rules.proxies.trusts(peer) {
+    if !rules.proxies.send(peer, headers) {
         let login = cookie(headers, rules).and_then(|cookie| console.logins.of_cookie(cookie));
         return Ok(Visitor { login, address: peer });
     }
@@ -118,7 +125,7 @@ fn forwarded(headers: &HeaderMap, rules: &Rules) -> Option<IpAddr> {
     let all = headers.get_all("x-forwarded-for").iter().map(|value| value.to_str().unwrap_or("?"));
     let entries: Vec<&str> = all.flat_map(|list| list.split(',')).map(str::trim).collect();
     let addresses = entries.into_iter().rev().map_while(address_of);
-    addresses.into_iter().find(|address| !rules.proxies.trusts(*address))
+    addresses.into_iter().find(|address| !rules.proxies.contain(*address))
 }
 
 /// An address, with or without a port.
@@ -138,32 +145,14 @@ fn refuse_foreign(rules: &Rules, method: &Method, headers: &HeaderMap) -> Result
         Some(origin.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}")))
     });
     if wanted.as_deref().is_some_and(|wanted| !wanted.eq_ignore_ascii_case(host))
-        || (rules.by_link() && !is_loopback(host))
+        || (rules.by_link() && !is_loopback_name(host))
     {
         return Err(Refusal::Foreign);
     }
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
-    let site = text(HeaderName::from_static("sec-fetch-site"));
-    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        return Err(Refusal::Foreign);
-    }
-    let origin = text(header::ORIGIN);
-    let is_ours = |origin: &str| {
-        origin.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host))
-    };
-    if origin.is_some_and(|origin| !is_ours(origin)) { Err(Refusal::Foreign) } else { Ok(()) }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.parse::<u16>().is_ok() => name,
-        _ => host,
-    };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    if is_foreign(headers) { Err(Refusal::Foreign) } else { Ok(()) }
 }
 
 fn cookie_name(rules: &Rules) -> &'static str {
@@ -205,22 +194,5 @@ impl FromRequestParts<Arc<Console>> for Address {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Console>) -> Result<Self, Refusal> {
         let visitor = parts.extensions.get::<Visitor>();
         visitor.map(|visitor| Self(visitor.address)).ok_or(Refusal::Foreign)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_this_machine_lead_to_a_console_without_users() {
-        for host in ["localhost", "LOCALHOST:9480", "127.0.0.1:9480", "[::1]:9480", "127.1.2.3"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in
-            ["", "evil.example:9480", "localhost.evil.example", "10.0.0.1", "127.0.0.1.nip.io"]
-        {
-            assert!(!is_loopback(host), "{host}");
-        }
     }
 }

@@ -161,7 +161,7 @@ fn prepare(
         );
     let builder = match arguments.command {
         Command::Forward { to } => to.register(builder, shutdown, ended)?,
-        command => register(command, builder)?,
+        command => register(command, arguments.server.secrets(), builder)?,
     };
     let consumer = builder.health(health.clone()).build().map_err(|error| match error {
         consumer::Error::Setting { name, .. } => settings.refused(name, error),
@@ -170,13 +170,18 @@ fn prepare(
     Ok((located, consumer))
 }
 
-fn register(command: Command, builder: ConsumerBuilder) -> anyhow::Result<ConsumerBuilder> {
+fn register(
+    command: Command,
+    secrets: Vec<PathBuf>,
+    builder: ConsumerBuilder,
+) -> anyhow::Result<ConsumerBuilder> {
     match command {
         Command::Exec { topic, pass_env, argv } => {
             let mut exec = ExecOptions::new(argv);
             exec.timeout = topic.timeout;
             exec.environment.pass.extend(pass_env);
             exec.supervisor = Some(PathBuf::from("/proc/self/exe"));
+            exec.hidden = secrets;
             let handler = ExecHandler::new(exec)?;
             Ok(builder.raw_handler(topic.topic.clone(), topic.options(), handler))
         }

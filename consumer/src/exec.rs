@@ -47,6 +47,8 @@
 
 mod body;
 mod environment;
+#[cfg(target_os = "linux")]
+mod hidden;
 mod output;
 mod process;
 mod program;
@@ -91,6 +93,11 @@ pub struct ExecOptions {
     /// The binary that calls [`supervise()`] first thing in its `main`, so that no child outlives a
     /// killed consumer. Default none: the program is run directly. `/proc/self/exe` is this one.
     pub supervisor: Option<PathBuf>,
+    /// Files and directories that the program, and what it starts, must not read although this
+    /// process may, such as the file with the server's password. Default none. Linux only, from 5.13:
+    /// elsewhere a warning is logged. The program then gains no privileges by set-user-id files, and
+    /// reads no file that is made later beside a hidden one or in a directory above it.
+    pub hidden: Vec<PathBuf>,
 }
 
 impl ExecOptions {
@@ -103,6 +110,7 @@ impl ExecOptions {
             output_limit: 2048,
             kill_grace: Duration::from_secs(2),
             supervisor: None,
+            hidden: Vec::new(),
         }
     }
 }
@@ -155,6 +163,7 @@ pub struct ExecHandler {
     output_limit: usize,
     kill_grace: Duration,
     supervisor: Option<PathBuf>,
+    hidden: Vec<PathBuf>,
 }
 
 impl ExecHandler {
@@ -171,6 +180,16 @@ impl ExecHandler {
                 return Err(ExecError::Unsayable { what: "the argument", text: text.clone() });
             }
         }
+        #[cfg(target_os = "linux")]
+        let can_hide = hidden::can_hide();
+        #[cfg(not(target_os = "linux"))]
+        let can_hide = false;
+        if !options.hidden.is_empty() && !can_hide {
+            tracing::warn!(
+                hidden = ?options.hidden,
+                "This kernel has no Landlock: the program can read files that it should not."
+            );
+        }
         Ok(Self {
             program: program::find(&name, std::env::var_os("PATH").as_deref())?,
             arguments,
@@ -179,6 +198,7 @@ impl ExecHandler {
             output_limit: options.output_limit,
             kill_grace: options.kill_grace,
             supervisor: options.supervisor,
+            hidden: options.hidden,
         })
     }
 
@@ -225,7 +245,8 @@ impl RawHandler for ExecHandler {
         let program = || self.program.display().to_string();
         let not_started = |source| RunError::NotStarted { program: program(), source };
         let command = self.command(context).map_err(not_started)?;
-        let (mut process, pipes) = process::start(command).await.map_err(not_started)?;
+        let (mut process, pipes) =
+            process::start(command, self.hidden.clone()).await.map_err(not_started)?;
         let mut output = Output::new(self.output_limit);
         let ended = {
             let waiting = std::pin::pin!(self.wait(&mut process, context));

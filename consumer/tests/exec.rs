@@ -43,6 +43,31 @@ async fn run(text: &str) -> Result<(), HandlerError> {
     ExecHandler::new(script(text, Path::new("/"))).unwrap().handle(&context("")).await
 }
 
+#[tokio::test]
+async fn a_program_and_what_it_starts_cannot_read_what_is_hidden() {
+    let directory = TempDir::new().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir(at("secrets")).unwrap();
+    for file in ["secrets/url", "secrets/public"] {
+        std::fs::write(at(file), "text").unwrap();
+    }
+    std::os::unix::fs::symlink(at("secrets/url"), at("link")).unwrap();
+    let text = r#"
+        cd "$1" && cat secrets/public || exit 65
+        for file in secrets/url link /proc/self/root"$1"/secrets/url; do
+            sh -c 'cat "$1"' sh "$file" && exit 65
+        done
+        exit 79"#;
+    let hidden = vec![at("secrets/url")];
+    let options = ExecOptions { hidden, ..script(text, directory.path()) };
+    for handler in both_ways(options) {
+        let handled = handler.handle(&context("")).await;
+        assert!(matches!(handled, Err(HandlerError::Discard(_))), "{handled:?}");
+    }
+    // What is hidden from the program is not hidden from this process.
+    assert_eq!(std::fs::read_to_string(at("secrets/url")).unwrap(), "text");
+}
+
 /// The text of an error that means: try again.
 fn retry_text(result: Result<(), HandlerError>) -> String {
     match result {

@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::middleware::from_fn;
 use axum::routing::post;
 use futures_util::future::join;
 use producer::{Producer, Progress, ProgressListener};
 use queue_service::config::Settings;
 use queue_service::endpoint::{self, Health};
+use queue_service::http::{self, Limits};
 use queue_service::signals::shutdown_on_signals;
 use queue_service::{config, logging, reload};
 use tokio::net::TcpListener;
@@ -27,6 +29,15 @@ pub(crate) use self::arguments::Arguments;
 /// The most requests whose bodies are in memory at once.
 const AT_ONCE: usize = 64;
 
+/// The most bytes of bodies in memory at once; a body may be larger alone. While it is sent, the producer
+/// holds a copy.
+const MEMORY: usize = 64 << 20;
+
+/// Clients keep connections open for up to 90 s between requests: a shorter time for the next head would
+/// cut off requests that are just being sent.
+const LIMITS: Limits =
+    Limits { connections: 512, head: Duration::from_secs(120), connection: None };
+
 /// How long requests that are under way have to come to their end after a signal.
 const DRAIN: Duration = Duration::from_secs(25);
 
@@ -36,9 +47,15 @@ struct Relay {
     producer: Producer,
     /// A request holds one from before its body is read until it is answered.
     places: Arc<Semaphore>,
+    /// And so much of this as its body takes, in KiB.
+    memory: Arc<Semaphore>,
     body_limit: usize,
     /// How long each step of a request may take.
     patience: Duration,
+}
+
+fn kibibytes(bytes: usize) -> usize {
+    bytes.div_ceil(1024).clamp(1, Semaphore::MAX_PERMITS)
 }
 
 /// Serves until a signal; the exit code.
@@ -80,14 +97,16 @@ pub(crate) async fn run(arguments: Arguments, settings: Settings) -> anyhow::Res
     let relay = Relay {
         producer: producer.clone(),
         places: Arc::new(Semaphore::new(AT_ONCE)),
+        memory: Arc::new(Semaphore::new(kibibytes(MEMORY.max(arguments.body_limit)))),
         body_limit: arguments.body_limit,
         patience: arguments.give_up_after,
     };
-    let router =
-        Router::new().route("/topics/{topic}/messages", post(request::take)).with_state(relay);
+    let router = Router::new()
+        .route("/topics/{topic}/messages", post(request::take))
+        .layer(from_fn(request::refuse_browsers))
+        .with_state(relay);
     let stop = shutdown.drain.child_token();
-    let stopped = stop.clone().cancelled_owned();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
+    let serving = http::serve(listener, None, router, LIMITS, stop.clone());
     let stdin = async {
         let Some(topic) = arguments.stdin else { return Ok(ExitCode::SUCCESS) };
         let sent =
@@ -109,10 +128,7 @@ pub(crate) async fn run(arguments: Arguments, settings: Settings) -> anyhow::Res
     };
     // No future that holds a connection is among these: the lanes run on a thread of their own.
     tokio::select! {
-        (served, sent) = join(async { serving.await }, stdin) => {
-            served.context("Cannot go on serving")?;
-            code = sent?;
-        }
+        ((), sent) = join(serving, stdin) => code = sent?,
         () = shutdown.quit.cancelled() => {}
         () = drained_long_enough => {}
         () = pulse => {}

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::thread;
 
-use crate::setup::relay::{Relay, command, post};
+use crate::setup::relay::{Relay, answer, begin, command, post};
 use crate::setup::{depth, stored};
 use queue_core::codec::{Codec, Codecs, Gzip};
 use queue_core::store;
@@ -184,4 +184,53 @@ async fn a_body_that_the_request_calls_compressed_is_stored_as_one() {
         let decoded = Codecs::default().decode(&message.headers, &message.body);
         assert_eq!(decoded.expect("decoded"), Some(text.clone()));
     }
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_cannot_enqueue() {
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let relay = Relay::start(database.url(), &[]);
+    let ours = format!("Host: {}\r\n", relay.address);
+    for headers in [
+        &format!("{ours}Origin: https://evil.example\r\n")[..],
+        &format!("{ours}Origin: null\r\n"),
+        &format!("{ours}Sec-Fetch-Site: cross-site\r\n"),
+        // A name of theirs that leads here: then the page counts as one of this origin.
+        "Host: evil.example\r\nOrigin: http://evil.example\r\nSec-Fetch-Site: same-origin\r\n",
+        "Host: evil.example\r\n",
+    ] {
+        let refused = begin(&relay.address, "/topics/mail/messages", headers, 0).and_then(answer);
+        let refused = refused.expect("an answer");
+        let reason = refused.body["error"].as_str().unwrap_or_default();
+        assert!(refused.status == 403 && reason.contains("browser"), "{headers}: {refused:?}");
+    }
+    assert_eq!(stored(&database, "mail").await.len(), 0);
+    assert_eq!(relay.post("/topics/mail/messages", "", b"a").status, 201);
+    relay.stop();
+}
+
+#[tokio::test]
+async fn bodies_wait_for_room_in_memory() {
+    const ALL: usize = 64 << 20;
+    let database = TestDatabase::new().await;
+    database.topic("mail").await;
+    let limit = ALL.to_string();
+    let options = ["--body-limit", &limit, "--give-up-after", "1s"];
+    let relay = Relay::start(database.url(), &options);
+    let path = "/topics/mail/messages";
+    // Each may have all of the memory, for a second, and sends nothing; the second one is in line.
+    let hold = || begin(&relay.address, path, &format!("Host: {}\r\n", relay.address), ALL);
+    let (first, second) = (hold().expect("sent"), hold().expect("sent"));
+    until("a body finds no room", async || {
+        let busy = relay.post(path, "", b"a");
+        let reason = busy.body["error"].as_str().unwrap_or_default().to_owned();
+        busy.status == 503 && reason.contains("too many bytes")
+    })
+    .await;
+    for held in [first, second] {
+        assert_eq!(answer(held).expect("an answer").status, 408);
+    }
+    assert_eq!(relay.post(path, "", b"a").status, 201);
+    relay.stop();
 }

@@ -89,6 +89,20 @@ impl Located {
 }
 
 impl ServerArgs {
+    /// The files and directories that hold the server's URL or other secrets of this process.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<PathBuf> {
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        let configured = self.config.as_deref().and_then(|path| {
+            let file = File::read(path, None).ok()?;
+            match file.location.get("url_file") {
+                Some(named) => Some(file.beside(&named.values.concat())),
+                None => file.location.contains_key("url").then(|| path.to_owned()),
+            }
+        });
+        self.url_file.iter().cloned().chain(credentials).chain(configured).collect()
+    }
+
     /// The server's URL from the first place that has one.
     ///
     /// # Errors
@@ -261,5 +275,18 @@ mod tests {
         assert_eq!(args.url().expect("usable").database(), "q");
         std::fs::write(&file, "mysql://u:geheim@127.0.0.1:1,[::1]:2/q\n").expect("written");
         assert_eq!(args.url().expect("usable").servers(), ["127.0.0.1:1", "[::1]:2"]);
+    }
+    #[test]
+    fn the_files_with_a_url_are_known_wherever_they_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let secrets = |text: &str, url_file: Option<PathBuf>| {
+            std::fs::write(at("queue.toml"), text).expect("written");
+            let secrets = ServerArgs { url_file, config: Some(at("queue.toml")) }.secrets();
+            secrets.into_iter().filter(|it| it.starts_with(folder.path())).collect::<Vec<_>>()
+        };
+        assert_eq!(secrets("url = \"mysql://u:p@h/q\"\n", None), [at("queue.toml")]);
+        assert_eq!(secrets("url_file = \"url\"\n", None), [at("url")]);
+        assert_eq!(secrets("", Some(at("other"))), [at("other")]);
     }
 }

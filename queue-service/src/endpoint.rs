@@ -1,8 +1,6 @@
 //! The endpoint of a long-running process: `/metrics` for Prometheus, `/livez` and `/readyz`.
 
-use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,27 +9,24 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use queue_core::telemetry;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use crate::health::{Health, Pulse};
+use crate::http::{self, Limits};
 
-/// The most connections served at once; more wait in the kernel's backlog.
-const AT_ONCE: usize = 16;
-
-/// The longest a connection may take for its one request, headers included.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// A connection has one request, so that idle ones hold no place, and one limit for all of it. There are
+/// more than scrapers need: probes must get through beside them.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(5),
+    connection: Some(Duration::from_secs(10)),
+};
 
 /// How often the recorder folds its samples together, so that nobody scraping it costs no memory.
 const UPKEEP: Duration = Duration::from_secs(5);
-
-/// The pause after a connection could not be taken (no file descriptor left).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Seconds. From a handler of a millisecond to one of ten minutes.
 const BUCKETS: [f64; 16] = [
@@ -57,7 +52,7 @@ pub async fn serve(
     let recorder = install_recorder()?;
     let router = router(recorder.clone(), health);
     tokio::spawn(keep_up(recorder, shutdown.clone()));
-    tokio::spawn(accept(listener, router, shutdown));
+    tokio::spawn(http::serve(listener, None, router, LIMITS, shutdown));
     tracing::info!(address = %bound, "Metrics are served.");
     Ok(Some(bound))
 }
@@ -107,41 +102,4 @@ fn probe(state: Result<(), String>) -> impl IntoResponse {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
-}
-
-async fn accept(listener: TcpListener, router: Router, shutdown: CancellationToken) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
-    loop {
-        let next = async {
-            let place = match places.clone().acquire_owned().await {
-                Ok(place) => place,
-                // Never closed.
-                Err(_) => pending().await,
-            };
-            (place, listener.accept().await)
-        };
-        let Some((place, accepted)) = shutdown.run_until_cancelled(next).await else { return };
-        match accepted {
-            Ok((stream, _)) => {
-                let router = router.clone();
-                tokio::spawn(async move {
-                    answer(stream, router).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "A connection to the metrics endpoint was not taken.");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// One request a connection, so that idle ones hold no place, and one limit for all of it.
-async fn answer(stream: TcpStream, router: Router) {
-    let served = hyper::server::conn::http1::Builder::new()
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // What a peer does with its own connection is no news.
-    drop(tokio::time::timeout(REQUEST_LIMIT, served).await);
 }

@@ -16,6 +16,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// Runs a process's main future on a multi-thread runtime. An error becomes one line on standard
 /// error, `name: sentence`, and exit code 1.
 pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> F) -> ExitCode {
+    keep_memory_private();
     // Fails only when the process has chosen a provider already, which is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
     let ended = tokio::runtime::Builder::new_multi_thread()
@@ -35,6 +36,17 @@ pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> 
             complain(&sentence(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Other processes of the same user read neither its memory nor its environment, which hold the
+/// password, and it leaves no core dump with them.
+fn keep_memory_private() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // No kernel refuses this value.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap_or_default();
     }
 }
 
@@ -116,6 +128,17 @@ mod tests {
              missing or too old there: run `queuectl migrate`."
         );
         assert!(sentence(&error.context("Cannot start")).ends_with("run `queuectl migrate`."));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_keeps_its_memory_and_environment_to_itself() {
+        use rustix::process::{DumpableBehavior, dumpable_behavior};
+        let code = run(|| async {
+            assert_eq!(dumpable_behavior()?, DumpableBehavior::NotDumpable);
+            Ok(ExitCode::SUCCESS)
+        });
+        assert_eq!(code, ExitCode::SUCCESS);
     }
 
     #[test]

@@ -67,10 +67,12 @@ pub(crate) async fn sign_in(
 ) -> Result<Response, Refusal> {
     let Credentials { name, password, token, to } = credentials;
     let name = if console.link.is_some() { BY_LINK.to_owned() } else { name };
-    // Tries of a link need no name of their own: its owner must not be locked out by strangers.
-    let known = if console.link.is_some() { address.to_string() } else { name.clone() };
-    let taken = console.throttle.take(address, &known);
-    taken.map_err(|wait| Refusal::TooOften { seconds: wait.as_secs() + 1 })?;
+    // A link's token cannot be guessed, and its owner comes from the same address as every other program
+    // of the machine: tries of it are not counted.
+    if console.link.is_none() {
+        let taken = console.throttle.take(address);
+        taken.map_err(|wait| Refusal::TooOften { seconds: wait.as_secs() + 1 })?;
+    }
     let role = match (&console.link, &console.rules.users) {
         (Some(link), _) => link.take(&token).then_some(Role::Admin),
         (None, Some(users)) => users.verify(&name, password).await,
@@ -88,7 +90,7 @@ pub(crate) async fn sign_in(
         let page = form(&console, &wish, Some(wrong));
         return Ok((StatusCode::UNAUTHORIZED, page).into_response());
     };
-    console.throttle.forget(address, &known);
+    console.throttle.forget(address);
     record(&console, Actor { name: name.clone(), origin: address.to_string() }).await;
     let secret = console.logins.begin(name, role);
     let set = [(header::SET_COOKIE, set_cookie(&console.rules, Some(&secret)))];

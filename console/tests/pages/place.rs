@@ -104,6 +104,12 @@ impl Console {
         self.0.program().lines(text).pop()
     }
 
+    /// The port that it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        let port = self.0.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        port.expect("a port")
+    }
+
     /// A browser of somebody who has not signed in.
     pub(crate) fn browser(&self) -> Browser {
         // Whichever test comes first chooses.

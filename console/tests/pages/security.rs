@@ -174,7 +174,10 @@ async fn without_users_the_link_of_the_log_signs_in_once_and_only_on_this_machin
     let first = token();
     let mut browser = place.console.browser();
     assert!(browser.get(&format!("/sign-in?token={first}")).await.text.contains(&first));
-    assert_eq!(browser.send(Method::POST, "/sign-in", &[("token", "guess")]).await.status, 401);
+    // Guesses of another program of this machine do not lock the owner out.
+    for _ in 0..20 {
+        assert_eq!(browser.send(Method::POST, "/sign-in", &[("token", "guess")]).await.status, 401);
+    }
     assert_eq!(browser.send(Method::POST, "/sign-in", &[("token", &first)]).await.status, 303);
     assert!(browser.read("/").await.contains("(admin)"));
     until("another link is logged", async || token() != first).await;
@@ -186,10 +189,20 @@ async fn without_users_the_link_of_the_log_signs_in_once_and_only_on_this_machin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_header_signs_in_only_by_a_trusted_proxy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "sixteen characters\n").expect("written");
+    let file = file.to_str().expect("text");
     let headers = ["--proxy-user-header", "x-user", "--proxy-role-header", "x-role"];
+    let headers = [&headers[..], &["--proxy-secret-file", file]].concat();
+    let secret = ("queue-proxy-secret", "sixteen characters".to_owned());
     let trusting = Place::open(&[&headers[..], &["--trusted-proxy", "127.0.0.0/8"]].concat()).await;
     let mut ada = trusting.console.browser();
     ada.headers = vec![("x-user", "ada".to_owned()), ("x-role", "operator".to_owned())];
+    assert_eq!(ada.get("/").await.status, 303, "another program of the proxy's machine");
+    ada.headers.push((secret.0, "sixteen characterz".to_owned()));
+    assert_eq!(ada.get("/").await.status, 303, "a guess");
+    ada.headers[2] = secret.clone();
     assert!(ada.read("/").await.contains("ada (operator)"));
     // Behind a proxy that adds its headers to those of a client.
     ada.headers.push(("x-role", "admin".to_owned()));
@@ -201,7 +214,7 @@ async fn a_header_signs_in_only_by_a_trusted_proxy() {
     assert_eq!(ada.get("/").await.status, 303);
     let other = Place::open(&[&headers[..], &["--trusted-proxy", "10.0.0.0/8"]].concat()).await;
     let mut liar = other.console.browser();
-    liar.headers = vec![("x-user", "ada".to_owned()), ("x-role", "admin".to_owned())];
+    liar.headers = vec![("x-user", "ada".to_owned()), ("x-role", "admin".to_owned()), secret];
     assert_eq!(liar.get("/").await.status, 303);
 }
 
@@ -235,6 +248,40 @@ async fn what_others_have_written_is_shown_and_never_run() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_certificate_it_speaks_https_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let [certificate, key] =
+        [("certificate", made.cert.pem()), ("key", made.signing_key.serialize_pem())].map(
+            |(name, text)| {
+                let file = folder.path().join(name);
+                std::fs::write(&file, text).expect("written");
+                file.to_str().expect("text").to_owned()
+            },
+        );
+    let place = Place::with(&["--tls-certificate", &certificate, "--tls-key", &key]).await;
+    let port = place.console.port();
+    let trusted = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).expect("read");
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .add_root_certificate(trusted)
+        .build()
+        .expect("a client");
+    let url = format!("https://localhost:{port}/sign-in");
+    let form = client.post(url).header("content-type", "application/x-www-form-urlencoded");
+    let form = form.body(format!("name=viewer&password={}", PASSWORD.replace(' ', "+")));
+    let answer = form.send().await.expect("answered");
+    assert_eq!(answer.status(), 303);
+    let header = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+    assert!(header("strict-transport-security").starts_with("max-age="));
+    let cookie = header("set-cookie");
+    assert!(cookie.starts_with("__Host-") && cookie.ends_with("; Secure"), "{cookie}");
+    let plain = client.get(format!("http://localhost:{port}/sign-in")).send().await;
+    assert!(plain.is_err(), "{plain:?}");
+}
+
 /// What the program says to `--check` with these options, and whether they are right.
 fn checked(options: &[&str], handed: Option<&Path>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
@@ -257,6 +304,15 @@ fn settings_that_would_let_strangers_in_are_refused_with_what_to_do() {
         (&["--origin", "https://queue.example.com"], "'origin' leads here from elsewhere"),
         (&["--origin", "queue.example.com"], "it looks like https://queue.example.com"),
         (&["--trusted-proxy", "here"], "it looks like 10.0.0.7"),
+        (
+            &["--proxy-user-header", "x-user", "--trusted-proxy", "10.0.0.7"],
+            "'proxy_user_header' is sent by every program at the proxy's address: name a file of",
+        ),
+        (&["--tls-certificate", "/nowhere"], "'tls_certificate' and 'tls_key' are of use together"),
+        (
+            &["--tls-certificate", "/dev/null", "--tls-key", "/dev/null"],
+            "Cannot serve https with /dev/null",
+        ),
     ] {
         let (code, said) = checked(options, None);
         assert_eq!(code, Some(2), "{said}");
@@ -269,10 +325,11 @@ fn settings_that_would_let_strangers_in_are_refused_with_what_to_do() {
 fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
     let handed = tempfile::tempdir().expect("a folder");
     let everywhere = ["--listen", "0.0.0.0:9480"];
-    let hand = |text: &str| {
+    let hand_to = |text: &str, options: &[&str]| {
         std::fs::write(handed.path().join("queue-users"), text).expect("written");
-        checked(&everywhere, Some(handed.path()))
+        checked(&[&everywhere[..], options].concat(), Some(handed.path()))
     };
+    let hand = |text: &str| hand_to(text, &["--plain-http", "true"]);
     let (code, said) = hand("# nobody\n");
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("'listen' is more than loopback"), "{said}");
@@ -280,5 +337,13 @@ fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("queue-users:1: the hash is none of argon2id"), "{said}");
     let (code, said) = hand(&line("ada", "admin"));
+    assert_eq!(code, Some(0), "{said}");
+    // Passwords cross the network in plain text only where somebody has said that they may.
+    let (code, said) = hand_to(&line("ada", "admin"), &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("would cross the network in plain text"), "{said}");
+    let (code, said) = hand_to(&line("ada", "admin"), &["--origin", "http://queue.example.com"]);
+    assert_eq!(code, Some(2), "{said}");
+    let (code, said) = hand_to(&line("ada", "admin"), &["--origin", "https://queue.example.com"]);
     assert_eq!(code, Some(0), "{said}");
 }

@@ -1,4 +1,5 @@
 use std::io;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -90,14 +91,16 @@ impl Group {
     }
 }
 
-/// Starts a program as the leader of its own group.
+/// Starts a program as the leader of its own group, from which the files `hidden` are kept.
 ///
 /// Each has a thread of its own that starts it and waits for it. A parent-death signal comes when
 /// the *thread* that started a process ends: a thread of a runtime's pool may end long before the
 /// program does.
-pub(super) async fn start(command: Command) -> io::Result<(Process, Pipes)> {
+pub(super) async fn start(command: Command, hidden: Vec<PathBuf>) -> io::Result<(Process, Pipes)> {
     let (sender, started) = oneshot::channel();
-    std::thread::Builder::new().name("queue-exec".to_owned()).spawn(|| run(command, sender))?;
+    std::thread::Builder::new()
+        .name("queue-exec".to_owned())
+        .spawn(move || run(command, &hidden, sender))?;
     let lost = |_| io::Error::other("the thread that starts the program has ended");
     let (process, streams) = started.await.map_err(lost)??;
     let (Some(stdout), Some(stderr)) = streams else {
@@ -111,7 +114,14 @@ pub(super) async fn start(command: Command) -> io::Result<(Process, Pipes)> {
 type Streams = (Option<std::process::ChildStdout>, Option<std::process::ChildStderr>);
 
 /// The life of a program, from the thread that is its parent.
-fn run(mut command: Command, started: oneshot::Sender<io::Result<(Process, Streams)>>) {
+fn run(
+    mut command: Command,
+    hidden: &[PathBuf],
+    started: oneshot::Sender<io::Result<(Process, Streams)>>,
+) {
+    #[cfg(target_os = "linux")]
+    let spawned = super::hidden::hide(hidden).and_then(|()| command.spawn());
+    #[cfg(not(target_os = "linux"))]
     let spawned = command.spawn();
     // It holds copies of the environment and the arguments.
     drop(command);

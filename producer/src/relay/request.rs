@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_ENCODING;
+use axum::http::header::{CONTENT_ENCODING, HOST};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use producer::SendError;
 use queue_core::codec;
 use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
+use queue_service::http::{is_foreign, is_loopback_name};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::Relay;
 use super::response::{Refusal, Taken};
+use super::{Relay, kibibytes};
 
 /// A header of the request that begins so is one of the message.
 const HEADER_PREFIX: &str = "queue-header-";
@@ -37,6 +40,17 @@ pub(super) struct Parameters {
     max_wait: Option<Duration>,
 }
 
+/// Refuses what a page in somebody's browser sends: the relay has no password, and whatever page is open on
+/// this machine could enqueue. Programs send none of these headers, and name this machine.
+pub(super) async fn refuse_browsers(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if is_foreign(headers) || !is_loopback_name(host) {
+        return Refusal::foreign().into_response();
+    }
+    next.run(request).await
+}
+
 /// Stores the message of a request, and answers when it is stored or in the spill journal.
 pub(super) async fn take(
     State(relay): State<Relay>,
@@ -51,9 +65,17 @@ pub(super) async fn take(
     let Ok(Ok(_place)) = place else {
         return Err(Refusal::busy("The relay has too many messages on their way"));
     };
+    // What it says of its length, or the most that is read.
+    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    let length = length.map_or(relay.body_limit, |length| length.min(relay.body_limit));
+    let share = u32::try_from(kibibytes(length)).unwrap_or(u32::MAX);
+    let memory = timeout(relay.patience, relay.memory.acquire_many(share)).await;
+    let Ok(Ok(_memory)) = memory else {
+        return Err(Refusal::busy("The relay has too many bytes on their way"));
+    };
     let body = timeout(relay.patience, to_bytes(body, relay.body_limit)).await;
     let body = body.map_err(|_| Refusal::slow())?.map_err(|_| Refusal::body(relay.body_limit))?;
-    let message = parameters.message(body.to_vec(), message_headers(&headers)?)?;
+    let message = parameters.message(body.into(), message_headers(&headers)?)?;
     // Neither holds a connection: the lanes run on a thread of their own.
     let accepted = timeout(relay.patience, relay.producer.send_async(&topic, message)).await;
     let Ok(receipt) = accepted else {

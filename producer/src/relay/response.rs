@@ -47,6 +47,14 @@ impl Refusal {
         Self { status: StatusCode::PAYLOAD_TOO_LARGE, reason }
     }
 
+    pub(super) fn foreign() -> Self {
+        let reason =
+            "The request comes from a browser's page, or by a name that is not of this machine: \
+                      send it from a program to 127.0.0.1 or localhost"
+                .to_owned();
+        Self { status: StatusCode::FORBIDDEN, reason }
+    }
+
     pub(super) fn slow() -> Self {
         let reason = "The body did not come in time".to_owned();
         Self { status: StatusCode::REQUEST_TIMEOUT, reason }

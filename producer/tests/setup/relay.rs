@@ -72,13 +72,29 @@ pub(crate) fn post(
     headers: &str,
     body: &[u8],
 ) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect(address)?;
     let len = body.len();
+    let mut stream = begin(address, path, &format!("Host: {address}\r\n{headers}"), len)?;
+    stream.write_all(body)?;
+    answer(stream)
+}
+
+/// Sends the head of a request, with these headers, whose body has `len` bytes.
+pub(crate) fn begin(
+    address: &str,
+    path: &str,
+    headers: &str,
+    len: usize,
+) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
     write!(
         stream,
-        "POST {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{headers}Content-Length: {len}\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nConnection: close\r\n{headers}Content-Length: {len}\r\n\r\n"
     )?;
-    stream.write_all(body)?;
+    Ok(stream)
+}
+
+/// Reads the answer to a request that is sent.
+pub(crate) fn answer(mut stream: TcpStream) -> std::io::Result<Answer> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
