@@ -83,7 +83,8 @@ async fn a_connection_that_sends_no_head_is_closed_and_its_place_given_to_anothe
         stream.write_all(head.as_bytes()).await.expect("sent");
         slow.push(stream);
     }
-    let answer = answer_to(address, "/").await;
+    let answer = tokio::time::timeout(Duration::from_secs(60), answer_to(address, "/")).await;
+    let answer = answer.expect("it gets a place");
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("here"), "{answer}");
     for mut stream in slow {
         let mut rest = String::new();
