@@ -68,12 +68,12 @@ pub(crate) struct SettingsArgs {
     /// The header in which they say that person's role. Without it everybody of theirs is a viewer.
     #[arg(long, value_name = "NAME")]
     proxy_role_header: Option<HeaderName>,
-    /// File with a secret that trusted proxies send in the header `Queue-Proxy-Secret`: an address alone
-    /// is also that of every other program there.
+    /// File with a secret that trusted proxies send in the header `Queue-Proxy-Secret`: an address
+    /// alone is also that of every other program there.
     #[arg(long, value_name = "FILE")]
     proxy_secret_file: Option<PathBuf>,
-    /// File with the certificate by which the console itself serves https, and those that it depends
-    /// on, in PEM. Read when the console starts.
+    /// File with the certificate by which the console itself serves https, and those that it
+    /// depends on, in PEM. Read when the console starts.
     #[arg(long, value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
     /// File with that certificate's key, in PEM.

@@ -25,8 +25,8 @@ struct Allowance {
 const ALLOWANCES: [Allowance; 2] =
     [Allowance { four: 32, six: 64, failures: 5 }, Allowance { four: 24, six: 48, failures: 50 }];
 
-/// Counts the failed sign-ins of each network. Names are not counted: who guesses at somebody's password
-/// would lock them out.
+/// Counts the failed sign-ins of each network. Names are not counted: who guesses at somebody's
+/// password would lock them out.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     failed: Mutex<HashMap<IpNet, Failed>>,
@@ -39,8 +39,8 @@ struct Failed {
 }
 
 impl Throttle {
-    /// Takes one try from the address's networks, before the password is looked at, so that tries at the
-    /// same moment count, too. `Err`: how long to wait.
+    /// Takes one try from the address's networks, before the password is looked at, so that tries
+    /// at the same moment count, too. `Err`: how long to wait.
     pub(crate) fn take(&self, address: IpAddr) -> Result<(), Duration> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.retain(|_, failed| failed.since.elapsed() < WINDOW);

@@ -94,9 +94,9 @@ pub struct ExecOptions {
     /// killed consumer. Default none: the program is run directly. `/proc/self/exe` is this one.
     pub supervisor: Option<PathBuf>,
     /// Files and directories that the program, and what it starts, must not read although this
-    /// process may, such as the file with the server's password. Default none. Linux only, from 5.13:
-    /// elsewhere a warning is logged. The program then gains no privileges by set-user-id files, and
-    /// reads no file that is made later beside a hidden one or in a directory above it.
+    /// process may, such as the file with the server's password. Default none. Linux only, from
+    /// 5.13: elsewhere a warning is logged. The program then gains no privileges by set-user-id
+    /// files, and reads no file that is made later beside a hidden one or in a directory above it.
     pub hidden: Vec<PathBuf>,
 }
 

@@ -29,12 +29,12 @@ pub(crate) use self::arguments::Arguments;
 /// The most requests whose bodies are in memory at once.
 const AT_ONCE: usize = 64;
 
-/// The most bytes of bodies in memory at once; a body may be larger alone. While it is sent, the producer
-/// holds a copy.
+/// The most bytes of bodies in memory at once; a body may be larger alone. While it is sent, the
+/// producer holds a copy.
 const MEMORY: usize = 64 << 20;
 
-/// Clients keep connections open for up to 90 s between requests: a shorter time for the next head would
-/// cut off requests that are just being sent.
+/// Clients keep connections open for up to 90 s between requests: a shorter time for the next head
+/// would cut off requests that are just being sent.
 const LIMITS: Limits =
     Limits { connections: 512, head: Duration::from_secs(120), connection: None };
 

@@ -1,5 +1,5 @@
-//! HTTP within limits: how many connections, and how long a request's head may take. And what browsers
-//! say of the page that a request comes from.
+//! HTTP within limits: how many connections, and how long a request's head may take. And what
+//! browsers say of the page that a request comes from.
 
 mod foreign;
 
@@ -32,15 +32,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 pub struct Limits {
     /// The most connections at once; more wait in the kernel's backlog.
     pub connections: usize,
-    /// The longest that a connection may wait for the whole head of its next request, and the longest
-    /// that TLS may take to begin.
+    /// The longest that a connection may wait for the whole head of its next request, and the
+    /// longest that TLS may take to begin.
     pub head: Duration,
     /// The longest life of a connection, which then has one request. `None`: as long as it likes.
     pub connection: Option<Duration>,
 }
 
-/// Serves `router` until `stop`, and then until the requests that are under way are answered; with `tls`
-/// over TLS alone. Handlers can extract `ConnectInfo<SocketAddr>`.
+/// Serves `router` until `stop`, and then until the requests that are under way are answered; with
+/// `tls` over TLS alone. Handlers can extract `ConnectInfo<SocketAddr>`.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,

@@ -40,8 +40,8 @@ pub(super) struct Parameters {
     max_wait: Option<Duration>,
 }
 
-/// Refuses what a page in somebody's browser sends: the relay has no password, and whatever page is open on
-/// this machine could enqueue. Programs send none of these headers, and name this machine.
+/// Refuses what a page in somebody's browser sends: the relay has no password, and whatever page is
+/// open on this machine could enqueue. Programs send none of these headers, and name this machine.
 pub(super) async fn refuse_browsers(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();

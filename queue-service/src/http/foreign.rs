@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, header};
 
-/// Whether a browser sends this request for a page of another origin. Every browser of today says so by
-/// `Sec-Fetch-Site` or `Origin`; programs send neither.
+/// Whether a browser sends this request for a page of another origin. Every browser of today says
+/// so by `Sec-Fetch-Site` or `Origin`; programs send neither.
 #[must_use]
 pub fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));

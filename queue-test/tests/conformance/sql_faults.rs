@@ -289,8 +289,8 @@ async fn work_while_killed(
                         assert_none_is_held(scene, works).await;
                         break;
                     }
-                    // 1305: it was killed while it asked for a savepoint that is not there. 1689: while it
-                    // waited for the lock of a table's definition.
+                    // 1305: it was killed while it asked for a savepoint that is not there. 1689:
+                    // while it waited for the lock of a table's definition.
                     assert!([KILLED, 1305, 1689, 31025].contains(&number), "{number}");
                     killed += 1;
                 }

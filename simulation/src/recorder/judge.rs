@@ -53,8 +53,8 @@ impl Recorder {
             .iter()
             .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
             .filter(|run| run.outcome != Some(SettleOutcome::Settled));
-        // A consumer that dies between its claim and its handler's start is charged: nobody can know
-        // that the handler had not begun.
+        // A consumer that dies between its claim and its handler's start is charged: nobody can
+        // know that the handler had not begun.
         let begun: BTreeSet<u32> = story.runs.iter().map(|run| run.no).collect();
         let never_begun =
             begun.last().map_or(0, |last| (*last as usize).saturating_sub(begun.len()));
