@@ -1,23 +1,16 @@
 //! Who holds the name locks of the queue.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use super::{Check, Verdict, check};
-use crate::connection::{Connection, ServerUrl, SessionKind, Wanted, connect_to};
-use crate::error::{Error, Fault, Result};
+use crate::connection::Connection;
+use crate::error::{Fault, Result};
 use crate::message::ConnId;
 use crate::store::installation::{Holder, has_secret, holders};
 use crate::store::process_list::{Process, processes};
 
-pub(super) async fn holders_of_locks(url: &ServerUrl, limit: Duration) -> Result<Check> {
-    // The connection belongs to this future: past the limit it is closed with it.
-    let asked = tokio::time::timeout(limit, async {
-        let (mut conn, _) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
-        look(&mut conn).await
-    });
-    let late = |_| Error::Deadline { operation: "list who holds the locks", deadline: limit };
-    match asked.await.map_err(late)? {
+pub(super) async fn holders_of_locks(conn: &mut impl Connection) -> Result<Check> {
+    match look(conn).await {
         Err(error) if error.fault() == Fault::Denied => {
             let detail = "not looked for: this account may not read queue_installation".to_owned();
             Ok(check("locks", true, Verdict::Ok, detail))

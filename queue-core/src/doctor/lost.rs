@@ -1,21 +1,12 @@
 //! Whether messages lie in the tables that no topic has.
 
-use std::time::Duration;
-
 use super::{Check, Verdict, check};
-use crate::connection::{ServerUrl, SessionKind, Wanted, connect_to};
-use crate::error::{Error, Fault, Result};
+use crate::connection::Connection;
+use crate::error::{Fault, Result};
 use crate::topic::deletion::lost;
 
-pub(super) async fn messages(url: &ServerUrl, limit: Duration) -> Result<Check> {
-    // The connection belongs to this future: past the limit it is closed with it.
-    let asked = tokio::time::timeout(limit, async {
-        let (mut conn, _) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
-        lost(&mut conn).await
-    });
-    let operation = "look for messages without a topic";
-    let late = |_| Error::Deadline { operation, deadline: limit };
-    let (ok, detail) = match asked.await.map_err(late)? {
+pub(super) async fn messages(conn: &mut impl Connection) -> Result<Check> {
+    let (ok, detail) = match lost(conn).await {
         Ok(ids) if ids.is_empty() => (true, "every message has a topic".to_owned()),
         Ok(ids) => {
             let ids: Vec<_> = ids.iter().map(|id| id.0.to_string()).collect();

@@ -1,11 +1,9 @@
 //! What the account may see and do.
 
-use std::time::Duration;
-
 use super::{Check, Verdict, check};
 use crate::account::{Account, Held};
-use crate::connection::{Connection, ServerUrl, SessionKind, Wanted, connect_to};
-use crate::error::{Error, Result};
+use crate::connection::Connection;
+use crate::error::Result;
 use crate::store::{grant, process_list};
 
 /// Whether an account of this kind decides which workers are dead.
@@ -30,15 +28,13 @@ pub(super) async fn sight(conn: &mut impl Connection) -> Result<Check> {
 }
 
 /// What the account lacks of its file in ops/grants, and what it has beyond.
-pub(super) async fn grants(url: &ServerUrl, account: Account, limit: Duration) -> Result<Check> {
-    // The connection belongs to this future: past the limit it is closed with it.
-    let asked = tokio::time::timeout(limit, async {
-        let (mut conn, _) = connect_to(url, SessionKind::Plain, Wanted::Any).await?;
-        grant::own(&mut conn).await
-    });
-    let late = |_| Error::Deadline { operation: "read the account's grants", deadline: limit };
-    let lines = asked.await.map_err(late)??;
-    let told = Held::of_lines(lines.iter().map(String::as_str)).beside(account, url.database());
+pub(super) async fn grants(
+    conn: &mut impl Connection,
+    account: Account,
+    database: &str,
+) -> Result<Check> {
+    let lines = grant::own(conn).await?;
+    let told = Held::of_lines(lines.iter().map(String::as_str)).beside(account, database);
     let mut said = Vec::new();
     if !told.missing.is_empty() {
         said.push(format!(

@@ -90,6 +90,59 @@ pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(|row| row.name).collect())
 }
 
+/// No index: the columns and keys of our tables that this account may see, a line each:
+/// `queue_floor COLUMN floor bigint unsigned NOT NULL`, `queue_topic UNIQUE KEY queue_topic_name (name)`.
+///
+/// # Errors
+/// A database failure.
+pub async fn shape(conn: &mut impl Connection) -> Result<Vec<String>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Text)]
+        table_name: String,
+        #[diesel(sql_type = Text)]
+        head: String,
+        #[diesel(sql_type = Text)]
+        column_type: String,
+        #[diesel(sql_type = Text)]
+        rest: String,
+    }
+    let statement = Statement::new(
+        "SELECT CAST(TABLE_NAME AS CHAR) AS table_name, \
+         CAST(CONCAT('COLUMN ', COLUMN_NAME) AS CHAR) AS head, \
+         CAST(COLUMN_TYPE AS CHAR) AS column_type, \
+         CAST(CONCAT(IF(IS_NULLABLE = 'YES', ' NULL', ' NOT NULL'), \
+         IF(EXTRA LIKE '%auto_increment%', ' AUTO_INCREMENT', '')) AS CHAR) AS rest \
+         FROM information_schema.COLUMNS \
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'queue\\_%' \
+         UNION ALL SELECT CAST(TABLE_NAME AS CHAR), \
+         CAST(CASE WHEN INDEX_NAME = 'PRIMARY' THEN 'PRIMARY KEY' \
+         WHEN MIN(NON_UNIQUE) = 0 THEN CONCAT('UNIQUE KEY ', INDEX_NAME) \
+         ELSE CONCAT('KEY ', INDEX_NAME) END AS CHAR), '', \
+         CAST(CONCAT('(', GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR ', '), ')') \
+         AS CHAR) FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'queue\\_%' \
+         GROUP BY TABLE_NAME, INDEX_NAME",
+    );
+    let rows: Vec<Row> = load(conn, "read the shape of the queue's tables", statement).await?;
+    let line = |row: Row| {
+        let kind = without_width(&row.column_type);
+        format!("{} {} {kind}{}", row.table_name, row.head, row.rest)
+    };
+    Ok(rows.into_iter().map(line).collect())
+}
+
+/// `bigint(20) unsigned` of MariaDB is `bigint unsigned` of MySQL. Both keep the 1 of a boolean.
+fn without_width(column_type: &str) -> String {
+    let is_number = ["tinyint", "int", "bigint"].iter().any(|it| column_type.starts_with(it));
+    match (column_type.split_once('('), column_type.split_once(')')) {
+        (Some((name, _)), Some((_, rest))) if is_number && column_type != "tinyint(1)" => {
+            format!("{name}{rest}")
+        }
+        _ => column_type.to_owned(),
+    }
+}
+
 /// No index: this session's connection id, twice: as a bare function, which a proxy may answer
 /// itself, and within an expression, which reaches the server.
 ///

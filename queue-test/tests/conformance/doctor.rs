@@ -29,6 +29,7 @@ async fn this_server_passes() {
         "one writer",
         "no multiplexing proxy",
         "schema",
+        "tables",
         "name locks",
         "skip locked",
         "process list",
@@ -126,6 +127,40 @@ async fn a_database_without_the_tables_fails_with_what_to_do() {
     let refused = require(bare.url()).await.unwrap_err();
     assert!(matches!(refused, Error::Schema { .. }), "{refused}");
     assert!(refused.to_string().contains("queuectl migrate"), "{refused}");
+}
+
+/// After a migration: `QUEUE_WRITE_SHAPE=1` writes what the doctor expects.
+#[tokio::test]
+async fn the_tables_have_the_shape_that_the_doctor_expects() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../queue-core/src/doctor/shape.txt");
+    let mut scene = Scene::new().await;
+    let mut shape = ask::shape(&mut scene.conn).await.unwrap();
+    shape.sort();
+    let text = shape.join("\n") + "\n";
+    if std::env::var_os("QUEUE_WRITE_SHAPE").is_some() {
+        std::fs::write(file, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_key_or_column_that_is_missing_or_changed_is_named_with_what_brings_it_back() {
+    let mut scene = Scene::new().await;
+    // A key and a column of somebody's own do no harm.
+    scene.sql("ALTER TABLE queue_dead ADD COLUMN ticket INT, ADD KEY own_ticket (ticket)").await;
+    assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "tables"), Verdict::Ok);
+    scene.sql("ALTER TABLE queue_message DROP KEY queue_message_id, ADD KEY own_id (id)").await;
+    scene.sql("ALTER TABLE queue_dead MODIFY COLUMN failures TINYINT UNSIGNED NOT NULL").await;
+    let report = examine(scene.db.url()).await.unwrap();
+    let check = report.checks.iter().find(|check| check.name == "tables").unwrap();
+    assert_eq!(check.verdict, Verdict::Failure, "{check:?}");
+    let repair = "ALTER TABLE queue_message ADD KEY queue_message_id (id)";
+    assert!(check.detail.contains(repair), "{check:?}");
+    assert!(check.detail.contains("queue_dead lacks the column failures int unsigned"), "{check:?}");
+    scene.sql(repair).await;
+    let report = examine(scene.db.url()).await.unwrap();
+    let check = report.checks.iter().find(|check| check.name == "tables").unwrap();
+    assert!(!check.detail.contains("queue_message"), "{check:?}");
 }
 
 #[tokio::test]
