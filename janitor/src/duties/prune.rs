@@ -63,6 +63,8 @@ pub struct Prune {
 pub struct PruneReport {
     /// Archived messages removed.
     pub archive: usize,
+    /// Dead letters removed.
+    pub dead: usize,
     /// Biz ids removed from the ledger.
     pub ledger: usize,
     /// Entries removed from the lookup.
@@ -135,6 +137,7 @@ impl Duty for Prune {
         let whole = |removed| Pruned { found: removed, removed };
         let archive = async |conn: &mut Link| prune::archive(conn, BATCH).await.map(whole);
         report.archive = failed.or(some(session, "prune the archive", archive).await);
+        report.dead = failed.or(dead(session).await);
         let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await.map(whole);
         report.ledger = failed.or(some(session, "prune the ledger", ledger).await);
         let dedupe = async |conn: &mut Link| prune::dedupe(conn, BATCH).await;
@@ -170,6 +173,7 @@ impl Duty for Prune {
             failed.or(folded);
         }
         telemetry::pruned("archive", report.archive);
+        telemetry::pruned("dead", report.dead);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lookup", report.lookup);
         telemetry::pruned("dedupe", report.dedupe);
@@ -182,6 +186,7 @@ impl Duty for Prune {
         telemetry::pruned("worker", report.workers);
         let rows = [
             report.archive,
+            report.dead,
             report.ledger,
             report.dedupe,
             report.unique,
@@ -214,6 +219,22 @@ impl Failed {
             0
         })
     }
+}
+
+/// Prunes the dead letters of each topic that keeps them for a time only.
+async fn dead(session: &mut Session) -> Result<usize> {
+    let read = async |conn: &mut Link| prune::keeping_dead(conn).await;
+    let mut pruned = 0;
+    for (topic, time) in
+        session.call("list the topics that keep dead letters for a time", read).await?
+    {
+        let prune = async |conn: &mut Link| {
+            let removed = prune::dead(conn, topic, time, BATCH).await?;
+            Ok(Pruned { found: removed, removed })
+        };
+        pruned += some(session, "prune the dead letters", prune).await?;
+    }
+    Ok(pruned)
 }
 
 /// Removes rows until there are no more, or as many as one run may.

@@ -156,7 +156,10 @@ async fn a_key_or_column_that_is_missing_or_changed_is_named_with_what_brings_it
     assert_eq!(check.verdict, Verdict::Failure, "{check:?}");
     let repair = "ALTER TABLE queue_message ADD KEY queue_message_id (id)";
     assert!(check.detail.contains(repair), "{check:?}");
-    assert!(check.detail.contains("queue_dead lacks the column failures int unsigned"), "{check:?}");
+    assert!(
+        check.detail.contains("queue_dead lacks the column failures int unsigned"),
+        "{check:?}"
+    );
     scene.sql(repair).await;
     let report = examine(scene.db.url()).await.unwrap();
     let check = report.checks.iter().find(|check| check.name == "tables").unwrap();
