@@ -1,5 +1,7 @@
 //! The consumer as a library and as a command. `fleet` has the tests of many processes.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod check;
 mod doorbell;
 mod exec;
