@@ -1,5 +1,5 @@
-//! Whether the tables have the columns and keys that the migrations make. A restore, another tool or
-//! a person may have changed them.
+//! Whether the tables have the columns and keys that the migrations make. A restore, another tool
+//! or a person may have changed them.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::store::doctor::shape;
 
-/// What the migrations make, as [`shape`] reads it. A test compares it with both servers, and writes
-/// it: `the_tables_have_the_shape_that_the_doctor_expects`.
+/// What the migrations make, as [`shape`] reads it. A test compares it with both servers, and
+/// writes it: `the_tables_have_the_shape_that_the_doctor_expects`.
 const EXPECTED: &str = include_str!("shape.txt");
 
 /// The most differences that the check names.
@@ -29,8 +29,8 @@ pub(super) async fn tables(conn: &mut impl Connection) -> Result<Check> {
     Ok(check("tables", missing.is_empty(), Verdict::Failure, detail))
 }
 
-/// What is missing, and how to bring it back. Columns and keys that are there besides are the user's
-/// own.
+/// What is missing, and how to bring it back. Columns and keys that are there besides are the
+/// user's own.
 fn repair(line: &str) -> String {
     match line.split_once(" COLUMN ") {
         Some((table, column)) => format!(

@@ -90,8 +90,9 @@ pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(|row| row.name).collect())
 }
 
-/// No index: the columns and keys of our tables that this account may see, a line each:
-/// `queue_floor COLUMN floor bigint unsigned NOT NULL`, `queue_topic UNIQUE KEY queue_topic_name (name)`.
+/// No index: the columns and keys of our tables that this account may see, a line each, such as
+/// `queue_floor COLUMN floor bigint unsigned NOT NULL` and
+/// `queue_worker KEY queue_worker_state (state, id)`.
 ///
 /// # Errors
 /// A database failure.

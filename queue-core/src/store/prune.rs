@@ -45,8 +45,8 @@ pub async fn keeping_dead(conn: &mut impl Connection) -> Result<Vec<(TopicId, Du
     Ok(rows.into_iter().filter_map(topic).collect())
 }
 
-/// KEY (`topic_id`, `died_at`): removes up to `limit` dead letters of the topic that died longer ago
-/// than `time`.
+/// KEY (`topic_id`, `died_at`): removes up to `limit` dead letters of the topic that died longer
+/// ago than `time`.
 ///
 /// # Errors
 /// A database failure.

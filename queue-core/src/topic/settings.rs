@@ -51,8 +51,8 @@ pub struct TopicSettings {
     /// The topic that this one's dead letters are enqueued in. Default none: they stay where
     /// `queuectl dead` finds them.
     pub dead_letter_topic: Option<TopicName>,
-    /// For how long dead letters are kept, from their death on. Default none: until somebody redrives
-    /// or purges them.
+    /// For how long dead letters are kept, from their death on. Default none: until somebody
+    /// redrives or purges them.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub keep_dead: Option<Duration>,
