@@ -14,7 +14,7 @@ GRANT SELECT, INSERT, DELETE ON queue_claim TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_worker TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_floor TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_scheduled TO 'queue_consumer'@'%';
-GRANT SELECT, INSERT, DELETE ON queue_dead TO 'queue_consumer'@'%';
+GRANT SELECT, INSERT ON queue_dead TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_archive TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_checkpoint TO 'queue_consumer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_consumer'@'%';
