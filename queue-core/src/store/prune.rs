@@ -58,7 +58,7 @@ pub async fn dead(
 ) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_dead WHERE topic_id = ? \
-         AND died_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY topic_id, died_at LIMIT ?",
+         AND died_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY died_at LIMIT ?",
     )
     .number(topic.0)
     .number(Moment::After(time).micros())

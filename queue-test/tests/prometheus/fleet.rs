@@ -102,7 +102,7 @@ fn post(address: &str, path: &str, body: &str) {
     let len = body.len();
     write!(
         stream,
-        "POST {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}"
     )
     .expect("sent");
     let mut answer = String::new();
