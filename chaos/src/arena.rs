@@ -256,16 +256,7 @@ fn settings(topic: &str) -> TopicSettings {
     let trace = if traced { Sampling::ALL } else { Sampling::OFF };
     let max_running = (topic == EFFECTS).then_some(EFFECTS_RUNNING);
     let limits = Limits { max_running, ..Limits::default() };
-    let keep_dead = Some(day);
-    TopicSettings {
-        searchable,
-        on_done,
-        keep_dead,
-        max_depth,
-        trace,
-        limits,
-        ..TopicSettings::default()
-    }
+    TopicSettings { searchable, on_done, max_depth, trace, limits, ..TopicSettings::default() }
 }
 
 /// The same server and database as another account.

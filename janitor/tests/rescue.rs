@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
+use janitor::{Driver, DriverOptions, Standby};
 use queue_core::message::Settlement;
 use queue_core::rescue::rows_held;
 use queue_core::store::inspect::{depth, peek};
@@ -14,8 +15,20 @@ use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to};
 use queue_test::{TestDatabase, until};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::sweeper::sweeper;
+/// The duties, until this is dropped.
+fn sweeper(database: &TestDatabase) -> DropGuard {
+    let stop = CancellationToken::new();
+    let options = DriverOptions::new(database.url().clone(), "sweeper");
+    let stopped = stop.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let driver = Driver::new(options).run(stopped, Standby::Wait, |_| {});
+        runtime.expect("a runtime").block_on(driver);
+    });
+    stop.drop_guard()
+}
 
 fn name(name: &str) -> TopicName {
     TopicName::new(name).expect("a name")
@@ -58,7 +71,7 @@ async fn what_a_step_of_the_clock_makes_old_stays_and_what_is_held_for_too_long_
     }
     let back = "UPDATE queue_claim SET claimed_at = claimed_at - INTERVAL 1 DAY";
     conn.batch_execute(back).await.expect("set back");
-    let _sweeper = sweeper(database.url());
+    let _sweeper = sweeper(&database);
     let mut claimed =
         async |topic: &Topic| depth(&mut conn, topic.id).await.expect("a depth").claimed;
     until("taken back", async || claimed(&topics[1]).await == 0).await;
@@ -95,7 +108,7 @@ async fn a_range_whose_mark_stands_for_too_long_is_taken_from_its_living_owner()
     assert!(held.iter().all(|held| held.len() == 4));
     let back = "UPDATE queue_range SET claimed_at = claimed_at - INTERVAL 1 DAY";
     conn.batch_execute(back).await.expect("set back");
-    let _sweeper = sweeper(database.url());
+    let _sweeper = sweeper(&database);
     let mut is_held = async |group: &Topic| {
         let ranges = of_partition(&mut conn, group.id, PartitionNo(0)).await.expect("ranges");
         ranges[0].fence.worker == worker.id()
@@ -134,7 +147,7 @@ async fn a_claim_that_cannot_be_taken_back_holds_up_no_other() {
     conn.batch_execute(stuck).await.expect("a trigger");
     let dead = "UPDATE queue_worker SET state = 'dead', ended_at = UTC_TIMESTAMP(6)";
     conn.batch_execute(dead).await.expect("dead");
-    let _sweeper = sweeper(database.url());
+    let _sweeper = sweeper(&database);
     let mut ready = async || {
         let rows = peek(&mut conn, topic.id, 10).await.expect("peeked");
         rows.iter().filter(|row| row.conn_id.is_none()).count()

@@ -51,7 +51,6 @@ table! {
         header_filter -> Nullable<Varbinary>,
         created_at -> Datetime,
         updated_at -> Datetime,
-        keep_dead_ms -> Nullable<Unsigned<BigInt>>,
     }
 }
 

@@ -252,8 +252,7 @@ async fn prepare(stage: &Rc<Stage>) {
             store::installation::keep_secret(conn, [7; 16]).await?;
             let max_run_time = stage.settings.max_run_time;
             let searchable = stage.settings.searchable.then_some(SEARCHABLE);
-            let keep_dead = Some(Duration::from_secs(9_000_000));
-            let plain = TopicSettings { searchable, keep_dead, ..TopicSettings::default() };
+            let plain = TopicSettings { searchable, ..TopicSettings::default() };
             store::topic::create(conn, &stage.dead_topic, &plain).await?;
             // Longer than any history, clocks that are ahead among them.
             let dedupe_window = stage.settings.dedupe.then(|| Duration::from_secs(9_000_000));

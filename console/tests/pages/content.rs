@@ -63,7 +63,6 @@ fn settings() -> TopicSettings {
         max_run_time: Some(DAY),
         on_done: OnDone::Keep(DAY),
         dead_letter_topic: Some(name("graves")),
-        keep_dead: Some(DAY),
         ledger_window: Some(DAY),
         max_depth: NonZeroU64::new(1000),
         max_bytes: NonZeroU64::new(1_000_000),

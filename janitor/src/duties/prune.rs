@@ -9,7 +9,7 @@ use queue_core::store::lane::LaneKind;
 use queue_core::store::prune::{self, Pruned};
 use queue_core::store::{audit, trace};
 use queue_core::trace::KEPT;
-use queue_core::{Error, Fault, Result, store, telemetry, throughput};
+use queue_core::{Error, Result, store, telemetry, throughput};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -54,9 +54,6 @@ pub struct Prune {
     audit_pruned: Option<Instant>,
     lookup: PruneLookup,
     again: Option<Instant>,
-    /// The account may not remove dead letters: it is a consumer's, which sweeps for want of a
-    /// janitor.
-    leaves_dead: bool,
     /// Workers were removed whose throughput is still under their numbers.
     unfolded: bool,
 }
@@ -66,8 +63,6 @@ pub struct Prune {
 pub struct PruneReport {
     /// Archived messages removed.
     pub archive: usize,
-    /// Dead letters removed.
-    pub dead: usize,
     /// Biz ids removed from the ledger.
     pub ledger: usize,
     /// Entries removed from the lookup.
@@ -97,29 +92,6 @@ impl Prune {
     #[must_use]
     pub fn new(audit_retention: Option<Duration>) -> Self {
         Self { audit_retention, ..Self::default() }
-    }
-
-    /// Prunes the dead letters of each topic that keeps them for a time only.
-    async fn dead(&mut self, session: &mut Session) -> Result<usize> {
-        let read = async |conn: &mut Link| prune::keeping_dead(conn).await;
-        const OPERATION: &str = "list the topics that keep dead letters for a time";
-        let topics = if self.leaves_dead { vec![] } else { session.call(OPERATION, read).await? };
-        let mut pruned = 0;
-        for (topic, time) in topics {
-            let prune = async |conn: &mut Link| {
-                let removed = prune::dead(conn, topic, time, BATCH).await?;
-                Ok(Pruned { found: removed, removed })
-            };
-            match some(session, "prune the dead letters", prune).await {
-                Err(error) if error.fault() == Fault::Denied => {
-                    tracing::info!("This account may not remove dead letters; a janitor does.");
-                    self.leaves_dead = true;
-                    break;
-                }
-                other => pruned += other?,
-            }
-        }
-        Ok(pruned)
     }
 
     /// Prunes the audit once in a while.
@@ -163,7 +135,6 @@ impl Duty for Prune {
         let whole = |removed| Pruned { found: removed, removed };
         let archive = async |conn: &mut Link| prune::archive(conn, BATCH).await.map(whole);
         report.archive = failed.or(some(session, "prune the archive", archive).await);
-        report.dead = failed.or(self.dead(session).await);
         let ledger = async |conn: &mut Link| prune::ledger(conn, BATCH).await.map(whole);
         report.ledger = failed.or(some(session, "prune the ledger", ledger).await);
         let dedupe = async |conn: &mut Link| prune::dedupe(conn, BATCH).await;
@@ -199,7 +170,6 @@ impl Duty for Prune {
             failed.or(folded);
         }
         telemetry::pruned("archive", report.archive);
-        telemetry::pruned("dead", report.dead);
         telemetry::pruned("ledger", report.ledger);
         telemetry::pruned("lookup", report.lookup);
         telemetry::pruned("dedupe", report.dedupe);
@@ -212,7 +182,6 @@ impl Duty for Prune {
         telemetry::pruned("worker", report.workers);
         let rows = [
             report.archive,
-            report.dead,
             report.ledger,
             report.dedupe,
             report.unique,

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Nullable, Text, Unsigned};
+use diesel::sql_types::{BigInt, Integer, Text, Unsigned};
 
 use super::lane::LaneKind;
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
-use crate::message::{Moment, RowId};
-use crate::topic::TopicId;
+use crate::message::RowId;
 
 /// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
 ///
@@ -23,47 +22,6 @@ pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     )
     .number(limit);
     execute(conn, "prune the archive", statement).await
-}
-
-/// No index: the topics that keep their dead letters for a time only, and for how long.
-///
-/// # Errors
-/// A database failure.
-pub async fn keeping_dead(conn: &mut impl Connection) -> Result<Vec<(TopicId, Duration)>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        id: u32,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        keep_dead_ms: Option<u64>,
-    }
-    let statement =
-        Statement::new("SELECT id, keep_dead_ms FROM queue_topic WHERE keep_dead_ms IS NOT NULL");
-    let rows: Vec<Row> =
-        load(conn, "list the topics that keep dead letters for a time", statement).await?;
-    let topic = |row: Row| Some((TopicId(row.id), Duration::from_millis(row.keep_dead_ms?)));
-    Ok(rows.into_iter().filter_map(topic).collect())
-}
-
-/// KEY (`topic_id`, `died_at`): removes up to `limit` dead letters of the topic that died longer
-/// ago than `time`.
-///
-/// # Errors
-/// A database failure.
-pub async fn dead(
-    conn: &mut impl Connection,
-    topic: TopicId,
-    time: Duration,
-    limit: u32,
-) -> Result<usize> {
-    let statement = Statement::new(
-        "DELETE FROM queue_dead WHERE topic_id = ? \
-         AND died_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY died_at LIMIT ?",
-    )
-    .number(topic.0)
-    .number(Moment::After(time).micros())
-    .number(limit);
-    execute(conn, "prune the dead letters", statement).await
 }
 
 /// KEY (`keep_until`): removes up to `limit` biz ids whose time is over from the ledger.

@@ -51,11 +51,6 @@ pub struct TopicSettings {
     /// The topic that this one's dead letters are enqueued in. Default none: they stay where
     /// `queuectl dead` finds them.
     pub dead_letter_topic: Option<TopicName>,
-    /// For how long dead letters are kept, from their death on. Default none: until somebody
-    /// redrives or purges them.
-    #[serde(with = "humantime_serde")]
-    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
-    pub keep_dead: Option<Duration>,
     /// For how long the biz id of a handled message is remembered: another message with it is
     /// acked without being handled. Default none: biz ids are carried and not looked at.
     #[serde(with = "humantime_serde")]
@@ -140,7 +135,6 @@ impl Default for TopicSettings {
             max_run_time: None,
             on_done: OnDone::Delete,
             dead_letter_topic: None,
-            keep_dead: None,
             ledger_window: None,
             max_depth: None,
             max_bytes: None,

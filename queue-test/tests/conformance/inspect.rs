@@ -9,8 +9,7 @@ use queue_core::connection::{SessionKind, connect};
 use queue_core::message::{DeadCause, Settlement};
 use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
 use queue_core::store::process_list;
-use queue_core::store::{self, prune};
-use queue_core::topic::{OnDone, TopicId, TopicSettings};
+use queue_core::topic::OnDone;
 use queue_core::worker::Settled;
 use queue_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue, enqueue_all};
 use queue_test::until;
@@ -181,42 +180,6 @@ async fn purging_empties_every_table_of_one_topic_in_steps() {
         let left = format!("SELECT COUNT(*) FROM {table}");
         assert_eq!(scene.number(&left).await, 3, "{table} of the other topic");
     }
-}
-
-#[tokio::test]
-async fn dead_letters_are_pruned_when_their_topics_time_is_over_and_no_others() {
-    let mut scene = Scene::new().await;
-    let other = scene.db.topic("other").await;
-    for topic in [scene.topic.id, other.id] {
-        let values = (0..4).map(|age| {
-            format!(
-                "({}, 5, UNHEX(MD5(RAND())), 1, 1, 0, 0, UTC_TIMESTAMP(6), 'b', 'failed', \
-                 UTC_TIMESTAMP(6) - INTERVAL {age} HOUR)",
-                topic.0
-            )
-        });
-        let values: Vec<_> = values.collect();
-        scene
-            .sql(&format!(
-                "INSERT INTO queue_dead (topic_id, priority, msg_id, delivery_no, failures, crashes, \
-                 suspicions, enqueued_at, body, cause, died_at) VALUES {}",
-                values.join(", ")
-            ))
-            .await;
-    }
-    let keep_dead = Some(Duration::from_secs(5400));
-    let settings = TopicSettings { keep_dead, ..scene.topic.settings.clone() };
-    store::topic::set(&mut scene.conn, &scene.topic.name, &settings).await.unwrap();
-    let keeping = prune::keeping_dead(&mut scene.conn).await.unwrap();
-    assert_eq!(keeping, [(scene.topic.id, Duration::from_secs(5400))]);
-    for removed in [1, 1, 0] {
-        let (topic, time) = keeping[0];
-        assert_eq!(prune::dead(&mut scene.conn, topic, time, 1).await.unwrap(), removed);
-    }
-    let of =
-        |topic: TopicId| format!("SELECT COUNT(*) FROM queue_dead WHERE topic_id = {}", topic.0);
-    assert_eq!(scene.number(&of(scene.topic.id)).await, 2);
-    assert_eq!(scene.number(&of(other.id)).await, 4);
 }
 
 #[tokio::test]

@@ -269,7 +269,6 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     look_up(scene, recorder).await;
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();
-    prune::dead(&mut conn, scene.topic.id, Duration::from_secs(3600), 10).await.unwrap();
     prune::ledger(&mut conn, 10).await.unwrap();
     ledger::look(&mut conn, scene.topic.id, &[b"b1", b"b2", b"none"]).await.unwrap();
     ledger::drop_expired(&mut conn, scene.topic.id, b"b1").await.unwrap();

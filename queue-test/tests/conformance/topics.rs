@@ -42,7 +42,6 @@ async fn settings_come_back_as_they_were_set() {
         max_run_time: Some(Duration::from_millis(1500)),
         on_done: OnDone::Keep(Duration::from_secs(60)),
         dead_letter_topic: Some(scene.topic.name.clone()),
-        keep_dead: Some(Duration::from_secs(90 * 86_400)),
         ledger_window: Some(Duration::from_secs(7 * 86_400)),
         max_depth: NonZeroU64::new(u64::MAX),
         max_bytes: NonZeroU64::new(1),

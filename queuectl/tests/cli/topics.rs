@@ -43,13 +43,11 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
         "1",
         "--rate",
         "100/1s",
-        "--keep-dead",
-        "30d",
     ]);
     let expected = json!({
         "id": told["id"], "name": "told", "kind": "queue", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
-        "on_done": { "keep": "1h" }, "keep_dead": "30days", "dead_letter_topic": null, "ledger_window": "7days",
+        "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
         "searchable": "30days", "dedupe_window": null, "max_depth": 100_000,
         "max_bytes": 2_147_483_648_u64, "when_full": "reject", "max_running": 8,
         "max_running_per_key": 1, "rate": "100/1s",

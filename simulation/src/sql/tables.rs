@@ -6,7 +6,6 @@ use super::Expr;
 use super::parser::Parser;
 
 const MIGRATION: &str = include_str!("../../../migrations/2026-11-21-000001_queue/up.sql");
-const KEEP_DEAD: &str = include_str!("../../../migrations/2026-11-24-000003_keep_dead/up.sql");
 
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
@@ -38,16 +37,7 @@ impl Definition {
 pub(crate) fn definitions() -> Vec<Definition> {
     let installation = TABLE.split("CREATE TABLE IF NOT EXISTS ").skip(1);
     let parts = MIGRATION.split("CREATE TABLE ").skip(1).chain(installation);
-    let tables = parts.map(|part| definition(part.split("ENGINE").next().unwrap_or_default()));
-    let mut tables: Vec<_> = tables.collect();
-    for change in KEEP_DEAD.split("'ALTER TABLE ").skip(1) {
-        let mut parser = Parser::new(change.split(", ALGORITHM").next().unwrap_or_default());
-        let name = parser.word();
-        assert!(parser.take_all("ADD COLUMN"), "{change}");
-        let table = tables.iter_mut().find(|table| table.name == name).expect("a table");
-        table.columns.push(column(&mut parser));
-    }
-    tables
+    parts.map(|part| definition(part.split("ENGINE").next().unwrap_or_default())).collect()
 }
 
 fn definition(text: &str) -> Definition {

@@ -24,7 +24,7 @@ pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, i
      OR EXISTS (SELECT 1 FROM queue_topic o WHERE o.id = queue_topic.stream_id \
      AND o.claim_paused = 1) THEN 1 ELSE 0 END AS claim_stopped, \
      body_limit, max_attempts, \
-     max_crashes, retry, max_run_time_ms, keep_done_ms, keep_dead_ms, ledger_window_ms, \
+     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, max_running, max_running_per_key, rate_messages, \
      rate_period_ms, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
@@ -69,8 +69,6 @@ pub(super) struct TopicRow {
     max_run_time_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    keep_dead_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Binary>)]
     dead_letter_topic: Option<Vec<u8>>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
@@ -192,7 +190,6 @@ impl TopicRow {
                     .dead_letter_topic
                     .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
                     .transpose()?,
-                keep_dead: self.keep_dead_ms.map(Duration::from_millis),
                 ledger_window: self.ledger_window_ms.map(Duration::from_millis),
                 max_depth: self.max_depth.and_then(NonZeroU64::new),
                 max_bytes: self.max_bytes.and_then(NonZeroU64::new),
