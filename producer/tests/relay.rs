@@ -221,8 +221,8 @@ async fn bodies_wait_for_room_in_memory() {
     let options = ["--body-limit", &limit, "--give-up-after", "1s"];
     let relay = Relay::start(database.url(), &options);
     let path = "/topics/mail/messages";
-    // Each may have all of the memory, for a second, and sends nothing. The second one waits for the
-    // first, and what comes then waits for the second in vain.
+    // Each may have all of the memory, for a second, and sends nothing. The second one waits for
+    // the first, and what comes then waits for the second in vain.
     let hold = || begin(&relay.address, path, &format!("Host: {}\r\n", relay.address), ALL);
     until("a body finds no room", async || {
         let first = hold().expect("sent");
