@@ -86,8 +86,8 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
 }
 
 fn prepare(arguments: &Arguments, settings: &Settings) -> anyhow::Result<(Located, Rules)> {
-    let rules = arguments.settings.clone().check(settings)?;
-    Ok((arguments.server.located()?, rules))
+    let located = arguments.server.located()?;
+    Ok((located, arguments.settings.clone().check(settings)?))
 }
 
 fn print_user(name: &str, role: Role) -> anyhow::Result<ExitCode> {

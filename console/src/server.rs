@@ -28,13 +28,14 @@ use crate::throttle::Throttle;
 use crate::visitor::admit;
 use crate::{api, assets, page};
 
-/// Pages that are open keep a connection each; a process may open 1024 files by default.
+/// Each open page keeps a connection. A process may open 1024 files by default, and the sessions of
+/// the database need some of them.
 const LIMITS: Limits = Limits { connections: 512, head: Duration::from_secs(10), connection: None };
 
 /// The largest form: fields of a search, and nothing else.
 const FORM: usize = 64 * 1024;
 
-/// How long a form may take to come.
+/// How long the body of a request may take to arrive.
 const FORM_TIME: Duration = Duration::from_secs(10);
 
 /// How long pages that are open, and runs that are under way, have to end.
@@ -108,7 +109,7 @@ fn router(console: Arc<Console>) -> Router {
         .with_state(console)
 }
 
-/// Lets a request pass when its whole body is there.
+/// Reads the whole body before the request is handled.
 async fn whole(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match timeout(FORM_TIME, to_bytes(body, FORM)).await {

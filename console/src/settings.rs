@@ -68,19 +68,19 @@ pub(crate) struct SettingsArgs {
     /// The header in which they say that person's role. Without it everybody of theirs is a viewer.
     #[arg(long, value_name = "NAME")]
     proxy_role_header: Option<HeaderName>,
-    /// File with a secret that trusted proxies send in the header `Queue-Proxy-Secret`: an address
-    /// alone is also that of every other program there.
+    /// File with a secret that trusted proxies send in the header `Queue-Proxy-Secret`. An address
+    /// alone proves nothing: other programs on the proxy's machine have the same one.
     #[arg(long, value_name = "FILE")]
     proxy_secret_file: Option<PathBuf>,
-    /// File with the certificate by which the console itself serves https, and those that it
-    /// depends on, in PEM. Read when the console starts.
+    /// File with the certificate chain, in PEM, with which the console itself serves https. Read
+    /// when the console starts.
     #[arg(long, value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
     /// File with that certificate's key, in PEM.
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Let passwords and cookies cross the network in plain text, where the console listens beyond
-    /// loopback and neither a certificate nor an https origin is named.
+    /// Allow plain HTTP beyond loopback: passwords and cookies then cross the network unencrypted.
+    /// Without it a certificate or an https origin is required there.
     #[arg(long, value_name = "WHETHER", action = clap::ArgAction::Set, default_value_t = false)]
     plain_http: bool,
 }
@@ -103,7 +103,7 @@ pub(crate) struct Rules {
     pub(crate) proxies: Proxies,
     /// Where people reach the console, if not where it listens.
     pub(crate) origin: Option<Url>,
-    /// How it serves https itself.
+    /// Its certificate and key, if it serves https itself.
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) login_time: Duration,
     viewers_see_bodies: bool,
@@ -119,12 +119,12 @@ pub(crate) struct Proxies {
 }
 
 impl Proxies {
-    /// Whether this is the address of one.
+    /// Whether this is the address of a trusted proxy.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether one of them sends a request with these headers from this address.
+    /// Whether a request with these headers from this address comes from a trusted proxy.
     pub(crate) fn send(&self, address: IpAddr, headers: &HeaderMap) -> bool {
         let mut said = headers.get_all(PROXY_SECRET).iter();
         let said = said.next().filter(|_| said.next().is_none());
@@ -200,12 +200,12 @@ impl SettingsArgs {
         if self.proxy_user_header.is_some() && self.proxy_secret_file.is_none() {
             return wrong(
                 "proxy_user_header",
-                "is sent by every program at the proxy's address: name a file of \
-                 'proxy_secret_file', whose content the proxy sends as Queue-Proxy-Secret",
+                "could be sent by any program at the proxy's address: name a 'proxy_secret_file', \
+                 whose content the proxy sends as Queue-Proxy-Secret",
             );
         }
         if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return wrong("tls_certificate", "and 'tls_key' are of use together only: name both");
+            return wrong("tls_certificate", "and 'tls_key' work only together: name both");
         }
         let nobody = !has_users && self.proxy_user_header.is_none();
         if nobody && !self.listen.ip().is_loopback() {

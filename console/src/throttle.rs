@@ -1,4 +1,4 @@
-//! How often somebody may be wrong.
+//! How many failed sign-ins a network may have.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 /// How long a wrong password counts.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The most networks remembered: 100,000 take 8 MiB.
+/// The most networks remembered; beyond it the oldest is forgotten.
 const MOST: usize = 100_000;
 
 /// A size of network, and the wrong passwords that it may have within [`WINDOW`].
@@ -25,8 +25,8 @@ struct Allowance {
 const ALLOWANCES: [Allowance; 2] =
     [Allowance { four: 32, six: 64, failures: 5 }, Allowance { four: 24, six: 48, failures: 50 }];
 
-/// Counts the failed sign-ins of each network. Names are not counted: who guesses at somebody's
-/// password would lock them out.
+/// Counts failed sign-ins by network. It does not count them by name: a stranger could then lock a
+/// user out.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     failed: Mutex<HashMap<IpNet, Failed>>,

@@ -37,7 +37,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("permissions-policy"), "camera=(), microphone=(), geolocation=()"),
 ];
 
-/// For so long the browser comes by https alone, whatever address it is given.
+/// For how long browsers use https only (`Strict-Transport-Security`).
 const A_YEAR: &str = "max-age=31536000";
 
 /// Who sent a request.

@@ -47,7 +47,6 @@
 
 mod body;
 mod environment;
-#[cfg(target_os = "linux")]
 mod hidden;
 mod output;
 mod process;
@@ -93,10 +92,11 @@ pub struct ExecOptions {
     /// The binary that calls [`supervise()`] first thing in its `main`, so that no child outlives a
     /// killed consumer. Default none: the program is run directly. `/proc/self/exe` is this one.
     pub supervisor: Option<PathBuf>,
-    /// Files and directories that the program, and what it starts, must not read although this
-    /// process may, such as the file with the server's password. Default none. Linux only, from
-    /// 5.13: elsewhere a warning is logged. The program then gains no privileges by set-user-id
-    /// files, and reads no file that is made later beside a hidden one or in a directory above it.
+    /// Files and directories that this process may read and the program, with all that it starts,
+    /// may not: the file with the server's password. Default none. Needs Landlock (Linux 5.13);
+    /// without it a warning is logged. The program then cannot gain privileges by set-user-id
+    /// files, and cannot read files that are created after its start beside a hidden one or in a
+    /// directory above it.
     pub hidden: Vec<PathBuf>,
 }
 
@@ -180,14 +180,10 @@ impl ExecHandler {
                 return Err(ExecError::Unsayable { what: "the argument", text: text.clone() });
             }
         }
-        #[cfg(target_os = "linux")]
-        let can_hide = hidden::can_hide();
-        #[cfg(not(target_os = "linux"))]
-        let can_hide = false;
-        if !options.hidden.is_empty() && !can_hide {
+        if !options.hidden.is_empty() && !hidden::can_hide() {
             tracing::warn!(
                 hidden = ?options.hidden,
-                "This kernel has no Landlock: the program can read files that it should not."
+                "Without Landlock the program can read files that it should not."
             );
         }
         Ok(Self {

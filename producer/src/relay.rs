@@ -29,12 +29,11 @@ pub(crate) use self::arguments::Arguments;
 /// The most requests whose bodies are in memory at once.
 const AT_ONCE: usize = 64;
 
-/// The most bytes of bodies in memory at once; a body may be larger alone. While it is sent, the
-/// producer holds a copy.
+/// The most bytes of request bodies in memory at once; a single body may be larger.
 const MEMORY: usize = 64 << 20;
 
-/// Clients keep connections open for up to 90 s between requests: a shorter time for the next head
-/// would cut off requests that are just being sent.
+/// HTTP clients keep idle connections for up to 90 s (Go, reqwest). Closing them earlier would fail
+/// requests that are just being sent.
 const LIMITS: Limits =
     Limits { connections: 512, head: Duration::from_secs(120), connection: None };
 
@@ -47,7 +46,7 @@ struct Relay {
     producer: Producer,
     /// A request holds one from before its body is read until it is answered.
     places: Arc<Semaphore>,
-    /// And so much of this as its body takes, in KiB.
+    /// A request also holds its body's size of these, in KiB.
     memory: Arc<Semaphore>,
     body_limit: usize,
     /// How long each step of a request may take.

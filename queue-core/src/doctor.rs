@@ -175,7 +175,7 @@ async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     Ok(Report { server: product(&variables), checks })
 }
 
-/// What is of use to people, and would only delay a process.
+/// The checks that help people and that a starting process does not wait for.
 async fn ask_more(
     url: &ServerUrl,
     account: Option<Account>,

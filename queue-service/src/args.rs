@@ -276,6 +276,7 @@ mod tests {
         std::fs::write(&file, "mysql://u:geheim@127.0.0.1:1,[::1]:2/q\n").expect("written");
         assert_eq!(args.url().expect("usable").servers(), ["127.0.0.1:1", "[::1]:2"]);
     }
+
     #[test]
     fn the_files_with_a_url_are_known_wherever_they_are_named() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 pub use crate::health::{Health, Pulse};
 use crate::http::{self, Limits};
 
-/// A connection has one request, so that idle ones hold no place, and one limit for all of it.
-/// There are more than scrapers need: probes must get through beside them.
+/// One request a connection, so that idle connections hold no place. More places than scrapers
+/// need: probes must get through beside them.
 const LIMITS: Limits = Limits {
     connections: 64,
     head: Duration::from_secs(5),

@@ -1,5 +1,5 @@
-//! HTTP within limits: how many connections, and how long a request's head may take. And what
-//! browsers say of the page that a request comes from.
+//! An HTTP server with limits on connections and request heads, and checks of the headers by which
+//! browsers name the origin of a request.
 
 mod foreign;
 
@@ -27,20 +27,19 @@ pub use self::foreign::{is_foreign, is_loopback_name};
 /// The pause after a connection could not be taken (no file descriptor left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a server takes upon itself.
+/// What a server accepts.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The most connections at once; more wait in the kernel's backlog.
     pub connections: usize,
-    /// The longest that a connection may wait for the whole head of its next request, and the
-    /// longest that TLS may take to begin.
+    /// How long the head of a request may take, and the TLS handshake.
     pub head: Duration,
-    /// The longest life of a connection, which then has one request. `None`: as long as it likes.
+    /// How long a connection may live; it then serves one request. `None`: no limit.
     pub connection: Option<Duration>,
 }
 
-/// Serves `router` until `stop`, and then until the requests that are under way are answered; with
-/// `tls` over TLS alone. Handlers can extract `ConnectInfo<SocketAddr>`.
+/// Serves `router` until `stop`, and then finishes the requests in progress. With `tls` it speaks
+/// TLS only. Handlers can extract `ConnectInfo<SocketAddr>`.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -95,7 +94,7 @@ impl Server {
 
     async fn answer(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
         let Some(tls) = &self.tls else { return self.speak(stream, peer, watcher).await };
-        // Who does not speak TLS, or trusts another, is not served.
+        // A failed handshake is the client's business.
         if let Ok(Ok(stream)) = timeout(self.limits.head, tls.accept(stream)).await {
             self.speak(stream, peer, watcher).await;
         }

@@ -1,6 +1,6 @@
 //! What every process of the queue shares: where the server is ([`args`]), its settings
-//! ([`config`]), logs, signals, the metrics and health endpoint, HTTP within limits ([`http`]), and
-//! how it ends ([`process`]).
+//! ([`config`]), logs, signals, the metrics and health endpoint, an HTTP server with limits
+//! ([`http`]), and how it ends ([`process`]).
 //!
 //! Libraries do not depend on this; only binaries do.
 

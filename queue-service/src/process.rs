@@ -39,13 +39,13 @@ pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> 
     }
 }
 
-/// Other processes of the same user read neither its memory nor its environment, which hold the
-/// password, and it leaves no core dump with them.
+/// Keeps other processes of the same user from reading this one's memory and environment, which
+/// hold the password, and keeps both out of core dumps.
 fn keep_memory_private() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        // No kernel refuses this value.
+        // The kernel refuses only unknown values.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap_or_default();
     }
 }

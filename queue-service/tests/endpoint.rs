@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// The whole answer to a request of its own connection.
+/// The whole answer: the server closes after one request.
 async fn answer_to(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");
@@ -73,7 +73,8 @@ async fn metrics_and_probes_are_served_until_shutdown_and_nothing_else() {
 async fn a_connection_that_sends_no_head_is_closed_and_its_place_given_to_another() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
-    let limits = Limits { connections: 2, head: Duration::from_millis(200), connection: None };
+    let (head, connection) = (Duration::from_millis(200), Some(Duration::from_secs(600)));
+    let limits = Limits { connections: 2, head, connection };
     let (router, stop) =
         (Router::new().route("/", get(|| async { "here" })), CancellationToken::new());
     let serving = tokio::spawn(http::serve(listener, None, router, limits, stop.clone()));

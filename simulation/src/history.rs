@@ -344,6 +344,10 @@ fn judge(stage: &Rc<Stage>) {
     let places = stage.places();
     let effects: BTreeSet<_> = written(stage).into_iter().collect();
     let mut recorder = stage.recorder.borrow_mut();
+    // First: how many charges a dead letter may have depends on them.
+    for (id, delivery_no) in stage.charges() {
+        recorder.judge_charge(id, delivery_no);
+    }
     for id in recorder.ids() {
         let mut found = places.iter().filter(|(other, _)| *other == id).map(|(_, place)| *place);
         let place = found.next().unwrap_or(Place::Nowhere);
@@ -358,9 +362,6 @@ fn judge(stage: &Rc<Stage>) {
     }
     for id in stage.checkpoints() {
         recorder.judge_checkpoint(id);
-    }
-    for (id, delivery_no) in stage.charges() {
-        recorder.judge_charge(id, delivery_no);
     }
     drop(recorder);
     stage.check_throughput();

@@ -74,6 +74,8 @@ struct Story {
     /// No fault may cause a second run of it.
     strict: bool,
     runs: Vec<Run>,
+    /// Deliveries that were charged with a crash and that no handler has started.
+    charged_unrun: usize,
     /// Those who wanted it cancelled.
     wishes: Vec<Wish>,
     /// The checkpoints of its handlers.
@@ -163,6 +165,7 @@ impl Recorder {
                 sent: Sent::Unknown,
                 strict,
                 runs: Vec::new(),
+                charged_unrun: 0,
                 wishes: Vec::new(),
                 saves: Vec::new(),
                 events: Vec::new(),

@@ -67,8 +67,8 @@ pub(crate) async fn sign_in(
 ) -> Result<Response, Refusal> {
     let Credentials { name, password, token, to } = credentials;
     let name = if console.link.is_some() { BY_LINK.to_owned() } else { name };
-    // A link's token cannot be guessed, and its owner comes from the same address as every other
-    // program of the machine: tries of it are not counted.
+    // A link's token cannot be guessed, and any program on this machine shares its owner's address:
+    // counting tries would let that program lock the owner out.
     if console.link.is_none() {
         let taken = console.throttle.take(address);
         taken.map_err(|wait| Refusal::TooOften { seconds: wait.as_secs() + 1 })?;

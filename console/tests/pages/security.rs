@@ -306,9 +306,9 @@ fn settings_that_would_let_strangers_in_are_refused_with_what_to_do() {
         (&["--trusted-proxy", "here"], "it looks like 10.0.0.7"),
         (
             &["--proxy-user-header", "x-user", "--trusted-proxy", "10.0.0.7"],
-            "'proxy_user_header' is sent by every program at the proxy's address: name a file of",
+            "'proxy_user_header' could be sent by any program at the proxy's address: name a",
         ),
-        (&["--tls-certificate", "/nowhere"], "'tls_certificate' and 'tls_key' are of use together"),
+        (&["--tls-certificate", "/nowhere"], "'tls_certificate' and 'tls_key' work only together"),
         (
             &["--tls-certificate", "/dev/null", "--tls-key", "/dev/null"],
             "Cannot serve https with /dev/null",
@@ -338,7 +338,7 @@ fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
     assert!(said.contains("queue-users:1: the hash is none of argon2id"), "{said}");
     let (code, said) = hand(&line("ada", "admin"));
     assert_eq!(code, Some(0), "{said}");
-    // Passwords cross the network in plain text only where somebody has said that they may.
+    // Plain HTTP beyond loopback has to be allowed explicitly.
     let (code, said) = hand_to(&line("ada", "admin"), &[]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("would cross the network in plain text"), "{said}");

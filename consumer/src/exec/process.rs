@@ -9,6 +9,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::sync::oneshot;
 
+use super::hidden::hide;
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ended {
@@ -91,7 +93,7 @@ impl Group {
     }
 }
 
-/// Starts a program as the leader of its own group, from which the files `hidden` are kept.
+/// Starts a program as the leader of its own group. It cannot read `hidden`.
 ///
 /// Each has a thread of its own that starts it and waits for it. A parent-death signal comes when
 /// the *thread* that started a process ends: a thread of a runtime's pool may end long before the
@@ -119,10 +121,8 @@ fn run(
     hidden: &[PathBuf],
     started: oneshot::Sender<io::Result<(Process, Streams)>>,
 ) {
-    #[cfg(target_os = "linux")]
-    let spawned = super::hidden::hide(hidden).and_then(|()| command.spawn());
-    #[cfg(not(target_os = "linux"))]
-    let spawned = command.spawn();
+    // Restricts this thread, and with it the program.
+    let spawned = hide(hidden).and_then(|()| command.spawn());
     // It holds copies of the environment and the arguments.
     drop(command);
     let (sender, exit) = oneshot::channel();

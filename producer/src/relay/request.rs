@@ -40,8 +40,8 @@ pub(super) struct Parameters {
     max_wait: Option<Duration>,
 }
 
-/// Refuses what a page in somebody's browser sends: the relay has no password, and whatever page is
-/// open on this machine could enqueue. Programs send none of these headers, and name this machine.
+/// Refuses requests from browser pages: the relay has no password, so any page that is open on this
+/// machine could enqueue. Other programs send none of these headers.
 pub(super) async fn refuse_browsers(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -65,7 +65,7 @@ pub(super) async fn take(
     let Ok(Ok(_place)) = place else {
         return Err(Refusal::busy("The relay has too many messages on their way"));
     };
-    // What it says of its length, or the most that is read.
+    // The declared length, or the limit if there is none.
     let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
     let length = length.map_or(relay.body_limit, |length| length.min(relay.body_limit));
     let share = u32::try_from(kibibytes(length)).unwrap_or(u32::MAX);

@@ -49,8 +49,8 @@ impl Refusal {
 
     pub(super) fn foreign() -> Self {
         let reason =
-            "The request comes from a browser's page, or by a name that is not of this machine: \
-                      send it from a program to 127.0.0.1 or localhost"
+            "The relay takes no requests from browser pages, and none whose Host is not this \
+             machine: send it from a program to 127.0.0.1 or localhost"
                 .to_owned();
         Self { status: StatusCode::FORBIDDEN, reason }
     }

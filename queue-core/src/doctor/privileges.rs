@@ -34,18 +34,18 @@ pub(super) async fn grants(
     database: &str,
 ) -> Result<Check> {
     let lines = grant::own(conn).await?;
-    let told = Held::of_lines(lines.iter().map(String::as_str)).beside(account, database);
+    let difference = Held::of_lines(lines.iter().map(String::as_str)).beside(account, database);
     let mut said = Vec::new();
-    if !told.missing.is_empty() {
+    if !difference.missing.is_empty() {
         said.push(format!(
             "missing for a {account}: {}: run `queuectl grants {account} --user NAME@HOST` and grant what it prints",
-            told.missing.join("; ")
+            difference.missing.join("; ")
         ));
     }
-    if !told.excess.is_empty() {
-        said.push(format!("more than a {account} needs: {}", told.excess.join("; ")));
+    if !difference.excess.is_empty() {
+        said.push(format!("more than a {account} needs: {}", difference.excess.join("; ")));
     }
-    let (verdict, detail) = match (told.missing.is_empty(), told.excess.is_empty()) {
+    let (verdict, detail) = match (difference.missing.is_empty(), difference.excess.is_empty()) {
         (true, true) => (Verdict::Ok, format!("what a {account} needs, and no more")),
         (true, false) => (Verdict::Warning, said.join("; ")),
         (false, _) => (Verdict::Failure, said.join("; ")),

@@ -29,8 +29,7 @@ pub(super) async fn tables(conn: &mut impl Connection) -> Result<Check> {
     Ok(check("tables", missing.is_empty(), Verdict::Failure, detail))
 }
 
-/// What is missing, and how to bring it back. Columns and keys that are there besides are the
-/// user's own.
+/// Names what is missing and how to restore it. Additional columns and keys are the user's own.
 fn repair(line: &str) -> String {
     match line.split_once(" COLUMN ") {
         Some((table, column)) => format!(

@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, header};
 
-/// Whether a browser sends this request for a page of another origin. Every browser of today says
-/// so by `Sec-Fetch-Site` or `Origin`; programs send neither.
+/// Whether a browser sends this request on behalf of a page of another origin. Current browsers say
+/// so by `Sec-Fetch-Site` or `Origin`; other programs send neither.
 #[must_use]
 pub fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
@@ -18,8 +18,8 @@ pub fn is_foreign(headers: &HeaderMap) -> bool {
     text(header::ORIGIN).is_some_and(|origin| !is_ours(origin))
 }
 
-/// Whether this `Host` names the machine itself. Any other name may be made to lead here by whoever
-/// owns the name: then a page of theirs counts as one of this origin (DNS rebinding).
+/// Whether this `Host` is a loopback name. The owner of any other name can point it at this
+/// machine; a page of theirs would then count as one of this origin (DNS rebinding).
 #[must_use]
 pub fn is_loopback_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {

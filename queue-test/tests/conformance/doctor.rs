@@ -146,7 +146,7 @@ async fn the_tables_have_the_shape_that_the_doctor_expects() {
 #[tokio::test]
 async fn a_key_or_column_that_is_missing_or_changed_is_named_with_what_brings_it_back() {
     let mut scene = Scene::new().await;
-    // A key and a column of somebody's own do no harm.
+    // Additional keys and columns are allowed.
     scene.sql("ALTER TABLE queue_dead ADD COLUMN ticket INT, ADD KEY own_ticket (ticket)").await;
     assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "tables"), Verdict::Ok);
     scene.sql("ALTER TABLE queue_message DROP KEY queue_message_id, ADD KEY own_id (id)").await;

@@ -1,6 +1,5 @@
 //! Where messages are when all is over, compared with what was told of them.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_core::worker::SettleOutcome;
@@ -53,12 +52,7 @@ impl Recorder {
             .iter()
             .filter(|run| run.alone || (self.overdue && run.outcome.is_none()))
             .filter(|run| run.outcome != Some(SettleOutcome::Settled));
-        // A consumer that dies between its claim and its handler's start is charged: nobody can
-        // know that the handler had not begun.
-        let begun: BTreeSet<u32> = story.runs.iter().map(|run| run.no).collect();
-        let never_begun =
-            begun.last().map_or(0, |last| (*last as usize).saturating_sub(begun.len()));
-        let crashes = lone.count() + never_begun;
+        let crashes = lone.count() + story.charged_unrun;
         let wrong = match (story.sent, place) {
             (_, Place::Waiting) => {
                 Some(format!("it still waits {} s after the last fault", patience.as_secs()))
@@ -81,12 +75,15 @@ impl Recorder {
     }
 
     /// A delivery was charged with a crash of its worker: whether it was all that the worker had.
-    /// One that no handler has begun, because its worker was never told of it, is not known here.
+    /// Only handlers that have started are recorded. A consumer that dies between its claim and its
+    /// handler's start is charged too, which is right: the rescue cannot know about the handler.
     pub(crate) fn judge_charge(&mut self, id: Share, delivery_no: u32) {
-        let Some(story) = self.stories.get(&id) else { return };
+        let Some(story) = self.stories.get_mut(&id) else { return };
         let mut runs = story.runs.iter().filter(|run| run.no == delivery_no).peekable();
         let lone = |run: &Run| run.alone || (self.overdue && run.outcome.is_none());
-        if runs.peek().is_some() && !runs.any(lone) {
+        if runs.peek().is_none() {
+            story.charged_unrun += 1;
+        } else if !runs.any(lone) {
             let what = format!("delivery {delivery_no} is charged with the crash of others");
             self.violated(id, what);
         }
