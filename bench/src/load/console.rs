@@ -1,6 +1,7 @@
 //! The console before a backlog: how long its pages take, and what those that are left open cost
 //! the server.
 
+use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::TopicSettings;
 use queue_test::Console as Program;
 use reqwest::{Client, Response};
+use tempfile::NamedTempFile;
 use tokio::time::Instant;
 
 use super::{Beside, Pages, Viewers, backlog};
@@ -51,7 +53,8 @@ const ASKED: [&str; 9] = [
 /// How long the first look at the server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The options by which a proxy on this machine says who somebody is.
+/// The options by which a proxy on this machine says who somebody is; the file of its secret is one
+/// more.
 const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
     "--trusted-proxy",
     "127.0.0.1",
@@ -60,6 +63,9 @@ const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
     "--proxy-role-header",
     "x-role",
 ];
+
+/// What the proxy proves itself by.
+const PROXY_SECRET: &str = "the benchmark is the proxy";
 
 /// The console, and somebody whom its proxy has signed in.
 struct Console {
@@ -73,7 +79,12 @@ impl Console {
         stream(arena).await?;
         let program = std::env::current_exe().context("Cannot find this program again")?;
         let mut command = Command::new(program.with_file_name("console"));
-        let program = Program::start(&mut command, arena.url(), &SIGNED_IN_BY_A_PROXY).await;
+        let mut secret = NamedTempFile::new().context("Cannot make a file")?;
+        secret.write_all(PROXY_SECRET.as_bytes()).context("Cannot write the proxy's secret")?;
+        let file = secret.path().to_str().context("The directory's name is no text")?;
+        let options = [&SIGNED_IN_BY_A_PROXY[..], &["--proxy-secret-file", file]].concat();
+        // It reads the secret before it serves: the file may go then.
+        let program = Program::start(&mut command, arena.url(), &options).await;
         // One of them may have been chosen already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder().no_proxy().build()?;
@@ -89,6 +100,7 @@ impl Console {
     async fn get(&self, path: &str) -> anyhow::Result<Response> {
         let asked = self.client.get(format!("http://{}{path}", self.program.address()));
         let asked = asked.header("x-user", "bench").header("x-role", "admin");
+        let asked = asked.header("queue-proxy-secret", PROXY_SECRET);
         asked.send().await?.error_for_status().with_context(|| format!("{path} was refused"))
     }
 
