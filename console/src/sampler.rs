@@ -67,11 +67,12 @@ impl Live {
     /// Has the server looked at again soon, and waits for that, so that who has changed something
     /// sees it changed. Not for long: a server that does not answer is told of by the page itself.
     pub(crate) async fn look_again(&self) {
-        // One look may be under way that began before the change.
+        let asked = Instant::now();
         let mut seen = self.seen.clone();
-        seen.mark_unchanged();
         self.wanted.notify_one();
-        drop(tokio::time::timeout(INTERVAL, seen.changed()).await);
+        // A look that began before the change may not have seen it.
+        let later = seen.wait_for(|it| it.began.is_some_and(|began| began >= asked));
+        drop(tokio::time::timeout(INTERVAL, later).await);
     }
 }
 
@@ -82,6 +83,9 @@ pub(crate) struct Snapshot {
     pub(crate) no: u64,
     /// When, by the server's clock; nothing before the first look.
     pub(crate) at: Option<DateTime<Utc>>,
+    /// When it began, by the clock of this process; nothing before the first look.
+    #[serde(skip)]
+    pub(crate) began: Option<Instant>,
     /// How long the look took, in milliseconds.
     pub(crate) took_ms: u64,
     /// Why the last look failed; what is here is then older.
@@ -176,6 +180,7 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
                 },
             };
             next.no = no;
+            next.began = Some(began);
             next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             // A server that has failed to answer is not spared: somebody waits for it to come back.
             let times = if next.failure.is_some() { 1 } else { REST };
@@ -304,6 +309,25 @@ mod tests {
             turned = health.last_turn();
         }
         assert_eq!(began.elapsed().as_secs(), rest.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_changed_something_waits_for_a_look_that_began_after_that() {
+        let (tell, seen) = watch::channel(Arc::new(Snapshot::default()));
+        let live = Live { seen, wanted: Arc::default() };
+        let look = |no, began| Arc::new(Snapshot { no, began: Some(began), ..Snapshot::default() });
+        let under_way = Instant::now() - Duration::from_millis(1);
+        let begins = async {
+            live.wanted.notified().await;
+            tell.send_replace(look(1, under_way));
+            tokio::task::yield_now().await;
+            tell.send_replace(look(2, Instant::now()));
+        };
+        let seen = async {
+            live.look_again().await;
+            live.now().no
+        };
+        assert_eq!(tokio::join!(seen, begins).0, 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -104,6 +104,7 @@ pub(crate) async fn storm(
             let rewinds = stage.settings.stream.is_some() && faults == WILD.as_slice();
             let fault = match rewinds && stage.below(5) == 0 {
                 true => Fault::Rewind,
+                false if stage.settings.late && stage.below(2) == 0 => Fault::Fates,
                 false => faults[stage.below(faults.len() as u32) as usize],
             };
             stage.server.note(&format!("fault: {fault:?}"));
@@ -216,10 +217,11 @@ fn fates(stage: &Stage, lease: u32) -> Fates {
     let mild = stage.settings.weather == Weather::Mild;
     // A mild one is over before a grace is.
     let (late, slow) = if mild { (300, 300) } else { (lease, lease) };
+    let often_late = if stage.settings.late { 60 } else { 12 };
     vec![
         (Fate::Unsent, stage.below(8)),
         (Fate::Unheard, stage.below(16)),
-        (Fate::Late(late), stage.below(12)),
+        (Fate::Late(late), stage.below(often_late)),
         (Fate::Slow(slow), stage.below(if mild { 4 } else { 10 })),
         (Fate::Hushed, stage.below(16)),
     ]

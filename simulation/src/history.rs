@@ -63,6 +63,8 @@ pub struct Cast {
     pub subject: Option<Subject>,
     /// The rule that is switched off.
     pub without: Option<Rule>,
+    /// Whether statements are often done after their connection broke.
+    pub late: bool,
 }
 
 /// Plays the history of `seed`, and keeps its log if it is to be `logged`.
@@ -170,6 +172,7 @@ fn settings(seed: u64, cast: Cast) -> Settings {
     let settings = Settings {
         weather,
         rule: cast.without,
+        late: cast.late,
         lease: Duration::from_secs(rng.random_range(2..=3)),
         consumers: rng.random_range(1..=3),
         janitors: rng.random_range(1..=2),

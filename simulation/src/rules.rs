@@ -98,6 +98,12 @@ impl Rule {
         }
     }
 
+    /// Whether only a statement that is done after its connection broke shows that the rule is off.
+    #[must_use]
+    pub fn is_about_late_statements(self) -> bool {
+        self == Self::LanesAreFenced
+    }
+
     /// What a statement of the store would be without the rule; `None` leaves it as it is.
     pub(crate) fn rewrite(self, text: &str) -> Option<String> {
         let changed = match self {

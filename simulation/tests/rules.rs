@@ -10,7 +10,9 @@ const SEEDS: u64 = 3000;
 #[track_caller]
 fn is_found(rule: Rule, weather: Weather) {
     let (weather, subject) = (Some(weather), Some(rule.subject()));
-    let violation = |seed, without| play(seed, Cast { weather, subject, without }, false).violation;
+    let late = rule.is_about_late_statements();
+    let violation =
+        |seed, without| play(seed, Cast { weather, subject, without, late }, false).violation;
     let found = (0..SEEDS).find(|seed| violation(*seed, Some(rule)).is_some());
     let seed = found.unwrap_or_else(|| panic!("{SEEDS} histories without {rule:?} went well"));
     assert_eq!(violation(seed, None), None, "seed {seed} goes wrong with the rule, too");

@@ -162,7 +162,8 @@ fn switches(by: &SignedIn, one: &TopicNow) -> Markup {
     };
     html! {
         h2 { "Access" }
-        div class="acts" {
+        // Somebody else may change it, and a server that is busy is looked at late.
+        div id="access" class="acts" data-live {
             @if access.may_claim() {
                 (button("Pause consumers", Access::new(access.may_enqueue(), false)))
             } @else {
