@@ -83,7 +83,7 @@ pub(crate) struct Snapshot {
     pub(crate) no: u64,
     /// When, by the server's clock; nothing before the first look.
     pub(crate) at: Option<DateTime<Utc>>,
-    /// When it began, by the clock of this process; nothing before the first look.
+    /// When the look began, by the clock of this process. `None` before the first look.
     #[serde(skip)]
     pub(crate) began: Option<Instant>,
     /// How long the look took, in milliseconds.
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_changed_something_waits_for_a_look_that_began_after_that() {
+    async fn a_look_that_began_before_the_change_does_not_end_the_wait_for_another_one() {
         let (tell, seen) = watch::channel(Arc::new(Snapshot::default()));
         let live = Live { seen, wanted: Arc::default() };
         let look = |no, began| Arc::new(Snapshot { no, began: Some(began), ..Snapshot::default() });

@@ -63,7 +63,7 @@ pub struct Cast {
     pub subject: Option<Subject>,
     /// The rule that is switched off.
     pub without: Option<Rule>,
-    /// Whether statements are often done after their connection broke.
+    /// Whether the server often executes statements after their connection broke.
     pub late: bool,
 }
 

@@ -98,7 +98,8 @@ impl Rule {
         }
     }
 
-    /// Whether only a statement that is done after its connection broke shows that the rule is off.
+    /// Whether the rule matters only for statements that the server executes after their connection
+    /// broke.
     #[must_use]
     pub fn is_about_late_statements(self) -> bool {
         self == Self::LanesAreFenced

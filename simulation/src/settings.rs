@@ -32,7 +32,7 @@ pub enum Subject {
 pub(crate) struct Settings {
     pub(crate) weather: Weather,
     pub(crate) rule: Option<Rule>,
-    /// Whether statements are often done after their connection broke.
+    /// Whether the server often executes statements after their connection broke.
     pub(crate) late: bool,
     pub(crate) lease: Duration,
     pub(crate) consumers: u32,

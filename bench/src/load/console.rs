@@ -53,8 +53,8 @@ const ASKED: [&str; 9] = [
 /// How long the first look at the server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The options by which a proxy on this machine says who somebody is; the file of its secret is one
-/// more.
+/// The options for a proxy on this machine that signs users in. The file with its secret comes on
+/// top.
 const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
     "--trusted-proxy",
     "127.0.0.1",
@@ -64,7 +64,7 @@ const SIGNED_IN_BY_A_PROXY: [&str; 6] = [
     "x-role",
 ];
 
-/// What the proxy proves itself by.
+/// The secret that the proxy sends with each request.
 const PROXY_SECRET: &str = "the benchmark is the proxy";
 
 /// The console, and somebody whom its proxy has signed in.
@@ -83,7 +83,7 @@ impl Console {
         secret.write_all(PROXY_SECRET.as_bytes()).context("Cannot write the proxy's secret")?;
         let file = secret.path().to_str().context("The directory's name is no text")?;
         let options = [&SIGNED_IN_BY_A_PROXY[..], &["--proxy-secret-file", file]].concat();
-        // It reads the secret before it serves: the file may go then.
+        // The console has read the secret once it serves, so the file may be removed then.
         let program = Program::start(&mut command, arena.url(), &options).await;
         // One of them may have been chosen already.
         drop(rustls::crypto::ring::default_provider().install_default());

@@ -162,7 +162,7 @@ fn switches(by: &SignedIn, one: &TopicNow) -> Markup {
     };
     html! {
         h2 { "Access" }
-        // Somebody else may change it, and a server that is busy is looked at late.
+        // Live: another user may change the access while this page is open.
         div id="access" class="acts" data-live {
             @if access.may_claim() {
                 (button("Pause consumers", Access::new(access.may_enqueue(), false)))
