@@ -37,6 +37,10 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
     ada.click("Resume consumers").await;
     ada.reads_only(".figure:nth-child(1)", "0 ready").await;
     assert_eq!(place.queue.depth("mail").await.unsettled, 0);
+    // What somebody else changes is seen as well.
+    ada.reads("#access", "Pause consumers").await;
+    place.queuectl("topic access mail write-only");
+    ada.reads("#access", "Resume consumers").await;
     ada.close().await;
 }
 
