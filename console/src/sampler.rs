@@ -317,17 +317,13 @@ mod tests {
         let live = Live { seen, wanted: Arc::default() };
         let look = |no, began| Arc::new(Snapshot { no, began: Some(began), ..Snapshot::default() });
         let under_way = Instant::now() - Duration::from_millis(1);
-        let begins = async {
-            live.wanted.notified().await;
-            tell.send_replace(look(1, under_way));
-            tokio::task::yield_now().await;
-            tell.send_replace(look(2, Instant::now()));
-        };
-        let seen = async {
-            live.look_again().await;
-            live.now().no
-        };
-        assert_eq!(tokio::join!(seen, begins).0, 2);
+        let mut waiting = std::pin::pin!(live.look_again());
+        let a_while = INTERVAL / 4;
+        assert!(tokio::time::timeout(a_while, &mut waiting).await.is_err());
+        tell.send_replace(look(1, under_way));
+        assert!(tokio::time::timeout(a_while, &mut waiting).await.is_err());
+        tell.send_replace(look(2, Instant::now()));
+        assert!(tokio::time::timeout(a_while, &mut waiting).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
