@@ -108,6 +108,25 @@ async fn a_killed_session_gives_back_what_it_held_and_is_charged() {
     settle(&mut other, &again[0].0, "ack").await.expect("settled");
 }
 
+/// The row is locked in the sweep that declares the death, and only that sweep counts what the
+/// session held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_crash_counts_as_one_although_its_row_was_locked_at_first() {
+    let mut place = Place::new(1).await;
+    let mut conn = session(place.database.url()).await;
+    claim(&mut conn, 1).await.expect("claimed");
+    let mut reader = session(place.database.url()).await;
+    reader.query_drop("START TRANSACTION").await.expect("begun");
+    reader.query_drop("SELECT 1 FROM queue_message FOR UPDATE").await.expect("locked");
+    place.admin.query_drop(format!("KILL {}", conn.id())).await.expect("killed");
+    let still_locked = "SELECT COUNT(*) FROM queue_duty \
+        WHERE name = 'rescue' AND JSON_EXTRACT(CONVERT(report USING utf8mb4), '$.still_locked') = 1";
+    until("found locked", async || place.number(still_locked).await == 1).await;
+    reader.query_drop("ROLLBACK").await.expect("unlocked");
+    place.rescued().await;
+    assert_eq!(place.number(COUNTS).await, 101, "a lone crash");
+}
+
 /// A pool that resets a connection before it lends it to somebody else takes the name lock away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_was_reset_is_fenced_at_once_and_rescued_after_its_lease() {

@@ -118,7 +118,11 @@ async fn every_query_of_the_dashboard_returns_data_from_a_running_fleet() {
     let mut left: Vec<&String> = queries.iter().collect();
     let found_all = until("every query of the dashboard returns data", async || {
         fleet.send();
+        let before = left.len();
         left.retain(|query| prometheus.query(&executable(query)) == 0);
+        if left.len() < before {
+            eprintln!("no data yet: {left:#?}");
+        }
         if !left.is_empty() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }

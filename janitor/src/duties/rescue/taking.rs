@@ -24,6 +24,12 @@ const CLAIMS_AT_ONCE: usize = 50;
 /// The wait before a claim is tried again that could not be taken back.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
+/// It is all that its worker held when it crashed.
+const LONE_CRASH: Why = Why::Crashed { rows_held: 1 };
+
+/// How long a lone crash is remembered whose row was locked.
+const LONE_FOR: Duration = Duration::from_mins(10);
+
 /// What is to be taken back.
 #[derive(Debug)]
 pub(super) enum What {
@@ -83,11 +89,15 @@ pub(super) struct Taking {
     rows_at_once: u64,
     /// Until when a claim that could not be taken back is left.
     waits: HashMap<Fence, Instant>,
+    /// What a worker held alone when it crashed, and until when that is remembered. Somebody may
+    /// have the row locked in the sweep that declares the death, and only that sweep counts what
+    /// the worker held.
+    lone: HashMap<Fence, Instant>,
 }
 
 impl Default for Taking {
     fn default() -> Self {
-        Self { rows_at_once: ROWS_AT_ONCE, waits: HashMap::new() }
+        Self { rows_at_once: ROWS_AT_ONCE, waits: HashMap::new(), lone: HashMap::new() }
     }
 }
 
@@ -99,11 +109,12 @@ impl Taking {
     pub(super) async fn take(
         &mut self,
         session: &mut Session,
-        found: Vec<Found>,
+        mut found: Vec<Found>,
         now: Instant,
         report: &mut RescueReport,
     ) -> Result<()> {
         self.waits.retain(|_, until| now < *until);
+        self.remember_lone(&mut found, now);
         let due: Vec<_> =
             found.iter().filter(|one| !self.waits.contains_key(&one.fence())).collect();
         let mut rest = due.as_slice();
@@ -118,6 +129,18 @@ impl Taking {
             }
         }
         Ok(())
+    }
+
+    /// A crash that was found lone stays so in later sweeps.
+    fn remember_lone(&mut self, found: &mut [Found], now: Instant) {
+        self.lone.retain(|_, until| now < *until);
+        for one in found {
+            if one.why == LONE_CRASH {
+                self.lone.insert(one.fence(), now + LONE_FOR);
+            } else if self.lone.contains_key(&one.fence()) {
+                one.why = LONE_CRASH;
+            }
+        }
     }
 
     /// How many of the first of these go into one transaction.
