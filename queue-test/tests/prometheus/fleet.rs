@@ -13,7 +13,7 @@ const HANDLER: &str = r#"read -r body; case $body in retry) [ "$QUEUE_DELIVERY_N
 
 /// A program of the fleet.
 struct Serving {
-    _program: Program,
+    program: Program,
     /// Where it serves metrics.
     metrics: String,
     /// Where a relay takes messages.
@@ -35,7 +35,7 @@ impl Serving {
             true => Some(address("Messages are taken").await),
             false => None,
         };
-        Self { _program: program, metrics, messages }
+        Self { program, metrics, messages }
     }
 }
 
@@ -69,6 +69,8 @@ impl Fleet {
         let handle = ["--metrics", "0", "--", "/bin/sh", "-c", HANDLER];
         let consumer = |topic| [&["exec", topic][..], &handle].concat();
         let janitor = Serving::start(database, "janitor", &["--metrics", "0"]).await;
+        // A consumer that is faster sweeps instead, and consumers do not measure topics.
+        janitor.program.said("Sweeping.").await;
         let mail = Serving::start(database, "consumer", &consumer("mail")).await;
         let billing = Serving::start(database, "consumer", &consumer("orders@billing")).await;
         let relay = ["relay", "--listen", "0", "--metrics", "0", "--spill-dir", &folder];
