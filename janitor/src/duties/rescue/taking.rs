@@ -28,7 +28,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const LONE_CRASH: Why = Why::Crashed { rows_held: 1 };
 
 /// How long a lone crash is remembered whose row was locked.
-const LONE_FOR: Duration = Duration::from_mins(10);
+const LONE_FOR: Duration = Duration::from_secs(600);
 
 /// What is to be taken back.
 #[derive(Debug)]
