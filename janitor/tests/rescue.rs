@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use janitor::{Driver, DriverOptions, Standby};
-use queue_core::message::Settlement;
+use queue_core::connection::ServerUrl;
+use queue_core::message::{Settlement, WorkerId};
 use queue_core::rescue::rows_held;
+use queue_core::store::duty;
 use queue_core::store::inspect::{depth, peek};
 use queue_core::store::stream::range::of_partition;
 use queue_core::store::topic::existing;
@@ -14,6 +16,7 @@ use queue_core::stream::group::{Place, create_group, create_stream};
 use queue_core::topic::{OnDone, TopicSettings};
 use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use queue_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to};
+use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -44,7 +47,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(1);
 
 async fn worker(database: &TestDatabase) -> Worker {
-    let mut options = WorkerOptions::new(database.url().clone(), "test");
+    worker_by(database.url().clone()).await
+}
+
+async fn worker_by(url: ServerUrl) -> Worker {
+    let mut options = WorkerOptions::new(url, "test");
     (options.lease, options.beat) = (Duration::from_secs(2), Duration::from_millis(500));
     Worker::start(options).await.expect("registered")
 }
@@ -156,4 +163,38 @@ async fn a_claim_that_cannot_be_taken_back_holds_up_no_other() {
     conn.batch_execute("DROP TRIGGER stuck").await.expect("dropped");
     let mut ready = async || depth(&mut conn, topic.id).await.expect("a depth").claimed == 0;
     until("tried again", async || ready().await).await;
+}
+
+/// Another session has the range locked in the sweep that declares its owner dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_crash_on_a_range_counts_as_one_although_the_range_was_locked_at_first() {
+    let database = TestDatabase::new().await;
+    let mut conn = database.connect().await;
+    create_stream(&mut conn, &name("log"), 1, &TopicSettings::default()).await.expect("made");
+    let (settings, billing) = (TopicSettings::default(), name("log@billing"));
+    let made = create_group(&mut conn, &billing, false, Place::Earliest, &settings);
+    made.await.expect("made");
+    let group = existing(&mut conn, &billing).await.expect("it is there");
+    enqueue(&mut conn, &name("log"), &NewMessage::new("m")).await.expect("enqueued");
+    let proxy = FaultProxy::start(database.url()).await;
+    let owner = worker_by(proxy.url(database.url())).await;
+    let range = owner.claim_range(group.group().expect("a group"), 1).await.expect("claimed");
+    assert_eq!(range.deliveries.len(), 1);
+    let mut reader = database.connect().await;
+    reader.batch_execute("BEGIN; SELECT 1 FROM queue_range FOR UPDATE").await.expect("locked");
+    proxy.refuse();
+    let _sweeper = sweeper(&database);
+    let mut is_locked = async || {
+        let duties = duty::all(&mut conn).await.expect("duties");
+        duties.iter().any(|duty| duty.name == "rescue" && duty.report["still_locked"] == 1)
+    };
+    until("found locked", async || is_locked().await).await;
+    reader.batch_execute("ROLLBACK").await.expect("unlocked");
+    let mut range = async || {
+        let ranges = of_partition(&mut conn, group.id, PartitionNo(0)).await.expect("ranges");
+        ranges.into_iter().next().expect("one range")
+    };
+    until("taken back", async || range().await.fence.worker == WorkerId(0)).await;
+    let range = range().await;
+    assert_eq!((range.crashes, range.suspicions), (1, 0), "a lone crash");
 }

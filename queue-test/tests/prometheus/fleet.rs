@@ -69,7 +69,8 @@ impl Fleet {
         let handle = ["--metrics", "0", "--", "/bin/sh", "-c", HANDLER];
         let consumer = |topic| [&["exec", topic][..], &handle].concat();
         let janitor = Serving::start(database, "janitor", &["--metrics", "0"]).await;
-        // A consumer that is faster sweeps instead, and consumers do not measure topics.
+        // A consumer that took the sweeper's lock first would keep it, and consumers measure no
+        // topics.
         janitor.program.said("Sweeping.").await;
         let mail = Serving::start(database, "consumer", &consumer("mail")).await;
         let billing = Serving::start(database, "consumer", &consumer("orders@billing")).await;

@@ -24,10 +24,11 @@ const CLAIMS_AT_ONCE: usize = 50;
 /// The wait before a claim is tried again that could not be taken back.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// It is all that its worker held when it crashed.
+/// The worker held one message in all when it crashed.
 const LONE_CRASH: Why = Why::Crashed { rows_held: 1 };
 
-/// How long a lone crash is remembered whose row was locked.
+/// How long a lone crash is remembered. Sessions rarely lock a row for longer; past it, the message
+/// is charged with a suspicion.
 const LONE_FOR: Duration = Duration::from_secs(600);
 
 /// What is to be taken back.
@@ -89,9 +90,9 @@ pub(super) struct Taking {
     rows_at_once: u64,
     /// Until when a claim that could not be taken back is left.
     waits: HashMap<Fence, Instant>,
-    /// What a worker held alone when it crashed, and until when that is remembered. Somebody may
-    /// have the row locked in the sweep that declares the death, and only that sweep counts what
-    /// the worker held.
+    /// The claims and ranges of lone crashes, and until when each is remembered. Only the sweep
+    /// that declares the death counts what the worker held, and another session may have the row
+    /// locked in that sweep.
     lone: HashMap<Fence, Instant>,
 }
 
@@ -114,7 +115,7 @@ impl Taking {
         report: &mut RescueReport,
     ) -> Result<()> {
         self.waits.retain(|_, until| now < *until);
-        self.remember_lone(&mut found, now);
+        self.charge_lone_crashes(&mut found, now);
         let due: Vec<_> =
             found.iter().filter(|one| !self.waits.contains_key(&one.fence())).collect();
         let mut rest = due.as_slice();
@@ -131,13 +132,13 @@ impl Taking {
         Ok(())
     }
 
-    /// A crash that was found lone stays so in later sweeps.
-    fn remember_lone(&mut self, found: &mut [Found], now: Instant) {
+    /// Charges what an earlier sweep knew to be a lone crash as one.
+    fn charge_lone_crashes(&mut self, found: &mut [Found], now: Instant) {
         self.lone.retain(|_, until| now < *until);
         for one in found {
             if one.why == LONE_CRASH {
                 self.lone.insert(one.fence(), now + LONE_FOR);
-            } else if self.lone.contains_key(&one.fence()) {
+            } else if one.why == SHARED_BLAME && self.lone.contains_key(&one.fence()) {
                 one.why = LONE_CRASH;
             }
         }
