@@ -25,7 +25,9 @@ use crate::stage::{Stage, Way};
 use crate::stream::create;
 use crate::troupe::{Part, Troupe};
 
-/// How long after the last fault everything must be handled. The longest wait of a producer that
+/// How long after the last fault, or after the last message that a group came through with,
+/// everything must be handled: an ordered group handles one message at a time, and one consumer
+/// can take minutes for what the senders have left. The longest wait of a producer that
 /// found a stranger's lock is two leases, and a row below a mark is found after 30 s at the latest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -319,8 +321,8 @@ async fn recover(
     if stage.settings.weather == Weather::Wild {
         (0..2).for_each(|_| troupe.start(Part::Sender));
     }
-    let end = Instant::now() + PATIENCE;
-    let mut calm = 0;
+    let mut end = Instant::now() + PATIENCE;
+    let (mut read, mut calm) = (0, 0);
     while Instant::now() < end && calm < 3 {
         while let Ok(name) = crashing.try_recv() {
             kill(stage, troupe, &name, false).await;
@@ -331,6 +333,10 @@ async fn recover(
         let drained = left.iter().all(|table| stage.rows(table) == 0) && stage.is_read();
         let drained = drained && stage.behind().is_none();
         calm = if drained { calm + 1 } else { 0 };
+        let read_so_far = stage.read_so_far();
+        if read_so_far > read {
+            (read, end) = (read_so_far, Instant::now() + PATIENCE);
+        }
     }
 }
 

@@ -119,6 +119,13 @@ impl Stage {
             && self.rows("queue_passed") == 0
     }
 
+    /// How many messages the groups are through with. It never falls while no group is put back.
+    pub(crate) fn read_so_far(&self) -> u64 {
+        let claimed: u64 = ranges(self).iter().map(|range| range.hi - range.mark).sum();
+        let reached: u64 = cursors(self).iter().map(|cursor| cursor.next).sum();
+        reached.saturating_sub(claimed)
+    }
+
     /// What holds of ranges, cursors and the log at every moment.
     pub(crate) fn check_groups(&self) {
         if let Some(wrong) = self.wrong_of_groups() {
