@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use queue_core::connection::ServerUrl;
 use queue_service::signals::Shutdown;
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
         },
         Task::Sweep => {
             let driver = Driver::new(DriverOptions::new(url, "bench"));
-            driver.run(shutdown.drain, Standby::Wait, |_| {}).await;
+            driver.run(shutdown.drain, |_| {}).await;
         }
         Task::Pickup(task) => consume::pick_up(&task, url, &tally, shutdown).await?,
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions, Role};
 use queue_core::connection::ServerUrl;
 use queue_core::worker::{Life, Worker};
 use queue_service::identity;
@@ -27,6 +27,7 @@ pub(crate) fn start(
     }
     let holder = format!("{} worker {}", identity::client_id(), worker.id());
     let mut options = DriverOptions::new(url.clone(), holder);
+    options.role = Role::StandIn;
     options.lease = consumer.lease;
     if let Err(error) = spawn(options, worker.life(), stop) {
         tracing::warn!(%error, "This consumer cannot sweep; a janitor or another one must.");
@@ -57,7 +58,7 @@ async fn stand_by(
             // The worker is gone, or the consumer stops.
             Some(Err(_)) | None => return,
         }
-        Driver::new(options.clone()).run(stop.clone(), Standby::Leave, |_| {}).await;
+        Driver::new(options.clone()).run(stop.clone(), |_| {}).await;
         tokio::time::sleep(PAUSE).await;
     }
 }

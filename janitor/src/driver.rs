@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use queue_core::connection::{ServerUrl, Session, SessionKind};
+use queue_core::store::duty::{is_held, take_office};
+use queue_core::store::installation::Office;
 use queue_core::{Result, store, telemetry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,8 @@ pub struct DriverOptions {
     pub url: ServerUrl,
     /// Who sweeps, for people: host, address, process.
     pub holder: String,
+    /// Whether a janitor runs it, or a consumer that stands in for one.
+    pub role: Role,
     /// After this silence the server drops the sweeper's session, and with it the sweeper's lock.
     pub lease: Duration,
     /// How rescue decides.
@@ -30,12 +34,13 @@ pub struct DriverOptions {
 }
 
 impl DriverOptions {
-    /// Options with the defaults, with which the audit keeps everything.
+    /// A janitor's options with the defaults, with which the audit keeps everything.
     #[must_use]
     pub fn new(url: ServerUrl, holder: impl Into<String>) -> Self {
         Self {
             url,
             holder: holder.into(),
+            role: Role::Janitor,
             lease: Duration::from_secs(10),
             rescue: RescueOptions::default(),
             audit_retention: None,
@@ -44,17 +49,24 @@ impl DriverOptions {
     }
 }
 
-/// What a driver does while another sweeps.
+/// Who runs a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standby {
-    /// It stands ready and takes over.
-    Wait,
-    /// It ends.
-    Leave,
+pub enum Role {
+    /// A janitor: while another sweeps it stands ready, and a stand-in gives way to it.
+    Janitor,
+    /// A consumer in a fleet without a janitor: ends when another sweeps or a janitor is there,
+    /// which also measures the topics, prunes the audit and restores messages without a topic.
+    StandIn,
 }
 
 /// How long a driver that could not sweep waits before it tries again.
 const RETRY: Duration = Duration::from_millis(300);
+
+/// How often a stand-in that sweeps asks whether a janitor is there.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a single run waits for a stand-in to give way.
+const GIVES_WAY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A duty that failed waits at least this long: it is likely to fail again.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
@@ -68,6 +80,8 @@ pub struct Driver {
     options: DriverOptions,
     duties: Vec<Scheduled>,
     session: Option<Session>,
+    sweeps: bool,
+    asked: Instant,
     steady_since: Instant,
     last_sweep: Instant,
 }
@@ -86,8 +100,15 @@ impl Driver {
         let rescue = Rescue::new(options.rescue.clone());
         let prune = Prune::new(options.audit_retention);
         let measures = options.measures;
-        let mut driver =
-            Self { options, duties: Vec::new(), session: None, steady_since: now, last_sweep: now };
+        let mut driver = Self {
+            options,
+            duties: Vec::new(),
+            session: None,
+            sweeps: false,
+            asked: now,
+            steady_since: now,
+            last_sweep: now,
+        };
         driver.add(rescue);
         driver.add(Promote::default());
         driver.add(Tick::default());
@@ -111,19 +132,14 @@ impl Driver {
 
     /// Sweeps until `stop`. Never fails: what goes wrong is logged and tried again. `ticked` is
     /// called after every round, for the process's health, with the last error if there is one.
-    pub async fn run(
-        mut self,
-        stop: CancellationToken,
-        standby: Standby,
-        mut ticked: impl FnMut(Result<()>),
-    ) {
+    pub async fn run(mut self, stop: CancellationToken, mut ticked: impl FnMut(Result<()>)) {
         while !stop.is_cancelled() {
             let wait = match self.round().await {
                 Ok(Some(due)) => {
                     ticked(Ok(()));
                     due.saturating_duration_since(Instant::now())
                 }
-                Ok(None) if standby == Standby::Leave => break,
+                Ok(None) if self.options.role == Role::StandIn => break,
                 Ok(None) => {
                     ticked(Ok(()));
                     RETRY
@@ -145,14 +161,23 @@ impl Driver {
     }
 
     /// Performs every duty once, for cron: twice over with the grace in between, so that a worker
-    /// found missing can be declared dead. True unless another sweeps.
+    /// found missing can be declared dead. True unless another sweeps, after it has waited for a
+    /// stand-in to give way.
     ///
     /// # Errors
     /// A database failure.
     pub async fn run_once(mut self) -> Result<bool> {
-        let mut now = Instant::now();
-        let end = now + self.options.rescue.grace + RETRY;
+        let give_up = Instant::now() + GIVES_WAY_WITHIN;
+        while self.round().await?.is_none() {
+            if Instant::now() >= give_up {
+                return Ok(false);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        let end = Instant::now() + self.options.rescue.grace + RETRY;
         loop {
+            tokio::time::sleep(RETRY).await;
+            let now = Instant::now();
             for scheduled in &mut self.duties {
                 scheduled.due = now;
             }
@@ -162,8 +187,6 @@ impl Driver {
             if now >= end {
                 return Ok(true);
             }
-            tokio::time::sleep(RETRY).await;
-            now = Instant::now();
         }
     }
 
@@ -202,22 +225,44 @@ impl Driver {
 
     /// Whether this driver's session holds the sweeper's lock, opening one if need be.
     async fn holds_lock(&mut self) -> Result<bool> {
-        if self.session.as_ref().is_some_and(|session| !session.is_lost()) {
-            // The lock cannot leave a session that lives, and the next call tells if it does.
-            return Ok(true);
-        }
-        self.session = None;
-        let kind = SessionKind::Leased(self.options.lease);
-        let mut session = Session::open(&self.options.url, kind, self.options.lease / 2).await?;
-        let take = async |conn: &mut _| store::duty::take_sweeper_lock(conn).await;
-        let got = session.call("take the sweeper's lock", take).await?;
-        if got {
-            tracing::info!(holder = self.options.holder, "Sweeping.");
+        if self.session.as_ref().is_none_or(Session::is_lost) {
+            self.sweeps = false;
+            let kind = SessionKind::Leased(self.options.lease);
+            let session = Session::open(&self.options.url, kind, self.options.lease / 2).await?;
             self.session = Some(session);
-            self.steady_since = Instant::now();
-            self.last_sweep = self.steady_since;
         }
-        Ok(got)
+        let Some(session) = self.session.as_mut() else { return Ok(false) };
+        match self.options.role {
+            // The lock cannot leave a session that lives, and the next call tells if it does.
+            Role::Janitor if self.sweeps => return Ok(true),
+            // One of several janitors gets it, which is enough.
+            Role::Janitor => {
+                let take = async |conn: &mut _| take_office(conn, Office::Janitor).await;
+                session.call("say that a janitor is there", take).await?;
+            }
+            Role::StandIn if self.sweeps && self.asked.elapsed() < ASK_EVERY => return Ok(true),
+            Role::StandIn => {
+                let ask = async |conn: &mut _| is_held(conn, Office::Janitor).await;
+                if session.call("ask whether a janitor is there", ask).await? {
+                    if self.sweeps {
+                        tracing::info!("A janitor is there; this consumer no longer sweeps.");
+                    }
+                    self.session = None;
+                    return Ok(false);
+                }
+                self.asked = Instant::now();
+            }
+        }
+        if !self.sweeps {
+            let take = async |conn: &mut _| take_office(conn, Office::Sweeper).await;
+            self.sweeps = session.call("take the sweeper's lock", take).await?;
+            if self.sweeps {
+                tracing::info!(holder = self.options.holder, "Sweeping.");
+                self.steady_since = Instant::now();
+                self.last_sweep = self.steady_since;
+            }
+        }
+        Ok(self.sweeps)
     }
 
     async fn perform(&mut self, index: usize) -> Result<()> {

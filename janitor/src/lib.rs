@@ -7,5 +7,5 @@ mod driver;
 pub mod duties;
 mod duty;
 
-pub use self::driver::{Driver, DriverOptions, Standby};
+pub use self::driver::{Driver, DriverOptions, Role};
 pub use self::duty::{Duty, Sweep};

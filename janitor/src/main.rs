@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use humantime::parse_duration;
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use queue_core::account::Account;
 use queue_core::connection::ServerUrl;
 use queue_core::doctor;
@@ -156,7 +156,7 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
         health.alive();
         health.ready(result.map_err(|error| error.to_string()));
     };
-    driver.run(shutdown.drain, Standby::Wait, ticked).await;
+    driver.run(shutdown.drain, ticked).await;
     Ok(ExitCode::SUCCESS)
 }
 

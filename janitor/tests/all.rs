@@ -9,4 +9,5 @@ mod notify;
 mod rescue;
 mod settings;
 mod sql_consumers;
+mod stand_in;
 mod ticks;

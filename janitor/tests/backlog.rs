@@ -9,7 +9,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use producer::{Producer, ProducerOptions, SendError};
 use queue_core::message::Settlement;
 use queue_core::store::inspect::{self, MessageTable};
@@ -44,7 +44,7 @@ impl Guarded {
         let stopped = stop.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let driver = Driver::new(options).run(stopped, Standby::Wait, |_| {});
+            let driver = Driver::new(options).run(stopped, |_| {});
             runtime.expect("a runtime").block_on(driver);
         });
         Self { database, topic, stop }

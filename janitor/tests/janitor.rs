@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use diesel_async::SimpleAsyncConnection;
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use queue_core::connection::ServerUrl;
 use queue_core::store::{self, worker::WorkerRow};
 use queue_core::worker::{Worker, WorkerOptions};
@@ -161,7 +161,7 @@ async fn of_many_janitors_one_sweeps_and_another_takes_over() {
         let (name, stopped) = (format!("janitor {index}"), stop.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let driver = Driver::new(options).run(stopped, Standby::Wait, |_| {});
+            let driver = Driver::new(options).run(stopped, |_| {});
             runtime.expect("a runtime").block_on(driver);
         });
         stops.push((name, stop));

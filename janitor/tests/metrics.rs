@@ -9,17 +9,19 @@ use std::process::{Child, Command, Stdio};
 use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::ServerUrl;
 use queue_core::store;
+use queue_core::store::duty::take_office;
+use queue_core::store::installation::Office;
 use queue_test::proxy::FaultProxy;
 use queue_test::{TestDatabase, until};
 
 /// A janitor with an endpoint, killed at the latest when the test ends.
-struct Janitor {
+pub(crate) struct Janitor {
     child: Child,
     address: String,
 }
 
 impl Janitor {
-    fn start(url: &ServerUrl) -> Self {
+    pub(crate) fn start(url: &ServerUrl) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_janitor"))
             .args(["--metrics", "0"])
             .env("QUEUE_URL", url.expose())
@@ -46,7 +48,7 @@ impl Janitor {
         body.lines().filter(|line| line.starts_with("queue_")).map(str::to_owned).collect()
     }
 
-    fn shows(&self, part: &str) -> bool {
+    pub(crate) fn shows(&self, part: &str) -> bool {
         self.metrics().iter().any(|line| line.contains(part))
     }
 }
@@ -81,7 +83,7 @@ async fn what_a_janitor_has_measured_is_absent_once_it_is_true_no_longer() {
 
     // Another one sweeps from now on: this test.
     until("its lock is taken away", async || {
-        if store::duty::take_sweeper_lock(&mut conn).await.expect("asked") {
+        if take_office(&mut conn, Office::Sweeper).await.expect("asked") {
             return true;
         }
         let duties = store::duty::all(&mut conn).await.expect("duties");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use queue_core::connection::ServerUrl;
 use queue_core::message::{Settlement, WorkerId};
 use queue_core::rescue::rows_held;
@@ -27,7 +27,7 @@ fn sweeper(database: &TestDatabase) -> DropGuard {
     let stopped = stop.clone();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let driver = Driver::new(options).run(stopped, Standby::Wait, |_| {});
+        let driver = Driver::new(options).run(stopped, |_| {});
         runtime.expect("a runtime").block_on(driver);
     });
     stop.drop_guard()

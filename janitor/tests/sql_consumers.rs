@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Row};
 use queue_core::connection::ServerUrl;
@@ -47,7 +47,7 @@ impl Place {
         let options = DriverOptions::new(database.url().clone(), "test");
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let driver = Driver::new(options).run(stopped, Standby::Wait, |_| {});
+            let driver = Driver::new(options).run(stopped, |_| {});
             runtime.expect("a runtime").block_on(driver);
         });
         Self { database, topic, admin, _janitor: stop.drop_guard() }

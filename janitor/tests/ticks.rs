@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
 use queue_core::store;
 use queue_test::TestQueue;
@@ -30,7 +30,7 @@ async fn each_tick_is_enqueued_once_and_none_is_left_out() {
     queue.advance(Duration::from_secs(30)).await;
     let janitor = |n: usize, stop: CancellationToken| {
         let driver = Driver::new(DriverOptions::new(queue.url().clone(), format!("janitor {n}")));
-        driver.run(stop, Standby::Wait, |_| {})
+        driver.run(stop, |_| {})
     };
     let start = Instant::now();
     for wanted in [31, 33] {

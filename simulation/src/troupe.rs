@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use janitor::{Driver, DriverOptions, Standby};
+use janitor::{Driver, DriverOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::canceller::cancel;
@@ -123,5 +123,5 @@ async fn sweep(stage: Rc<Stage>, name: String) {
         }
         _ => {}
     }
-    Driver::new(options).run(CancellationToken::new(), Standby::Wait, drop).await;
+    Driver::new(options).run(CancellationToken::new(), drop).await;
 }

@@ -29,7 +29,8 @@ async fn look(conn: &mut impl Connection) -> Result<Check> {
     let strangers: Vec<_> = held.iter().filter(|holder| !holder.is_known).collect();
     let shown = |holder: &&Holder| describe(holder, &sessions);
     if strangers.is_empty() {
-        let offices = held.iter().filter(|holder| matches!(&*holder.lock, "sweep" | "migrate"));
+        let is_office = |holder: &&Holder| matches!(&*holder.lock, "sweep" | "janitor" | "migrate");
+        let offices = held.iter().filter(is_office);
         let offices: Vec<_> = offices.map(|holder| describe(holder, &sessions)).collect();
         let detail =
             if offices.is_empty() { "nobody sweeps now".to_owned() } else { offices.join("; ") };

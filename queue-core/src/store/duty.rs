@@ -10,24 +10,42 @@ use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::ConnId;
 
-/// PRIMARY of the installation: tries to become the sweeper; true when this session holds the lock.
+/// PRIMARY of the installation: tries to take the office without waiting; true when this session
+/// holds its lock.
 ///
 /// # Errors
 /// A database failure.
-pub async fn take_sweeper_lock(conn: &mut impl Connection) -> Result<bool> {
+pub async fn take_office(conn: &mut impl Connection, office: Office) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
         #[diesel(sql_type = Nullable<BigInt>)]
         got: Option<i64>,
     }
-    let lock = Office::Sweeper.lock();
+    let lock = office.lock();
     // Asking again for a lock that this session holds would stack it.
     let statement = Statement::new(format!(
         "SELECT CASE WHEN IS_USED_LOCK({lock}) <=> CONNECTION_ID() THEN 1 \
          ELSE GET_LOCK({lock}, 0) END AS got"
     ));
-    let rows: Vec<Row> = load(conn, "take the sweeper's lock", statement).await?;
+    let rows: Vec<Row> = load(conn, "take the lock of an office", statement).await?;
     Ok(rows.first().and_then(|row| row.got) == Some(1))
+}
+
+/// PRIMARY of the installation: whether any session holds the office.
+///
+/// # Errors
+/// A database failure.
+pub async fn is_held(conn: &mut impl Connection, office: Office) -> Result<bool> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+        holder: Option<u64>,
+    }
+    let lock = office.lock();
+    let statement =
+        Statement::new(format!("SELECT CAST(IS_USED_LOCK({lock}) AS UNSIGNED) AS holder"));
+    let rows: Vec<Row> = load(conn, "ask whether an office is held", statement).await?;
+    Ok(rows.first().is_some_and(|row| row.holder.is_some()))
 }
 
 /// What a duty did last.

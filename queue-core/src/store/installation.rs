@@ -1,6 +1,6 @@
 //! What an installation has one of: its secret, and the links to its procedures that are in use.
 //!
-//! The secret stands in the names of the sweeper's and the migrator's lock. `GET_LOCK` needs no
+//! The secret stands in the names of the offices' locks. `GET_LOCK` needs no
 //! privilege, and a name is the whole server's: whoever can guess it can hold it. Nobody can guess
 //! these without the row, which consumers, janitors and operators may read.
 
@@ -54,6 +54,8 @@ pub const ODD_LINKS_ARE_IN_USE: &str =
 pub enum Office {
     /// Whoever performs the janitor's duties.
     Sweeper,
+    /// A janitor that sweeps or stands ready: while there is one, no consumer stands in for it.
+    Janitor,
     /// Whoever changes the schema.
     Migrator,
 }
@@ -64,11 +66,12 @@ impl Office {
     pub fn name(self) -> &'static str {
         match self {
             Self::Sweeper => "sweep",
+            Self::Janitor => "janitor",
             Self::Migrator => "migrate",
         }
     }
 
-    /// The name of the office's lock as an SQL expression: at most 54 bytes of the 64 that MySQL
+    /// The name of the office's lock as an SQL expression: 54 bytes at most of the 64 that MySQL
     /// takes; NULL without the secret. The database stands in it, because a copy of a database
     /// has the same secret. A SELECT that is killed never misses a row that it reads by its whole
     /// key.
@@ -163,11 +166,12 @@ pub async fn use_links(conn: &mut impl Connection, links: Links) -> Result<()> {
 /// Who holds a lock of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// `sweep` or `migrate`, or the client id of the worker whose lock it is.
+    /// `sweep`, `janitor` or `migrate`, or the client id of the worker whose lock it is.
     pub lock: String,
     /// The session.
     pub conn: ConnId,
-    /// Whether it is the worker's own session, or the one that has performed a duty last.
+    /// Whether it is the worker's own session, or one that has performed a duty last, or a janitor
+    /// that stands ready while another session sweeps.
     pub is_known: bool,
 }
 
@@ -186,13 +190,21 @@ pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
         #[diesel(sql_type = Integer)]
         is_known: i32,
     }
+    let sweeps = |lock: String| {
+        format!("EXISTS (SELECT 1 FROM queue_duty d WHERE d.conn_id = IS_USED_LOCK({lock}))")
+    };
     let office = |office: Office| {
+        let is_known = match office {
+            Office::Sweeper | Office::Migrator => sweeps(office.lock()),
+            Office::Janitor => {
+                format!("{} OR {}", sweeps(office.lock()), sweeps(Office::Sweeper.lock()))
+            }
+        };
         format!(
-            "SELECT CAST('{}' AS BINARY) AS name, CAST(IS_USED_LOCK({lock}) AS UNSIGNED) AS conn_id, \
-             CASE WHEN EXISTS (SELECT 1 FROM queue_duty d WHERE d.conn_id = IS_USED_LOCK({lock})) \
-             THEN 1 ELSE 0 END AS is_known",
+            "SELECT CAST('{}' AS BINARY) AS name, CAST(IS_USED_LOCK({}) AS UNSIGNED) AS conn_id, \
+             CASE WHEN {is_known} THEN 1 ELSE 0 END AS is_known",
             office.name(),
-            lock = office.lock(),
+            office.lock(),
         )
     };
     let worker = |role: &str| {
@@ -203,7 +215,13 @@ pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
              FROM queue_worker w WHERE w.state = 'alive'"
         )
     };
-    let locks = [office(Office::Sweeper), office(Office::Migrator), worker(""), worker(":work")];
+    let locks = [
+        office(Office::Sweeper),
+        office(Office::Janitor),
+        office(Office::Migrator),
+        worker(""),
+        worker(":work"),
+    ];
     let statement = Statement::new(format!(
         "SELECT name, conn_id, is_known FROM ({}) held WHERE conn_id IS NOT NULL",
         locks.join(" UNION ALL ")

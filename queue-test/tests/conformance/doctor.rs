@@ -3,7 +3,8 @@
 use queue_core::connection::ServerUrl;
 use queue_core::doctor::{Report, Verdict, examine, require};
 use queue_core::store::doctor as ask;
-use queue_core::store::duty::{self, take_sweeper_lock};
+use queue_core::store::duty::{self, take_office};
+use queue_core::store::installation::Office;
 use queue_core::{Error, Fault};
 use queue_test::TestDatabase;
 
@@ -104,13 +105,19 @@ async fn whoever_holds_a_lock_without_doing_the_work_is_named() {
     let worker = scene.worker().await;
     assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "locks"), Verdict::Ok);
     let mut idle = scene.db.connect().await;
-    assert!(take_sweeper_lock(&mut idle).await.unwrap());
+    assert!(take_office(&mut idle, Office::Sweeper).await.unwrap());
     let report = examine(scene.db.url()).await.unwrap();
     let check = report.checks.iter().find(|check| check.name == "locks").unwrap();
     let conn = ask::connection_ids(&mut idle).await.unwrap().0;
     let told = format!("sweep by connection {conn} of queue@");
     assert!(check.verdict == Verdict::Warning && check.detail.contains(&told), "{check:?}");
-    // Once it has swept it is known.
+    // A janitor that stands ready while nobody sweeps keeps the consumers from it.
+    let mut ready = scene.db.connect().await;
+    assert!(take_office(&mut ready, Office::Janitor).await.unwrap());
+    let report = examine(scene.db.url()).await.unwrap();
+    let check = report.checks.iter().find(|check| check.name == "locks").unwrap();
+    assert!(check.detail.contains("janitor by connection"), "{check:?}");
+    // Once the sweeper has swept it is known, and so is whoever stands ready.
     duty::record(&mut idle, "rescue", "test", b"null").await.unwrap();
     assert_eq!(verdict(&examine(scene.db.url()).await.unwrap(), "locks"), Verdict::Ok);
     scene.sql("DELETE FROM queue_installation").await;

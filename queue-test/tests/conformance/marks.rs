@@ -6,6 +6,8 @@ use diesel_async::SimpleAsyncConnection;
 use queue_core::connection::transaction;
 use queue_core::message::Settlement;
 use queue_core::rescue::Why;
+use queue_core::store::duty::{is_held, take_office};
+use queue_core::store::installation::Office;
 use queue_core::store::scheduled::Reach;
 use queue_core::store::{claim, floor, worker};
 use queue_core::topic::Access;
@@ -217,16 +219,33 @@ async fn a_floor_is_published_with_its_transaction_and_counts_up() {
 }
 
 #[tokio::test]
+async fn a_session_can_hold_two_offices_and_nobody_else_gets_them_until_it_ends() {
+    let mut scene = Scene::new().await;
+    let mut holder = scene.db.connect().await;
+    for office in [Office::Janitor, Office::Sweeper] {
+        assert!(!is_held(&mut scene.conn, office).await.unwrap());
+        assert!(take_office(&mut holder, office).await.unwrap());
+        // Asking again does not stack the lock.
+        assert!(take_office(&mut holder, office).await.unwrap());
+    }
+    for office in [Office::Janitor, Office::Sweeper] {
+        assert!(is_held(&mut scene.conn, office).await.unwrap());
+        assert!(!take_office(&mut scene.conn, office).await.unwrap());
+    }
+    drop(holder);
+    for office in [Office::Janitor, Office::Sweeper] {
+        until("it is free", async || !is_held(&mut scene.conn, office).await.unwrap()).await;
+    }
+}
+
+#[tokio::test]
 async fn a_worker_hears_of_floors_pauses_and_sweepers_with_its_pulse() {
     let mut scene = Scene::new().await;
     let worker = scene.worker().await;
     let life = worker.life();
     until("nobody sweeps", async || life.borrow().pulse.unswept).await;
     let mut sweeper = scene.db.connect().await;
-    assert!(store::duty::take_sweeper_lock(&mut sweeper).await.unwrap());
-    // Asking again does not stack the lock, and nobody else gets it.
-    assert!(store::duty::take_sweeper_lock(&mut sweeper).await.unwrap());
-    assert!(!store::duty::take_sweeper_lock(&mut scene.conn).await.unwrap());
+    assert!(take_office(&mut sweeper, Office::Sweeper).await.unwrap());
     until("somebody sweeps", async || !life.borrow().pulse.unswept).await;
     drop(sweeper);
     until("nobody sweeps again", async || life.borrow().pulse.unswept).await;

@@ -13,7 +13,7 @@ const HANDLER: &str = r#"read -r body; case $body in retry) [ "$QUEUE_DELIVERY_N
 
 /// A program of the fleet.
 struct Serving {
-    program: Program,
+    _program: Program,
     /// Where it serves metrics.
     metrics: String,
     /// Where a relay takes messages.
@@ -35,7 +35,7 @@ impl Serving {
             true => Some(address("Messages are taken").await),
             false => None,
         };
-        Self { program, metrics, messages }
+        Self { _program: program, metrics, messages }
     }
 }
 
@@ -69,9 +69,6 @@ impl Fleet {
         let handle = ["--metrics", "0", "--", "/bin/sh", "-c", HANDLER];
         let consumer = |topic| [&["exec", topic][..], &handle].concat();
         let janitor = Serving::start(database, "janitor", &["--metrics", "0"]).await;
-        // A consumer that took the sweeper's lock first would keep it, and consumers measure no
-        // topics.
-        janitor.program.said("Sweeping.").await;
         let mail = Serving::start(database, "consumer", &consumer("mail")).await;
         let billing = Serving::start(database, "consumer", &consumer("orders@billing")).await;
         let relay = ["relay", "--listen", "0", "--metrics", "0", "--spill-dir", &folder];
