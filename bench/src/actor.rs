@@ -80,7 +80,10 @@ pub(crate) async fn run(task: Task, url: ServerUrl) -> anyhow::Result<()> {
     });
     match task {
         Task::Drain(task) => match task.by {
-            Claimer::Consumer | Claimer::Transactional | Claimer::UpdateThenSelect => {
+            Claimer::Consumer
+            | Claimer::Transactional
+            | Claimer::UpdateThenSelect
+            | Claimer::UpdateLimit => {
                 consume::drain(&task, url, &tally, shutdown).await?;
             }
             Claimer::Bare | Claimer::SelectDelete | Claimer::RangeRead => {

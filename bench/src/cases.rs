@@ -112,7 +112,7 @@ pub(crate) const CATALOGUE: &[Case] = &[
     },
     Case {
         name: "strategy",
-        about: "SKIP LOCKED beside update-then-select",
+        about: "SKIP LOCKED beside update-then-select and update-limit",
         members: drain::strategies,
         from: Extent::Full,
     },

@@ -185,6 +185,8 @@ pub(crate) enum Claimer {
     Transactional,
     /// The same, claiming by update-then-select.
     UpdateThenSelect,
+    /// The same, claiming by `UPDATE … LIMIT`.
+    UpdateLimit,
     /// The statements of our claim and settle in a loop, without anything around them.
     Bare,
     /// `CALL queue_claim` by the bare driver, and `CALL queue_settle` for each delivery, which

@@ -84,9 +84,10 @@ pub struct SettingsArgs {
 }
 
 fn strategy() -> impl TypedValueParser<Value = ClaimStrategy> {
-    PossibleValuesParser::new(["skip-locked", "update-then-select"]).map(|word| {
+    PossibleValuesParser::new(["skip-locked", "update-then-select", "update-limit"]).map(|word| {
         match word.as_str() {
             "update-then-select" => ClaimStrategy::UpdateThenSelect,
+            "update-limit" => ClaimStrategy::UpdateLimit,
             _ => ClaimStrategy::SkipLocked,
         }
     })

@@ -38,7 +38,7 @@ fn what_is_wrong_is_one_sentence_with_its_place() {
             "queue.toml:2: 'pause_on_errors' is '50': an error rate is",
         ),
         ("decoded_limit = 0", &exec, "queue.toml:2: 'decoded_limit' is '0'"),
-        ("claim_strategy = 'x'", &exec, "use one of skip-locked, update-then-select"),
+        ("claim_strategy = 'x'", &exec, "use one of skip-locked, update-then-select, update-limit"),
         ("member = 'a b'", &exec, "queue.toml:2: 'member' is 'a b'"),
         ("secret_file = 'none'", &webhook, "Cannot read the secret from none"),
         ("allow = ['10.0.0.0/99']", &webhook, "queue.toml:2: 'allow' is '10.0.0.0/99'"),

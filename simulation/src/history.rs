@@ -179,10 +179,10 @@ fn settings(seed: u64, cast: Cast) -> Settings {
         consumers: rng.random_range(1..=3),
         janitors: rng.random_range(1..=2),
         senders: rng.random_range(1..=3),
-        strategy: if rng.random_range(0..4) == 0 {
-            ClaimStrategy::UpdateThenSelect
-        } else {
-            ClaimStrategy::SkipLocked
+        strategy: match rng.random_range(0..8) {
+            0 | 1 => ClaimStrategy::UpdateThenSelect,
+            2 => ClaimStrategy::UpdateLimit,
+            _ => ClaimStrategy::SkipLocked,
         },
         on_done: if rng.random_range(0..3) == 0 {
             OnDone::Keep(Duration::from_secs(9000))

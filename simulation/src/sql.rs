@@ -120,6 +120,8 @@ pub(crate) enum Statement {
         source: Source,
         sets: Vec<(String, Expr)>,
         filter: Option<Expr>,
+        order: Vec<(Expr, bool)>,
+        limit: Option<Expr>,
     },
     Delete {
         /// The names of the tables whose rows go.

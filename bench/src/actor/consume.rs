@@ -54,6 +54,7 @@ pub(super) async fn drain(
 ) -> anyhow::Result<()> {
     let claim_strategy = match task.by {
         Claimer::UpdateThenSelect => ClaimStrategy::UpdateThenSelect,
+        Claimer::UpdateLimit => ClaimStrategy::UpdateLimit,
         _ => ClaimStrategy::SkipLocked,
     };
     let options = ConsumerOptions { claim_strategy, ..ConsumerOptions::default() };

@@ -80,10 +80,13 @@ pub(super) fn strategies(scale: &Scale) -> Vec<Member> {
     let members = [(100, 1), (1, 40)].map(|(batch, share)| {
         let drain = Drain { batch, backlog: scale.backlog / share, ..BASE };
         let reference = format!("skip-locked, batch {batch}");
-        let other = format!("update-then-select, batch {batch}");
+        let other = |name, claimer| {
+            Member::new(format!("{name}, batch {batch}"), by(claimer, drain)).against(&reference)
+        };
         [
             Member::new(reference.clone(), Load::Drain(drain)),
-            Member::new(other, by(Claimer::UpdateThenSelect, drain)).against(reference),
+            other("update-then-select", Claimer::UpdateThenSelect),
+            other("update-limit", Claimer::UpdateLimit),
         ]
     });
     members.into_iter().flatten().collect()

@@ -2,11 +2,13 @@
 
 mod marks;
 mod record;
+mod update;
 mod walk;
 
 pub use self::marks::{Marks, Place};
 pub(super) use self::record::ClaimRow;
 pub use self::record::{Claim, forget, frontier, of_worker, record};
+pub use self::update::{own_first, own_ready, owned};
 pub use self::walk::{Walk, next_ready, urgent, walk};
 
 use chrono::NaiveDateTime;
@@ -18,7 +20,7 @@ use diesel::row::{Field, NamedRow, Row};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::row_set::RowSet;
-use super::{Statement, execute, load, load_surely};
+use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::error::Result;
 use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, WorkerId};
@@ -231,68 +233,4 @@ pub async fn own(
         owned += execute(conn, "claim: own the rows", statement).await?;
     }
     Ok(owned)
-}
-
-/// PRIMARY, forced: update-then-select, the seeds' way: marks up to `limit` ready rows of one
-/// priority, waiting for rows that another claimer has locked. Read them back with [`owned`].
-///
-/// The seeds' `UPDATE … LIMIT` waits for the open transaction of every producer it meets. So the
-/// rows are named by a plain read, which sees only what is committed, and marked by their keys if
-/// they are still ready.
-///
-/// # Errors
-/// A database failure.
-pub async fn own_ready(
-    conn: &mut impl Connection,
-    fence: Fence,
-    topic: TopicId,
-    place: Place,
-    limit: u32,
-) -> Result<usize> {
-    #[derive(QueryableByName)]
-    struct Ready {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
-    let statement = Statement::new(
-        "SELECT id FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND priority = ? AND id BETWEEN ? AND ? AND worker_id = 0 \
-         ORDER BY topic_id, priority, id LIMIT ?",
-    )
-    .number(topic.0)
-    .number(place.priority.stored())
-    .number(place.from.0)
-    .number(place.from.0 + span(limit))
-    .number(limit);
-    let ready: Vec<Ready> = load(conn, "claim: read ready rows", statement).await?;
-    let rows: RowSet = ready.into_iter().map(|row| RowId(row.id)).collect();
-    own(conn, fence, topic, place.priority, &rows).await
-}
-
-/// PRIMARY, forced: the rows that [`own_ready`] marked. Every one of them lies at `place` or after
-/// it and bears this fence, which is never used twice.
-///
-/// # Errors
-/// A database failure.
-pub async fn owned(
-    conn: &mut impl Connection,
-    fence: Fence,
-    topic: TopicId,
-    place: Place,
-    limit: u32,
-) -> Result<Vec<Delivery>> {
-    let statement = Statement::new(format!(
-        "SELECT {COLUMNS} FROM queue_message FORCE INDEX (PRIMARY) \
-         WHERE topic_id = ? AND priority = ? AND id BETWEEN ? AND ? \
-         AND worker_id = ? AND claim_no = ? ORDER BY topic_id, priority, id LIMIT ?"
-    ))
-    .number(topic.0)
-    .number(place.priority.stored())
-    .number(place.from.0)
-    .number(place.from.0 + span(limit))
-    .number(fence.worker.0)
-    .number(fence.claim_no.0)
-    .number(limit);
-    let rows: Vec<MessageRow> = load_surely(conn, "claim: read the rows", statement).await?;
-    Ok(rows.into_iter().map(|row| row.into_delivery(topic, fence.claim_no, 0)).collect())
 }

@@ -224,18 +224,20 @@ async fn skip_locked_passes_over_rows_that_another_session_has_locked() {
 }
 
 #[tokio::test]
-async fn update_then_select_waits_for_rows_that_another_session_has_locked() {
-    let mut scene = Scene::new().await;
-    scene.enqueue(4).await;
-    let mut other = scene.db.connect().await;
-    other.batch_execute("BEGIN; SELECT id FROM queue_message FOR UPDATE").await.unwrap();
-    let worker = scene.worker_by(ClaimStrategy::UpdateThenSelect).await;
-    let topic = scene.topic.id;
-    let claiming = tokio::spawn(async move { (claim_n(&worker, topic, 4).await, worker) });
-    // It may run into 1205 meanwhile: that is retried and costs nothing.
-    until("the claim waits", async || scene.lock_waits().await > 0).await;
-    other.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(bodies(&claiming.await.unwrap().0), numbers(0..4));
+async fn an_update_that_comes_first_waits_for_rows_that_another_session_has_locked() {
+    for strategy in [ClaimStrategy::UpdateThenSelect, ClaimStrategy::UpdateLimit] {
+        let mut scene = Scene::new().await;
+        scene.enqueue(4).await;
+        let mut other = scene.db.connect().await;
+        other.batch_execute("BEGIN; SELECT id FROM queue_message FOR UPDATE").await.unwrap();
+        let worker = scene.worker_by(strategy).await;
+        let topic = scene.topic.id;
+        let claiming = tokio::spawn(async move { (claim_n(&worker, topic, 4).await, worker) });
+        // It may run into 1205 meanwhile: that is retried and costs nothing.
+        until("the claim waits", async || scene.lock_waits().await > 0).await;
+        other.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(bodies(&claiming.await.unwrap().0), numbers(0..4));
+    }
 }
 
 #[tokio::test]

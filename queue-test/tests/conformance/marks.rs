@@ -87,6 +87,9 @@ async fn rows_a_stopping_worker_gives_back_are_found() {
 async fn promoted_rows_are_found_though_others_with_higher_ids_were_claimed_meanwhile() {
     for strategy in STRATEGIES {
         let mut scene = Scene::new().await;
+        if scene.waits_for_producers(strategy).await {
+            continue;
+        }
         scene.enqueue(2).await;
         let worker = scene.worker_by(strategy).await;
         let got = claim_n(&worker, scene.topic.id, 2).await;
@@ -173,6 +176,9 @@ async fn a_row_released_behind_the_frontier_of_all_claims_is_found() {
 async fn the_mark_of_one_priority_hides_no_row_of_another() {
     for strategy in STRATEGIES {
         let mut scene = Scene::new().await;
+        if scene.waits_for_producers(strategy).await {
+            continue;
+        }
         let worker = scene.worker_by(strategy).await;
         let mut late = Vec::new();
         for priority in Priority::all() {

@@ -13,8 +13,8 @@ use queue_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all}
 use queue_test::{TestDatabase, until};
 
 /// Both ways to claim; what must hold for one must hold for the other.
-pub(crate) const STRATEGIES: [ClaimStrategy; 2] =
-    [ClaimStrategy::SkipLocked, ClaimStrategy::UpdateThenSelect];
+pub(crate) const STRATEGIES: [ClaimStrategy; 3] =
+    [ClaimStrategy::SkipLocked, ClaimStrategy::UpdateThenSelect, ClaimStrategy::UpdateLimit];
 
 /// How long a condition is waited for: far longer than it takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -89,6 +89,12 @@ impl Scene {
     /// How many sessions of this database wait for a row lock.
     pub(crate) async fn lock_waits(&mut self) -> usize {
         self.transactions().await.iter().filter(|transaction| transaction.waits).count()
+    }
+
+    /// Whether an open transaction of a producer can hold up a claim: on MariaDB an UPDATE of a
+    /// range also locks the first row behind it.
+    pub(crate) async fn waits_for_producers(&mut self, strategy: ClaimStrategy) -> bool {
+        strategy == ClaimStrategy::UpdateLimit && self.is_mariadb().await
     }
 
     pub(crate) async fn is_mariadb(&mut self) -> bool {

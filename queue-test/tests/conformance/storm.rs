@@ -94,3 +94,8 @@ async fn eight_workers_by_skip_locked_handle_every_message_once() {
 async fn eight_workers_by_update_then_select_handle_every_message_once() {
     storm(ClaimStrategy::UpdateThenSelect).await;
 }
+
+#[tokio::test]
+async fn eight_workers_by_update_limit_handle_every_message_once() {
+    storm(ClaimStrategy::UpdateLimit).await;
+}

@@ -10,7 +10,7 @@ use super::join::{Mode, Scan};
 use super::locks::{Failure, Halt};
 use super::table::{Id, Key};
 use super::value::{Row, Value};
-use crate::sql::{Expr, Rows, Source, Statement};
+use crate::sql::{Expr, Rows, Statement};
 
 impl Engine {
     /// Runs a statement for `session` as far as it goes.
@@ -40,21 +40,17 @@ impl Engine {
             Statement::Insert { table, columns, rows, on_duplicate } => {
                 matched(self.insert(table, columns, rows, on_duplicate, &context)?)
             }
-            Statement::Update { source, sets, filter } => {
-                matched(self.update(source, sets, filter.as_ref(), &context)?)
+            Statement::Update { source, sets, filter, order, limit } => {
+                let most = self.most(order, limit.as_ref(), &context)?;
+                let lock = Some((std::slice::from_ref(&source.alias), Mode::Update));
+                let sources = std::slice::from_ref(source);
+                let scan = Scan { sources, filter: filter.as_ref(), lock, most };
+                matched(self.update(&scan, sets, &context)?)
             }
             Statement::Delete { targets, from, filter, order, limit } => {
-                let limit = match limit {
-                    Some(limit) => {
-                        Some(eval(limit, &context, &mut Vec::new(), self)?.number() as usize)
-                    }
-                    None => None,
-                };
-                // The rows of an ordered DELETE are the first in the order of the index it reads,
-                // which the model takes for that of the key.
-                debug_assert!(order.len() < 2, "unknown to the model");
+                let most = self.most(order, limit.as_ref(), &context)?;
                 let lock = Some((targets.as_slice(), Mode::Wait));
-                let scan = Scan { sources: from, filter: filter.as_ref(), lock, most: limit };
+                let scan = Scan { sources: from, filter: filter.as_ref(), lock, most };
                 matched(self.delete(&scan, targets, &context)?)
             }
             Statement::Show(what, names) => Ok(self.show(what, names)),
@@ -227,19 +223,30 @@ impl Engine {
         Ok(None)
     }
 
+    /// How many rows an UPDATE or DELETE changes at most. They are the first in the order of the
+    /// index that it reads, which the model takes for that of the key.
+    fn most(
+        &mut self,
+        order: &[(Expr, bool)],
+        limit: Option<&Expr>,
+        context: &Context<'_>,
+    ) -> Result<Option<usize>, Halt> {
+        debug_assert!(order.iter().all(|(_, falls)| !falls), "unknown to the model");
+        let Some(limit) = limit else { return Ok(None) };
+        Ok(Some(eval(limit, context, &mut Vec::new(), self)?.number() as usize))
+    }
+
     fn update(
         &mut self,
-        source: &Source,
+        scan: &Scan<'_>,
         sets: &[(String, Expr)],
-        filter: Option<&Expr>,
         context: &Context<'_>,
     ) -> Result<usize, Halt> {
+        let source = &scan.sources[0];
         let crate::sql::From::Table(name) = &source.table else { panic!("UPDATE of a table") };
         let table = self.table(name);
-        let lock = Some((std::slice::from_ref(&source.alias), Mode::Update));
-        let scan = Scan { sources: std::slice::from_ref(source), filter, lock, most: None };
         let mut joined = Vec::new();
-        self.join(&scan, 0, context, &mut Vec::new(), &mut joined)?;
+        self.join(scan, 0, context, &mut Vec::new(), &mut joined)?;
         for frames in &joined {
             let old = &frames[0].row;
             let new = self.changed(table, Vec::new(), &source.alias, old, sets, context)?;

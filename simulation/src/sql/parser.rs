@@ -131,7 +131,9 @@ impl Parser {
                 let source = self.source(false);
                 self.needs("SET");
                 let sets = self.list(Self::assignment);
-                Statement::Update { source, sets, filter: self.filter() }
+                let filter = self.filter();
+                let (order, limit) = self.order_and_limit();
+                Statement::Update { source, sets, filter, order, limit }
             }
             "DELETE" => self.delete(),
             "BEGIN" => Statement::Begin,

@@ -38,7 +38,12 @@ impl Work {
             let deliveries = match strategy {
                 ClaimStrategy::SkipLocked => skip_locked(conn, fence, topic, place, limit).await?,
                 ClaimStrategy::UpdateThenSelect => {
-                    update_then_select(conn, fence, topic, place, limit).await?
+                    let owned = claim::own_ready(conn, fence, topic, place, limit).await?;
+                    read_back(conn, fence, topic, place, limit, owned).await?
+                }
+                ClaimStrategy::UpdateLimit => {
+                    let owned = claim::own_first(conn, fence, topic, place, limit).await?;
+                    read_back(conn, fence, topic, place, limit, owned).await?
                 }
             };
             tracer.trace(conn, deliveries).await
@@ -232,15 +237,16 @@ pub(super) async fn make_own(
     Ok(deliveries)
 }
 
-/// The seeds' way: UPDATE … LIMIT, then SELECT by fence.
-async fn update_then_select(
+/// The deliveries of the `owned` rows that an UPDATE of this transaction has marked, once the claim
+/// is recorded.
+async fn read_back(
     conn: &mut impl Connection,
     fence: Fence,
     topic: TopicId,
     place: Place,
     limit: u32,
+    owned: usize,
 ) -> Result<Vec<Delivery>> {
-    let owned = claim::own_ready(conn, fence, topic, place, limit).await?;
     let deliveries = claim::owned(conn, fence, topic, place, limit).await?;
     equal("claim", owned, deliveries.len())?;
     let rows: RowSet = deliveries.iter().map(|delivery| delivery.row).collect();
