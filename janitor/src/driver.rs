@@ -55,7 +55,8 @@ pub enum Role {
     /// A janitor: while another sweeps it stands ready, and a stand-in gives way to it.
     Janitor,
     /// A consumer in a fleet without a janitor: ends when another sweeps or a janitor is there,
-    /// which also measures the topics, prunes the audit and restores messages without a topic.
+    /// which also measures the topics, prunes the audit and the dead letters, and restores messages
+    /// without a topic.
     StandIn,
 }
 
@@ -98,7 +99,10 @@ impl Driver {
     pub fn new(options: DriverOptions) -> Self {
         let now = Instant::now();
         let rescue = Rescue::new(options.rescue.clone());
-        let prune = Prune::new(options.audit_retention);
+        let prune = match options.role {
+            Role::Janitor => Prune::of_janitor(options.audit_retention),
+            Role::StandIn => Prune::of_stand_in(),
+        };
         let measures = options.measures;
         let mut driver = Self {
             options,

@@ -1,6 +1,7 @@
 //! A consumer that stands in for the janitor, until there is one.
 
-use janitor::{Driver, DriverOptions};
+use diesel_async::SimpleAsyncConnection;
+use janitor::{Driver, DriverOptions, Role};
 use queue_core::store;
 use queue_test::{Program, TestDatabase, until};
 
@@ -40,4 +41,30 @@ async fn a_consumer_gives_way_to_a_janitor_that_runs_once() {
     let mut conn = database.connect().await;
     let duties = store::duty::all(&mut conn).await.expect("duties");
     assert!(duties.iter().any(|duty| duty.holder == "cron"), "{duties:?}");
+}
+
+/// A consumer's account may not remove them.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_kept_for_as_long_as_their_topic_says_and_removed_by_a_janitor() {
+    let database = TestDatabase::new().await;
+    let topic = database.topic("mail").await;
+    let mut conn = database.connect().await;
+    conn.batch_execute("UPDATE queue_topic SET keep_dead_ms = 3600000").await.expect("set");
+    for minutes in [59, 61] {
+        let died = format!(
+            "INSERT INTO queue_dead (topic_id, priority, msg_id, delivery_no, failures, crashes, \
+             suspicions, enqueued_at, body, cause, died_at) SELECT id, 5, UNHEX(REPEAT('ab', 16)), \
+             1, 1, 0, 0, UTC_TIMESTAMP(6), 'x', 'handler', \
+             UTC_TIMESTAMP(6) - INTERVAL {minutes} MINUTE FROM queue_topic"
+        );
+        conn.batch_execute(&died).await.expect("filled");
+    }
+    let mut left_by = async |role| {
+        let options = DriverOptions::new(database.url().clone(), "test");
+        let driver = Driver::new(DriverOptions { role, ..options });
+        assert!(driver.run_once().await.expect("swept"));
+        store::inspect::depth(&mut conn, topic.id).await.expect("depth").dead
+    };
+    assert_eq!(left_by(Role::StandIn).await, 2);
+    assert_eq!(left_by(Role::Janitor).await, 1);
 }

@@ -13,7 +13,7 @@ GRANT SELECT, DELETE ON queue_claim TO 'queue_janitor'@'%';
 GRANT SELECT, UPDATE, DELETE ON queue_worker TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_floor TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, DELETE ON queue_scheduled TO 'queue_janitor'@'%';
-GRANT SELECT, INSERT ON queue_dead TO 'queue_janitor'@'%';
+GRANT SELECT, INSERT, DELETE ON queue_dead TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_archive TO 'queue_janitor'@'%';
 GRANT SELECT, DELETE ON queue_checkpoint TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_throughput TO 'queue_janitor'@'%';

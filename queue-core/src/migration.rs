@@ -26,6 +26,10 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../migrations/2026-11-22-000001_sql_consumer/up.sql"),
     ),
     ("2026-11-23-000002_accounts", include_str!("../migrations/2026-11-23-000002_accounts/up.sql")),
+    (
+        "2026-11-24-000001_keep_dead",
+        include_str!("../migrations/2026-11-24-000001_keep_dead/up.sql"),
+    ),
 ];
 
 /// How long another migrator is waited for.

@@ -51,6 +51,7 @@ table! {
         header_filter -> Nullable<Varbinary>,
         created_at -> Datetime,
         updated_at -> Datetime,
+        keep_dead_ms -> Nullable<Unsigned<BigInt>>,
     }
 }
 

@@ -1,3 +1,4 @@
+mod dead;
 mod lookup;
 
 use std::time::Duration;
@@ -50,6 +51,8 @@ const AUDIT: Duration = Duration::from_secs(3600);
 pub struct Prune {
     /// How long the audit keeps its entries; `None`: for ever.
     audit_retention: Option<Duration>,
+    /// Only a janitor's account may remove dead letters.
+    dead: bool,
     /// When the audit had nothing left to remove.
     audit_pruned: Option<Instant>,
     lookup: PruneLookup,
@@ -71,6 +74,8 @@ pub struct PruneReport {
     pub dedupe: usize,
     /// Unique keys whose time was over.
     pub unique: usize,
+    /// Dead letters whose topics keep them no longer.
+    pub dead: usize,
     /// Entries removed from the audit.
     pub audit: usize,
     /// Events removed from the traces of messages.
@@ -88,10 +93,16 @@ pub struct PruneReport {
 }
 
 impl Prune {
-    /// Of an audit that keeps its entries for so long, or for ever.
+    /// A janitor's, with an audit that keeps its entries for so long, or for ever.
     #[must_use]
-    pub fn new(audit_retention: Option<Duration>) -> Self {
-        Self { audit_retention, ..Self::default() }
+    pub fn of_janitor(audit_retention: Option<Duration>) -> Self {
+        Self { audit_retention, dead: true, ..Self::default() }
+    }
+
+    /// A stand-in's, which removes neither entries of the audit nor dead letters.
+    #[must_use]
+    pub fn of_stand_in() -> Self {
+        Self::default()
     }
 
     /// Prunes the audit once in a while.
@@ -141,6 +152,9 @@ impl Duty for Prune {
         report.dedupe = failed.or(some(session, "prune the message ids", dedupe).await);
         let unique = async |conn: &mut Link| prune::unique(conn, BATCH).await;
         report.unique = failed.or(some(session, "prune the unique keys", unique).await);
+        if self.dead {
+            report.dead = failed.or(dead::prune(session).await);
+        }
         report.audit = failed.or(self.audit(session).await);
         let trace = async |conn: &mut Link| trace::prune(conn, KEPT, BATCH).await.map(whole);
         report.trace = failed.or(some(session, "prune the traces", trace).await);
@@ -174,6 +188,7 @@ impl Duty for Prune {
         telemetry::pruned("lookup", report.lookup);
         telemetry::pruned("dedupe", report.dedupe);
         telemetry::pruned("unique", report.unique);
+        telemetry::pruned("dead", report.dead);
         telemetry::pruned("audit", report.audit);
         telemetry::pruned("trace", report.trace);
         telemetry::pruned("cancellation", report.cancellations);
@@ -185,6 +200,7 @@ impl Duty for Prune {
             report.ledger,
             report.dedupe,
             report.unique,
+            report.dead,
             report.audit,
             report.trace,
             report.checkpoints,

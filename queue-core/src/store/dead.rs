@@ -1,5 +1,9 @@
 //! Dead letters: what nobody tries again until somebody says so. They stay until they are redriven
-//! or purged.
+//! or purged, or for as long as their topic keeps them.
+
+mod prune;
+
+pub use self::prune::{kept_for, prune};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use diesel::QueryableByName;

@@ -130,12 +130,13 @@ pub async fn create_kind(
     };
     let statement = Statement::new(
         "INSERT INTO queue_topic (name, kind, partitions, stream_id, is_ordered, start_at, body_limit, \
-         max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+         max_attempts, max_crashes, retry, max_run_time_ms, keep_done_ms, keep_dead_ms, \
+         ledger_window_ms, \
          max_depth, max_bytes, when_full, max_running, max_running_per_key, rate_messages, \
          rate_period_ms, searchable_ms, dedupe_window_ms, \
          retention_ms, retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter, \
          dead_letter_topic_id, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
     );
     let statement = statement
         .bytes(name.as_str().as_bytes())
@@ -172,7 +173,8 @@ pub async fn set(
     let dead_letter_topic = dead_letter_topic_id(conn, name, settings).await?;
     let statement = Statement::new(
         "UPDATE queue_topic SET body_limit = ?, max_attempts = ?, max_crashes = ?, \
-         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, ledger_window_ms = ?, \
+         retry = ?, max_run_time_ms = ?, keep_done_ms = ?, keep_dead_ms = ?, \
+         ledger_window_ms = ?, \
          max_depth = ?, max_bytes = ?, when_full = ?, max_running = ?, max_running_per_key = ?, \
          rate_messages = ?, rate_period_ms = ?, searchable_ms = ?, dedupe_window_ms = ?, \
          retention_ms = ?, retention_bytes = ?, retention_hard = ?, prune_handled = ?, \
@@ -314,6 +316,7 @@ fn bind_settings<'q>(statement: Statement<'q>, settings: &TopicSettings) -> Resu
         .bytes(settings.retry.to_string().into_bytes())
         .maybe_number(settings.max_run_time.map(millis))
         .maybe_number(keep)
+        .maybe_number(settings.keep_dead.map(millis))
         .maybe_number(settings.ledger_window.map(millis))
         .maybe_number(settings.max_depth.map(NonZeroU64::get))
         .maybe_number(settings.max_bytes.map(NonZeroU64::get))

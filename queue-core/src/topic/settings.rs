@@ -48,6 +48,10 @@ pub struct TopicSettings {
     pub max_run_time: Option<Duration>,
     /// What becomes of handled messages. Default: deleted.
     pub on_done: OnDone,
+    /// How long dead letters are kept. Default none: until somebody purges or redrives them.
+    #[serde(default, with = "humantime_serde")]
+    #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
+    pub keep_dead: Option<Duration>,
     /// The topic that this one's dead letters are enqueued in. Default none: they stay where
     /// `queuectl dead` finds them.
     pub dead_letter_topic: Option<TopicName>,
@@ -134,6 +138,7 @@ impl Default for TopicSettings {
             retry: RetryPolicy::default(),
             max_run_time: None,
             on_done: OnDone::Delete,
+            keep_dead: None,
             dead_letter_topic: None,
             ledger_window: None,
             max_depth: None,

@@ -18,8 +18,8 @@ pub enum ClaimStrategy {
     /// each other's commits: four of them drain at 0.4 to 0.65 of the default's rate.
     UpdateThenSelect,
     /// `UPDATE … LIMIT`, then SELECT by `CONNECTION_ID()` and fence: the seeds' way. Claimers wait
-    /// for each other's commits (0.7 to 0.8 of the default's rate), and on MariaDB also for those of
-    /// producers.
+    /// for each other's commits (0.7 to 0.8 of the default's rate), and on MariaDB also for those
+    /// of producers.
     UpdateLimit,
 }
 

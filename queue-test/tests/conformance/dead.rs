@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use queue_core::connection::{ServerUrl, Session, SessionKind, transaction};
 use queue_core::dead;
 use queue_core::message::{DeadCause, RowId, Settlement};
 use queue_core::store::dead::{self as stored, DeadFilter, DeadLetter};
+use queue_core::store::prune::Pruned;
 use queue_core::store::row_set::RowSet;
 use queue_core::store::topic::{existing, set_access};
 use queue_core::topic::Access;
@@ -235,4 +237,26 @@ async fn rows_that_are_not_locked_or_gone_are_never_half_moved() {
         transaction(&mut scene.conn, "redrive", async |conn| stored::redrive(conn, &wrong).await);
     assert!(matches!(redriven.await, Err(Error::Counts { expected: 2, found: 1, .. })));
     assert_eq!(scene.counts().await, (2, 0));
+}
+
+#[tokio::test]
+async fn what_its_topic_keeps_no_longer_is_pruned_but_for_what_a_redrive_has_locked() {
+    let mut scene = Scene::new().await;
+    scene.many_dead(MANY).await;
+    let (topic, hour) = (scene.topic.id, Duration::from_secs(3600));
+    scene.sql("UPDATE queue_dead SET died_at = died_at - INTERVAL 2 HOUR WHERE id % 2 = 0").await;
+    assert_eq!(stored::kept_for(&mut scene.conn).await.unwrap(), []);
+    scene.sql("UPDATE queue_topic SET keep_dead_ms = 3600000").await;
+    assert_eq!(stored::kept_for(&mut scene.conn).await.unwrap(), [(topic, hour)]);
+    let mut redriver = scene.db.connect().await;
+    // READ COMMITTED gives the locks of rows that do not match back.
+    let lock = "BEGIN; SELECT id FROM queue_dead WHERE id % 2 = 0 ORDER BY id LIMIT 10 FOR UPDATE";
+    redriver.batch_execute(lock).await.unwrap();
+    let prune = async |conn: &mut _| stored::prune(conn, topic, hour, 2000).await;
+    let pruned = transaction(&mut scene.conn, "prune", prune).await.unwrap();
+    assert_eq!(pruned, Pruned { found: MANY / 2, removed: MANY / 2 - 10 });
+    redriver.batch_execute("ROLLBACK").await.unwrap();
+    let pruned = transaction(&mut scene.conn, "prune", prune).await.unwrap();
+    assert_eq!(pruned, Pruned { found: 10, removed: 10 });
+    assert_eq!(scene.counts().await.0, MANY as i64 / 2);
 }

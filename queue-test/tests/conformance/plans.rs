@@ -149,8 +149,8 @@ fn sorts(step: &Step) -> bool {
 
 /// A promotion puts the batch it has locked, at most 512 rows, in order of their due time; a rescue
 /// that isolates rows, and giving a message another time, change the key, so the rows' keys are
-/// noted first. The newest dead letters are read in the order of their key, and then grouped.
-/// Nothing else sorts or stores anything aside.
+/// noted first, and so are those of an UPDATE with a LIMIT. The newest dead letters are read in the
+/// order of their key, and then grouped. Nothing else sorts or stores anything aside.
 fn may_sort(sql: &str) -> bool {
     let moves_back = sql.starts_with("INSERT INTO queue_message")
         && (sql.contains("queue_scheduled") || sql.contains("queue_dead"));
@@ -162,6 +162,7 @@ fn may_sort(sql: &str) -> bool {
         || groups
         || sql.starts_with("UPDATE queue_scheduled")
         || moves_on
+        || (sql.starts_with("UPDATE queue_message") && sql.ends_with("LIMIT ?"))
         || (sql.starts_with("UPDATE queue_message") && sql.contains("priority = ?, suspicions"))
 }
 
@@ -270,6 +271,10 @@ async fn sweep(scene: &mut Scene, recorder: &Recorder, worker: WorkerId) {
     floor::pulse(&mut conn).await.unwrap();
     prune::archive(&mut conn, 10).await.unwrap();
     prune::ledger(&mut conn, 10).await.unwrap();
+    dead::kept_for(&mut conn).await.unwrap();
+    let id = scene.topic.id;
+    let prune = async |conn: &mut _| dead::prune(conn, id, Duration::ZERO, 10).await;
+    assert!(transaction(&mut conn, "prune", prune).await.unwrap().removed > 0);
     ledger::look(&mut conn, scene.topic.id, &[b"b1", b"b2", b"none"]).await.unwrap();
     ledger::drop_expired(&mut conn, scene.topic.id, b"b1").await.unwrap();
     for older_than in [Duration::ZERO, Duration::from_secs(86_400)] {

@@ -41,6 +41,7 @@ async fn settings_come_back_as_they_were_set() {
         retry: RetryPolicy::Ladder(vec![Duration::from_millis(1), Duration::from_secs(86_400)]),
         max_run_time: Some(Duration::from_millis(1500)),
         on_done: OnDone::Keep(Duration::from_secs(60)),
+        keep_dead: Some(Duration::from_secs(90 * 86_400)),
         dead_letter_topic: Some(scene.topic.name.clone()),
         ledger_window: Some(Duration::from_secs(7 * 86_400)),
         max_depth: NonZeroU64::new(u64::MAX),

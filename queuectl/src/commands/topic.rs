@@ -254,6 +254,7 @@ fn show(invocation: &Invocation, topic: queue_core::Topic) -> anyhow::Result<()>
         ("retry", settings.retry.to_string()),
         ("max run time", settings.max_run_time.map_or_else(|| "none".to_owned(), units::time)),
         ("keep done", keep_done(settings.on_done)),
+        ("keep dead", settings.keep_dead.map_or_else(|| "none".to_owned(), units::time)),
         ("ledger window", settings.ledger_window.map_or_else(|| "none".to_owned(), units::time)),
         ("dedupe window", settings.dedupe_window.map_or_else(|| "none".to_owned(), units::time)),
         ("searchable", settings.searchable.map_or_else(|| "off".to_owned(), units::time)),

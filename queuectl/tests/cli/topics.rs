@@ -47,7 +47,8 @@ async fn a_topic_is_created_with_the_defaults_or_as_told() {
     let expected = json!({
         "id": told["id"], "name": "told", "kind": "queue", "body_limit": 65536, "max_attempts": 2,
         "max_crashes": 1, "retry": "ladder 10s 30s 1m30s", "max_run_time": "1m 30s",
-        "on_done": { "keep": "1h" }, "dead_letter_topic": null, "ledger_window": "7days",
+        "on_done": { "keep": "1h" }, "keep_dead": null, "dead_letter_topic": null,
+        "ledger_window": "7days",
         "searchable": "30days", "dedupe_window": null, "max_depth": 100_000,
         "max_bytes": 2_147_483_648_u64, "when_full": "reject", "max_running": 8,
         "max_running_per_key": 1, "rate": "100/1s",
@@ -81,7 +82,10 @@ async fn what_is_not_named_stays_as_it_was_set() {
     assert_eq!(topic["max_attempts"], 2);
     assert_eq!(topic["max_run_time"], json!(null));
     assert_eq!(topic["on_done"], json!({ "keep": "3s" }));
-    assert!(queuectl.say(&["topic", "show", "mail"]).contains("keep done            3s"));
+    let topic = queuectl.json(&["topic", "set", "mail", "--keep-dead", "90s"]);
+    assert_eq!((&topic["max_attempts"], &topic["keep_dead"]), (&json!(2), &json!("1m 30s")));
+    let shown = queuectl.say(&["topic", "show", "mail"]);
+    assert!(shown.contains("keep done            3s") && shown.contains("keep dead            1m"));
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ use super::parser::Parser;
 
 const MIGRATION: &str = include_str!("../../../migrations/2026-11-21-000001_queue/up.sql");
 
+const LATER: &str = include_str!("../../../migrations/2026-11-24-000001_keep_dead/up.sql");
+
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -37,7 +39,20 @@ impl Definition {
 pub(crate) fn definitions() -> Vec<Definition> {
     let installation = TABLE.split("CREATE TABLE IF NOT EXISTS ").skip(1);
     let parts = MIGRATION.split("CREATE TABLE ").skip(1).chain(installation);
-    parts.map(|part| definition(part.split("ENGINE").next().unwrap_or_default())).collect()
+    let tables = parts.map(|part| definition(part.split("ENGINE").next().unwrap_or_default()));
+    let mut tables: Vec<_> = tables.collect();
+    add_columns(&mut tables);
+    tables
+}
+
+/// The columns that later migrations add, each by a statement of its own.
+fn add_columns(tables: &mut [Definition]) {
+    for addition in LATER.split("ALTER TABLE ").skip(1) {
+        let (table, text) = addition.split_once(" ADD COLUMN ").expect("it adds a column");
+        let text = text.split(", ALGORITHM").next().unwrap_or_default();
+        let table = tables.iter_mut().find(|known| known.name == table).expect("a table");
+        table.columns.push(column(&mut Parser::new(text)));
+    }
 }
 
 fn definition(text: &str) -> Definition {

@@ -24,7 +24,7 @@ pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, i
      OR EXISTS (SELECT 1 FROM queue_topic o WHERE o.id = queue_topic.stream_id \
      AND o.claim_paused = 1) THEN 1 ELSE 0 END AS claim_stopped, \
      body_limit, max_attempts, \
-     max_crashes, retry, max_run_time_ms, keep_done_ms, ledger_window_ms, \
+     max_crashes, retry, max_run_time_ms, keep_done_ms, keep_dead_ms, ledger_window_ms, \
      max_depth, max_bytes, when_full, max_running, max_running_per_key, rate_messages, \
      rate_period_ms, backlog_depth, backlog_bytes, backlog_full, \
      CASE WHEN backlog_at > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND THEN 1 ELSE 0 END \
@@ -69,6 +69,8 @@ pub(super) struct TopicRow {
     max_run_time_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
+    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    keep_dead_ms: Option<u64>,
     #[diesel(sql_type = Nullable<Binary>)]
     dead_letter_topic: Option<Vec<u8>>,
     #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
@@ -186,6 +188,7 @@ impl TopicRow {
                 on_done: self
                     .keep_done_ms
                     .map_or(OnDone::Delete, |ms| OnDone::Keep(Duration::from_millis(ms))),
+                keep_dead: self.keep_dead_ms.map(Duration::from_millis),
                 dead_letter_topic: self
                     .dead_letter_topic
                     .map(|name| TopicName::new(String::from_utf8_lossy(&name)))

@@ -33,6 +33,10 @@ pub(crate) struct SettingsArgs {
     /// How long handled messages are kept, or none: they are deleted at once. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     keep_done: Option<MaybeTime>,
+    /// How long dead letters are kept, or none: until somebody purges or redrives them. New topics:
+    /// none.
+    #[arg(long, value_name = "TIME|none")]
+    keep_dead: Option<MaybeTime>,
     /// For how long the biz ids of handled messages are remembered, so that a message with one of
     /// them is not handled again, or none. New topics: none.
     #[arg(long, value_name = "TIME|none")]
@@ -199,6 +203,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
         "retry",
         "max_run_time",
         "keep_done",
+        "keep_dead",
         "dead_letter_topic",
         "ledger_window",
         "max_depth",
@@ -229,6 +234,9 @@ impl SettingsArgs {
         }
         if let Some(MaybeTime(time)) = self.keep_done {
             settings.on_done = time.map_or(OnDone::Delete, OnDone::Keep);
+        }
+        if let Some(MaybeTime(time)) = self.keep_dead {
+            settings.keep_dead = time;
         }
         if let Some(MaybeTopic(topic)) = self.dead_letter_topic {
             settings.dead_letter_topic = topic;

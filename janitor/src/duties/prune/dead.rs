@@ -1,0 +1,20 @@
+use queue_core::Result;
+use queue_core::connection::{Link, Session};
+use queue_core::store::dead;
+
+use super::{BATCH, ROUNDS, some};
+
+/// Removes dead letters that their topics keep no longer, of all topics together no more than one
+/// run may.
+pub(super) async fn prune(session: &mut Session) -> Result<usize> {
+    let list = async |conn: &mut Link| dead::kept_for(conn).await;
+    let mut pruned = 0;
+    for (topic, ago) in session.call("list who keeps dead letters for a time", list).await? {
+        let prune = async |conn: &mut Link| dead::prune(conn, topic, ago, BATCH).await;
+        pruned += some(session, "prune the dead letters", prune).await?;
+        if pruned >= ROUNDS * BATCH as usize {
+            break;
+        }
+    }
+    Ok(pruned)
+}

@@ -1,0 +1,80 @@
+//! Dead letters that their topics keep no longer.
+
+use std::time::Duration;
+
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Integer, Unsigned};
+
+use super::purge;
+use crate::connection::Connection;
+use crate::error::Result;
+use crate::message::RowId;
+use crate::store::prune::Pruned;
+use crate::store::row_set::RowSet;
+use crate::store::{Statement, load};
+use crate::topic::TopicId;
+
+/// PRIMARY of the topics: those that keep their dead letters for a time only, and for how long.
+///
+/// # Errors
+/// A database failure.
+pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Duration)>> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<Integer>)]
+        id: u32,
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        keep_dead_ms: u64,
+    }
+    let statement = Statement::new(
+        "SELECT id, keep_dead_ms FROM queue_topic WHERE keep_dead_ms IS NOT NULL ORDER BY id",
+    );
+    let rows: Vec<Row> = load(conn, "list who keeps dead letters for a time", statement).await?;
+    let kept = |row: Row| (TopicId(row.id), Duration::from_millis(row.keep_dead_ms));
+    Ok(rows.into_iter().map(kept).collect())
+}
+
+/// KEY (`topic_id`, `died_at`), forced and plain, then PRIMARY: purges up to `limit` dead letters
+/// of the topic that died `ago` or longer, but for those that a redrive has locked.
+///
+/// # Errors
+/// A database failure.
+pub async fn prune(
+    conn: &mut impl Connection,
+    topic: TopicId,
+    ago: Duration,
+    limit: u32,
+) -> Result<Pruned> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = Unsigned<BigInt>)]
+        id: u64,
+    }
+    const OPERATION: &str = "prune the dead letters";
+    let set = |rows: Vec<Row>| rows.into_iter().map(|row| RowId(row.id)).collect::<RowSet>();
+    let find = Statement::new(
+        "SELECT id FROM queue_dead FORCE INDEX (queue_dead_topic) WHERE topic_id = ? \
+         AND died_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
+         ORDER BY topic_id, died_at, id LIMIT ?",
+    )
+    .number(topic.0)
+    .number(ago.as_secs())
+    .number(limit);
+    let rows = set(load(conn, OPERATION, find).await?);
+    let mut pruned = Pruned { found: rows.len(), removed: 0 };
+    for piece in rows.pieces() {
+        let (condition, ids) = piece.condition();
+        let lock = Statement::new(format!(
+            "SELECT id FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} AND topic_id = ? \
+             AND died_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY id FOR UPDATE SKIP LOCKED"
+        ))
+        .numbers(ids)
+        .number(topic.0)
+        .number(ago.as_secs());
+        let locked = set(load(conn, OPERATION, lock).await?);
+        if !locked.is_empty() {
+            pruned.removed += purge(conn, &locked).await?;
+        }
+    }
+    Ok(pruned)
+}
