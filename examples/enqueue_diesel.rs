@@ -1,8 +1,8 @@
 //! Enqueue in diesel's own transaction, by plain SQL. `place` takes `diesel::MysqlConnection` as
 //! well as the connection without a C library that this program opens.
 //!
-//!     export QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop
-//!     cargo run -p queue-core --example enqueue_diesel
+//!     export ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop
+//!     cargo run -p rowmq-core --example enqueue_diesel
 
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose output is its result")]
 
@@ -47,7 +47,7 @@ where
 }
 
 fn main() -> anyhow::Result<()> {
-    let url = std::env::var("QUEUE_URL").context("QUEUE_URL is not set")?;
+    let url = std::env::var("ROWMQ_URL").context("ROWMQ_URL is not set")?;
     let mut conn = AsyncConnectionWrapper::<AsyncMysqlConnection>::establish(&url)?;
 
     let id = conn.transaction(|conn| place(conn, "mail", 1))?;

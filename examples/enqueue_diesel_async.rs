@@ -1,8 +1,8 @@
 //! Enqueue in diesel-async's own transaction, by this library: what is wrong with a message is
 //! found before anything is sent, and thousands are one statement (`enqueue_all`).
 //!
-//!     export QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop
-//!     cargo run -p queue-core --example enqueue_diesel_async
+//!     export ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop
+//!     cargo run -p rowmq-core --example enqueue_diesel_async
 
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose output is its result")]
 #![allow(clippy::disallowed_methods, reason = "a user's transaction is diesel-async's own")]
@@ -10,7 +10,7 @@
 use anyhow::{Context, bail};
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, RunQueryDsl};
-use queue_core::{Error, MsgId, NewMessage, TopicName, enqueue};
+use rowmq_core::{Error, MsgId, NewMessage, TopicName, enqueue};
 
 diesel::table! {
     orders (id) {
@@ -36,7 +36,7 @@ async fn place(conn: &mut AsyncMysqlConnection, topic: &str, order: i32) -> anyh
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let url = std::env::var("QUEUE_URL").context("QUEUE_URL is not set")?;
+    let url = std::env::var("ROWMQ_URL").context("ROWMQ_URL is not set")?;
     let mut conn = AsyncMysqlConnection::establish(&url).await?;
 
     let id = conn.transaction(async |conn| place(conn, "mail", 1).await).await?;

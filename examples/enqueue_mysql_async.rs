@@ -1,7 +1,7 @@
 //! Enqueue in a transaction of `mysql_async`, by plain SQL.
 //!
-//!     export QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop
-//!     cargo run -p queue-core --example enqueue_mysql_async
+//!     export ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop
+//!     cargo run -p rowmq-core --example enqueue_mysql_async
 
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose output is its result")]
 
@@ -21,7 +21,7 @@ async fn place(tx: &mut Transaction<'_>, topic: &str, order: i32) -> Result<Stri
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let url = std::env::var("QUEUE_URL").context("QUEUE_URL is not set")?;
+    let url = std::env::var("ROWMQ_URL").context("ROWMQ_URL is not set")?;
     let mut conn = Conn::from_url(url).await?;
 
     let mut tx = conn.start_transaction(TxOpts::default()).await?;

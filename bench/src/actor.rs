@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use janitor::{Driver, DriverOptions};
-use queue_core::connection::ServerUrl;
-use queue_service::signals::Shutdown;
+use rowmq_core::connection::ServerUrl;
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_service::signals::Shutdown;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 

@@ -7,10 +7,10 @@ use anyhow::Context;
 use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
-use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::topic::{Limits, Sampling, TopicSettings};
-use queue_core::{NewMessage, Topic, enqueue_to, store};
-use queue_test::TestDatabase;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::topic::{Limits, Sampling, TopicSettings};
+use rowmq_core::{NewMessage, Topic, enqueue_to, store};
+use rowmq_test::TestDatabase;
 use serde::Serialize;
 
 use crate::load::Claimer;

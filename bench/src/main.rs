@@ -20,8 +20,8 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use comfy_table::{Table, presets::NOTHING};
 use indicatif::{ProgressBar, ProgressStyle};
-use queue_core::connection::ServerUrl;
-use queue_service::process as service;
+use rowmq_core::connection::ServerUrl;
+use rowmq_service::process as service;
 
 use crate::actor::Task;
 use crate::case::{Case, Extent, Member, Scale};
@@ -49,7 +49,7 @@ enum Command {
         /// What it is to do.
         task: String,
         /// The server, and the database of the load.
-        #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+        #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
         url: ServerUrl,
     },
 }
@@ -75,7 +75,7 @@ struct RunArgs {
     #[arg(long = "peer", value_parser = peer)]
     peers: Vec<(&'static str, PathBuf)>,
     /// The server's URL; the account must be allowed to create databases.
-    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     url: ServerUrl,
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use serde::Serialize;
 
 use crate::arena::Arena;

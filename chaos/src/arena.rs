@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use queue_core::topic::{Limits, OnDone, Sampling, TopicSettings};
-use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
+use rowmq_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
+use rowmq_core::topic::{Limits, OnDone, Sampling, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -43,9 +43,9 @@ pub(crate) const EFFECTS: &str = "effects";
 pub(crate) const CALLS: &str = "calls";
 /// The same sessions look here before each batch of the other topic, and hold claims of both.
 pub(crate) const URGENT: &str = "urgent-calls";
-/// Handled by programs that the real `consumer exec` runs.
+/// Handled by programs that the real `rowmq-consumer exec` runs.
 pub(crate) const PROGRAM: &str = "program";
-/// Handled by a web service that the real `consumer webhook` calls.
+/// Handled by a web service that the real `rowmq-consumer webhook` calls.
 pub(crate) const HOOK: &str = "hook";
 /// Flooded by the fault that crashes a server under load.
 pub(crate) const BURST: &str = "burst";

@@ -208,7 +208,7 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         "F40",
         Storm,
         admin::operate,
-        "queuectl looks at everything, closes a topic and opens it again"
+        "rowmq looks at everything, closes a topic and opens it again"
     ),
     fault!(
         "purge-topic",

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
-use queue_core::connection::ServerUrl;
-use queue_service::args::{self, ServiceArgs};
-use queue_service::{logging, process, signals};
+use rowmq_core::connection::ServerUrl;
+use rowmq_service::args::{self, ServiceArgs};
+use rowmq_service::{logging, process, signals};
 
 use crate::actor::{
     caller::CallerArgs, recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs,
@@ -89,13 +89,13 @@ struct RunArgs {
     #[arg(long)]
     ops: PathBuf,
     /// The product of the server.
-    #[arg(long, env = "QUEUE_SERVER_KIND")]
+    #[arg(long, env = "ROWMQ_SERVER_KIND")]
     server: ServerKind,
     /// The name that the server has with `dev-server`.
-    #[arg(long, env = "QUEUE_SERVER_NAME")]
+    #[arg(long, env = "ROWMQ_SERVER_NAME")]
     server_name: String,
     /// The server's URL, as root.
-    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     url: ServerUrl,
     /// A library that gives processes a wrong clock (libfaketime); without it their time zones
     /// alone are wrong.
@@ -114,7 +114,7 @@ struct FailoverArgs {
     #[command(flatten)]
     plan: FailoverPlan,
     /// The cluster's URL, as root.
-    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     url: ServerUrl,
     /// Where the records are kept after the run; without it they are only kept of a run that
     /// failed.

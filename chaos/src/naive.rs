@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, SimpleAsyncConnection};
-use queue_core::connection::ServerUrl;
-use queue_service::args::ServerArgs;
-use queue_service::signals;
+use rowmq_core::connection::ServerUrl;
+use rowmq_service::args::ServerArgs;
+use rowmq_service::signals;
 use tokio_util::sync::CancellationToken;
 
 use crate::actor::Identity;

@@ -5,11 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
-use queue_core::stream::HeaderFilter;
-use queue_core::stream::broadcast::create_broadcast;
-use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::{Retention, RetryPolicy, Sampling, TopicSettings};
-use queue_core::{AsyncMysqlConnection, TopicName};
+use rowmq_core::stream::HeaderFilter;
+use rowmq_core::stream::broadcast::create_broadcast;
+use rowmq_core::stream::group::{Place, create_group, create_stream};
+use rowmq_core::topic::{Retention, RetryPolicy, Sampling, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, TopicName};
 
 use crate::tag::Tag;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::Context;
-use queue_core::MsgId;
+use rowmq_core::MsgId;
 use uuid::Uuid;
 
 use crate::stream::Group;

@@ -3,13 +3,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use queue_core::account::Account;
-use queue_core::doctor;
-use queue_service::args::{Located, ServerArgs, ServiceArgs};
-use queue_service::config::{self, Configured, Process, Settings};
-use queue_service::endpoint::{self, Health};
-use queue_service::reload::{self, Reloadable};
-use queue_service::{logging, process, signals};
+use rowmq_core::account::Account;
+use rowmq_core::doctor;
+use rowmq_service::args::{Located, ServerArgs, ServiceArgs};
+use rowmq_service::config::{self, Configured, Process, Settings};
+use rowmq_service::endpoint::{self, Health};
+use rowmq_service::reload::{self, Reloadable};
+use rowmq_service::{logging, process, signals};
 
 use crate::role::Role;
 use crate::server;
@@ -20,7 +20,7 @@ use crate::users;
 ///
 /// Without a file of users it listens on 127.0.0.1 only, and prints a link that signs in once.
 #[derive(Debug, Parser)]
-#[command(name = "console", version)]
+#[command(name = "rowmq-console", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,

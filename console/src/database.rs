@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures_util::future::LocalBoxFuture;
-use queue_core::connection::{Link, ServerUrl, Session, SessionKind, Wanted};
-use queue_core::store::topic::server_time;
-use queue_core::{Error, Fault, Result};
+use rowmq_core::connection::{Link, ServerUrl, Session, SessionKind, Wanted};
+use rowmq_core::store::topic::server_time;
+use rowmq_core::{Error, Fault, Result};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// How many pages are read at once, and how many changes are made.

@@ -1,6 +1,6 @@
 //! The web console of the queue: pages that show what is in it, search it and put it right, and the
 //! same as JSON under `/api/v1`. It asks and changes by the functions of `queue-core` that
-//! `queuectl` uses, and never writes SQL.
+//! `rowmq` uses, and never writes SQL.
 //!
 //! * `settings` and `command`: what it is told;
 //! * `visitor`, `login`, `users`, `link`, `throttle`, `asked`: who comes, and what they

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    queue_console::main()
+    rowmq_console::main()
 }

@@ -21,8 +21,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use maud::{DOCTYPE, Markup, html};
-use queue_core::connection::{Link, Session};
-use queue_core::{Topic, TopicName, store};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::{Topic, TopicName, store};
 
 use crate::assets;
 use crate::refusal::Refusal;
@@ -87,7 +87,7 @@ pub(crate) async fn not_found() -> Refusal {
 }
 
 /// The topic of a page's address.
-pub(crate) async fn topic_of(session: &mut Session, name: TopicName) -> queue_core::Result<Topic> {
+pub(crate) async fn topic_of(session: &mut Session, name: TopicName) -> rowmq_core::Result<Topic> {
     let read = async |conn: &mut Link| store::topic::existing(conn, &name).await;
     session.call("read the topic", read).await
 }

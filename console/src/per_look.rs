@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use queue_core::{Result, TopicName};
+use rowmq_core::{Result, TopicName};
 use tokio::sync::OnceCell;
 
 /// What pages that are left open read of a topic besides what every look sees: at most once from
@@ -56,7 +56,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use futures_util::future::join_all;
-    use queue_core::Error;
+    use rowmq_core::Error;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use queue_core::{Error, Fault};
+use rowmq_core::{Error, Fault};
 
 use crate::page;
 use crate::role::Role;
@@ -68,7 +68,7 @@ impl Refusal {
                 "The request does not come from a page of this console under the address that it knows: open the console by that address and repeat what you did."
                     .to_owned()
             }
-            Self::Queue(error) => queue_service::process::sentence(&error.clone().into()),
+            Self::Queue(error) => rowmq_service::process::sentence(&error.clone().into()),
         }
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use queue_core::audit::{Action, Change};
-use queue_core::connection::Session;
-use queue_core::store::dead::DeadFilter;
-use queue_core::{Topic, TopicName, dead};
+use rowmq_core::audit::{Action, Change};
+use rowmq_core::connection::Session;
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::{Topic, TopicName, dead};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -130,7 +130,7 @@ impl Runs {
                     Ok(done) => Stage::Ended { done },
                     Err(error) => Stage::Failed {
                         done: stage.done(),
-                        failure: queue_service::process::sentence(&error.into()),
+                        failure: rowmq_service::process::sentence(&error.into()),
                     },
                 };
             });
@@ -157,7 +157,7 @@ async fn work(
     filter: DeadFilter,
     change: Change,
     run: Arc<Run>,
-) -> queue_core::Result<usize> {
+) -> rowmq_core::Result<usize> {
     let tell = |progress: dead::Progress| {
         run.stage.send_replace(Stage::Running { seen: progress.seen, done: progress.done });
     };

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use queue_core::connection::{Link, Session};
-use queue_core::inspect::{
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::inspect::{
     DutyStanding, GroupStanding, WorkerStanding, Workers, duties, groups, workers,
 };
-use queue_core::store::inspect::Depth;
-use queue_core::store::{self, stream::partition};
-use queue_core::throughput::Throughput;
-use queue_core::topic::TopicId;
-use queue_core::{Error, Fault, Result, Topic, TopicName};
-use queue_service::endpoint::Health;
+use rowmq_core::store::inspect::Depth;
+use rowmq_core::store::{self, stream::partition};
+use rowmq_core::throughput::Throughput;
+use rowmq_core::topic::TopicId;
+use rowmq_core::{Error, Fault, Result, Topic, TopicName};
+use rowmq_service::endpoint::Health;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -175,7 +175,7 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
             let mut next = match looked {
                 Ok(look) => histories.with(look),
                 Err(error) => Snapshot {
-                    failure: Some(queue_service::process::sentence(&error.into())),
+                    failure: Some(rowmq_service::process::sentence(&error.into())),
                     ..Snapshot::clone(&before)
                 },
             };

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use axum::http::{HeaderMap, HeaderName};
 use humantime::parse_duration;
 use ipnet::IpNet;
-use queue_core::connection::ServerUrl;
-use queue_service::args::{credential, url_in};
-use queue_service::config::Settings;
-use queue_service::process;
+use rowmq_core::connection::ServerUrl;
+use rowmq_service::args::{credential, url_in};
+use rowmq_service::config::Settings;
+use rowmq_service::process;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -23,7 +23,7 @@ use crate::secret::Digested;
 use crate::users::Users;
 
 /// The systemd credential that holds the URL of the replica.
-const REPLICA: &str = "queue-replica-url";
+const REPLICA: &str = "rowmq-replica-url";
 
 /// The shortest secret of a proxy: 96 bits in base64.
 const SHORTEST_SECRET: usize = 16;
@@ -37,19 +37,19 @@ const PROXY_SECRET: HeaderName = HeaderName::from_static("queue-proxy-secret");
 pub(crate) struct SettingsArgs {
     /// Where pages are served: ADDRESS:PORT, or PORT of 127.0.0.1. Without users only loopback.
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9480")]
-    #[arg(value_parser = queue_service::args::address)]
+    #[arg(value_parser = rowmq_service::args::address)]
     listen: SocketAddr,
     /// File of those who may sign in: a line each, as the command `user` prints it. Without it, the
-    /// systemd credential `queue-users`. Without either, and without a proxy that signs people in,
+    /// systemd credential `rowmq-users`. Without either, and without a proxy that signs people in,
     /// whoever reads the console's log signs in by a link that works once.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     /// File that holds the URL of a replica, by an account that may read: messages are searched
-    /// there. Without it, the systemd credential `queue-replica-url`; without either, in the server
+    /// there. Without it, the systemd credential `rowmq-replica-url`; without either, in the server
     /// itself.
     #[arg(long, value_name = "FILE")]
     replica_url_file: Option<PathBuf>,
-    /// Where people reach the console, if a proxy stands before it: <https://queue.example.com>.
+    /// Where people reach the console, if a proxy stands before it: <https://rowmq.example.com>.
     #[arg(long, value_name = "URL", value_parser = origin)]
     origin: Option<Url>,
     /// How long somebody stays signed in.
@@ -259,7 +259,7 @@ fn origin(text: &str) -> Result<Url, String> {
         let is_bare = url.path() == "/" && url.query().is_none() && url.username().is_empty();
         is_bare && matches!(url.scheme(), "http" | "https") && url.has_host()
     });
-    url.ok_or_else(|| "it looks like https://queue.example.com, without a path".to_owned())
+    url.ok_or_else(|| "it looks like https://rowmq.example.com, without a path".to_owned())
 }
 
 fn network(text: &str) -> Result<IpNet, String> {

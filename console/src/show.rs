@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
-use queue_core::find::State;
-use queue_core::store::inspect::DEPTH_CAP;
-use queue_core::topic::{Access, TopicKind};
-use queue_core::{Topic, TopicName};
+use rowmq_core::find::State;
+use rowmq_core::store::inspect::DEPTH_CAP;
+use rowmq_core::topic::{Access, TopicKind};
+use rowmq_core::{Topic, TopicName};
 
 use crate::login::Login;
 

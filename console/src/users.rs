@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow, bail};
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use queue_service::args::credential;
-use queue_service::process;
+use rowmq_service::args::credential;
+use rowmq_service::process;
 use tokio::sync::Semaphore;
 
 use crate::role::Role;
@@ -18,7 +18,7 @@ use crate::role::Role;
 const AT_ONCE: usize = 2;
 
 /// The systemd credential that holds the file.
-const CREDENTIAL: &str = "queue-users";
+const CREDENTIAL: &str = "rowmq-users";
 
 /// The shortest password that is taken.
 const SHORTEST: usize = 8;

@@ -8,8 +8,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use queue_core::audit::Actor;
-use queue_service::http::{is_foreign, is_loopback_name};
+use rowmq_core::audit::Actor;
+use rowmq_service::http::{is_foreign, is_loopback_name};
 
 use crate::login::Login;
 use crate::refusal::Refusal;
@@ -18,8 +18,8 @@ use crate::server::Console;
 use crate::settings::Rules;
 
 /// The name of the cookie. Over https no other host can set it.
-const COOKIE: &str = "queue-console";
-const SECURE_COOKIE: &str = "__Host-queue-console";
+const COOKIE: &str = "rowmq-console";
+const SECURE_COOKIE: &str = "__Host-rowmq-console";
 
 /// What a browser is told of every answer. Nothing is loaded but from here, nothing runs that
 /// stands in a page, and no page is shown in a frame.

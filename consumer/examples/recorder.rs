@@ -1,6 +1,6 @@
 //! A complete consumer: writes every message it handles down in a file of its own.
 //!
-//! `QUEUE_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
+//! `ROWMQ_URL=mysql://… recorder TOPIC LOG [--concurrency N] [--work MILLISECONDS]`
 //!
 //! With `--crash-on BODY` it takes the whole process down when it meets that body, as a handler
 //! with a bug in native code would. With `--effects` it handles JSON in transactions, each of which
@@ -14,13 +14,13 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
-use consumer::{Consumer, SettingsArgs, TopicOptions};
 use diesel::ExpressionMethods;
 use diesel_async::RunQueryDsl;
-use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
-use queue_core::{AsyncMysqlConnection, TopicName};
-use queue_service::args::{ServerArgs, ServiceArgs};
-use queue_service::{logging, process, signals};
+use rowmq_consumer::{Consumer, SettingsArgs, TopicOptions};
+use rowmq_core::handler::{Context, HandlerError, RawHandler, TxHandler};
+use rowmq_core::{AsyncMysqlConnection, TopicName};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
+use rowmq_service::{logging, process, signals};
 use schema::effect;
 
 /// The caller's own table.

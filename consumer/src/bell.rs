@@ -1,8 +1,8 @@
 //! The consumer's share in the doorbell, if it has one.
 
-use queue_core::Topic;
-use queue_core::connection::ServerUrl;
-use queue_core::doorbell::Doorbell;
+use rowmq_core::Topic;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::doorbell::Doorbell;
 use tokio::sync::watch;
 
 use crate::options::{ConsumerOptions, DoorbellMode};

@@ -10,19 +10,19 @@ mod forward;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use consumer::exec::{ExecHandler, ExecOptions};
-use consumer::forward::Ended;
-use consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
-use consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOptions};
-use queue_core::account::Account;
-use queue_core::codec::Codecs;
-use queue_core::{TopicName, doctor};
-use queue_service::args::{Located, ServerArgs, ServiceArgs};
-use queue_service::config::{Configured, Process, Settings};
-use queue_service::endpoint::{self, Health};
-use queue_service::reload::{self, Reloadable};
-use queue_service::signals::Shutdown;
-use queue_service::{config, logging, signals};
+use rowmq_consumer::exec::{ExecHandler, ExecOptions};
+use rowmq_consumer::forward::Ended;
+use rowmq_consumer::webhook::{AddressPolicy, Allowed, WebhookHandler, WebhookOptions};
+use rowmq_consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOptions};
+use rowmq_core::account::Account;
+use rowmq_core::codec::Codecs;
+use rowmq_core::{TopicName, doctor};
+use rowmq_service::args::{Located, ServerArgs, ServiceArgs};
+use rowmq_service::config::{Configured, Process, Settings};
+use rowmq_service::endpoint::{self, Health};
+use rowmq_service::reload::{self, Reloadable};
+use rowmq_service::signals::Shutdown;
+use rowmq_service::{config, logging, signals};
 use secrecy::SecretString;
 use url::Url;
 
@@ -57,7 +57,7 @@ enum Command {
         #[command(flatten)]
         topic: TopicArgs,
         /// A variable of the consumer's environment that the program sees (repeatable). Without
-        /// it the program sees PATH, LANG, HOME and the QUEUE_* variables of the message.
+        /// it the program sees PATH, LANG, HOME and the ROWMQ_* variables of the message.
         #[arg(long = "pass-env", value_name = "NAME")]
         pass_env: Vec<OsString>,
         /// The program and its arguments, after `--`. Never a shell.
@@ -69,10 +69,10 @@ enum Command {
         #[command(flatten)]
         topic: TopicArgs,
         /// Where to. A URL that holds a token is better given by the environment.
-        #[arg(env = "QUEUE_WEBHOOK_URL", hide_env_values = true)]
+        #[arg(env = "ROWMQ_WEBHOOK_URL", hide_env_values = true)]
         url: Url,
         /// File with the secret that requests are signed with.
-        #[arg(long, env = "QUEUE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+        #[arg(long, env = "ROWMQ_WEBHOOK_SECRET_FILE", value_name = "FILE")]
         secret_file: Option<PathBuf>,
         /// A host, address or network (10.0.0.0/8) that may be connected to (repeatable). Without
         /// it every public address may, and no private one.
@@ -164,7 +164,7 @@ fn prepare(
         command => register(command, arguments.server.secrets(), builder)?,
     };
     let consumer = builder.health(health.clone()).build().map_err(|error| match error {
-        consumer::Error::Setting { name, .. } => settings.refused(name, error),
+        rowmq_consumer::Error::Setting { name, .. } => settings.refused(name, error),
         error => error.into(),
     })?;
     Ok((located, consumer))
@@ -234,7 +234,7 @@ mod tests {
             let arguments = Arguments::try_parse_from(line).map_err(|error| error.to_string());
             let arguments = arguments.expect("understood");
             assert_eq!(arguments.service.metrics.map(|it| it.port()), Some(0));
-            assert_eq!(arguments.settings.options().doorbell, consumer::DoorbellMode::Auto);
+            assert_eq!(arguments.settings.options().doorbell, rowmq_consumer::DoorbellMode::Auto);
         }
     }
 }

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::checkpoint::Keeper;
-use queue_core::codec::Codecs;
-use queue_core::connection::{Pool, ServerUrl};
-use queue_core::telemetry::TopicMeter;
-use queue_core::topic::TopicKind;
-use queue_core::worker::{Effects, Phase, Worker, WorkerOptions};
-use queue_core::{Topic, TopicName, store, wake};
-use queue_service::endpoint::Health;
-use queue_service::identity;
-use queue_service::signals::Shutdown;
 use rand::Rng;
+use rowmq_core::checkpoint::Keeper;
+use rowmq_core::codec::Codecs;
+use rowmq_core::connection::{Pool, ServerUrl};
+use rowmq_core::telemetry::TopicMeter;
+use rowmq_core::topic::TopicKind;
+use rowmq_core::worker::{Effects, Phase, Worker, WorkerOptions};
+use rowmq_core::{Topic, TopicName, store, wake};
+use rowmq_service::endpoint::Health;
+use rowmq_service::identity;
+use rowmq_service::signals::Shutdown;
 use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -130,12 +130,12 @@ impl Consumer {
                     if found.is_none() && auto && name.as_group().is_none() {
                         // Another process may be quicker, which is as good.
                         match store::topic::create(conn, name, &Default::default()).await {
-                            Ok(()) | Err(queue_core::Error::TopicExists { .. }) => {}
+                            Ok(()) | Err(rowmq_core::Error::TopicExists { .. }) => {}
                             Err(error) => return Err(error),
                         }
                         found = store::topic::find(conn, name).await?;
                     }
-                    found.ok_or_else(|| queue_core::Error::UnknownTopic { topic: name.clone() })
+                    found.ok_or_else(|| rowmq_core::Error::UnknownTopic { topic: name.clone() })
                 })
                 .await?;
             is_consumable(&topic)?;
@@ -210,7 +210,7 @@ impl Consumer {
         ended.cancel();
         Ok(match stopped {
             Ok(()) => false,
-            Err(queue_core::Error::WorkerDead { .. }) => true,
+            Err(rowmq_core::Error::WorkerDead { .. }) => true,
             Err(error) => {
                 tracing::warn!(worker.id = %worker.id(), %error, "Worker did not stop in order.");
                 !shutdown.drain.is_cancelled()
@@ -258,7 +258,7 @@ impl Consumer {
 pub(crate) fn is_consumable(topic: &Topic) -> Result<(), Error> {
     match topic.kind {
         TopicKind::Stream { .. } => {
-            Err(queue_core::Error::ReadByGroups { topic: topic.name.clone() }.into())
+            Err(rowmq_core::Error::ReadByGroups { topic: topic.name.clone() }.into())
         }
         TopicKind::Queue | TopicKind::Group { .. } | TopicKind::Broadcast { .. } => Ok(()),
     }

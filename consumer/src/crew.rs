@@ -7,10 +7,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::checkpoint::Keeper;
-use queue_core::topic::TopicId;
-use queue_core::worker::{Claimed, Worker};
-use queue_core::{Delivery, Topic};
+use rowmq_core::checkpoint::Keeper;
+use rowmq_core::topic::TopicId;
+use rowmq_core::worker::{Claimed, Worker};
+use rowmq_core::{Delivery, Topic};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +44,7 @@ pub(crate) struct Crew {
 impl Crew {
     /// Claims up to `limit` messages of the topic, or reads them for this process's member of a
     /// broadcast group.
-    pub(crate) async fn claim(&self, topic: &Topic, limit: u32) -> queue_core::Result<Claimed> {
+    pub(crate) async fn claim(&self, topic: &Topic, limit: u32) -> rowmq_core::Result<Claimed> {
         let member = topic.broadcast().map(|_| self.members.of(topic)).transpose()?;
         self.worker.claim_of(topic, member.as_ref(), limit).await
     }
@@ -54,7 +54,7 @@ impl Crew {
     pub(crate) async fn claim_alone(
         &self,
         topic: &Topic,
-    ) -> queue_core::Result<Option<(Claimed, Pass)>> {
+    ) -> rowmq_core::Result<Option<(Claimed, Pass)>> {
         // Other claims wait behind this one, so it must not wait for long.
         let gate = Arc::clone(&self.gate).write_owned();
         let Ok(alone) = tokio::time::timeout(ALONE_WAIT, gate).await else { return Ok(None) };

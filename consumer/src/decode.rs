@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::codec::{Codecs, Room};
-use queue_core::handler::{Context, RunOutcome};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{Effects, Ending};
+use rowmq_core::codec::{Codecs, Room};
+use rowmq_core::handler::{Context, RunOutcome};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{Effects, Ending};
 use tokio_util::sync::CancellationToken;
 
 use crate::registration::{Run, TxRun};

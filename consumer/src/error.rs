@@ -1,4 +1,4 @@
-use queue_core::TopicName;
+use rowmq_core::TopicName;
 
 /// What can go wrong in setting a consumer up or in settling a delivery by hand.
 #[derive(Debug, thiserror::Error)]
@@ -28,5 +28,5 @@ pub enum Error {
     Fenced,
     /// The queue failed.
     #[error(transparent)]
-    Queue(#[from] queue_core::Error),
+    Queue(#[from] rowmq_core::Error),
 }

@@ -18,16 +18,16 @@
 //!
 //! | environment variable | what it holds |
 //! |---|---|
-//! | `QUEUE_TOPIC` | the topic's name |
-//! | `QUEUE_MSG_ID` | the message id, the same for every delivery |
-//! | `QUEUE_DELIVERY_NO` | rises with every delivery; with the message id, the token to pass on |
-//! | `QUEUE_FAILURES` | failed handlings so far |
-//! | `QUEUE_KEY` | the ordering key, if there is one and it has no zero byte |
-//! | `QUEUE_BIZ_ID` | the business idempotency key, if there is one and it has no zero byte |
-//! | `QUEUE_HEADERS` | the headers as a JSON object of strings |
+//! | `ROWMQ_TOPIC` | the topic's name |
+//! | `ROWMQ_MSG_ID` | the message id, the same for every delivery |
+//! | `ROWMQ_DELIVERY_NO` | rises with every delivery; with the message id, the token to pass on |
+//! | `ROWMQ_FAILURES` | failed handlings so far |
+//! | `ROWMQ_KEY` | the ordering key, if there is one and it has no zero byte |
+//! | `ROWMQ_BIZ_ID` | the business idempotency key, if there is one and it has no zero byte |
+//! | `ROWMQ_HEADERS` | the headers as a JSON object of strings |
 //!
 //! Beside these the program sees only what [`Environment`] passes on: never the consumer's own
-//! `QUEUE_URL` with its password, unless that is asked for by name. No shell is involved, and no
+//! `ROWMQ_URL` with its password, unless that is asked for by name. No shell is involved, and no
 //! part of a message ever becomes an argument. The working directory is the consumer's.
 //!
 //! # How a run ends
@@ -42,7 +42,7 @@
 //!
 //! A consumer killed with `kill -9` ends nothing, and a child that outlives it would overlap the
 //! next run of its message. With [`ExecOptions::supervisor`] a small process stands between: the
-//! kernel tells it of its parent's death (Linux only), and it kills the group. The `consumer`
+//! kernel tells it of its parent's death (Linux only), and it kills the group. The `rowmq-consumer`
 //! binary is its own supervisor; see [`supervise()`] for other binaries.
 
 mod body;
@@ -61,7 +61,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use queue_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use thiserror::Error;
 
 pub use self::environment::Environment;

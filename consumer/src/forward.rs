@@ -26,10 +26,10 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use queue_core::handler::{BoxError, Context, HandlerError, RawBatchHandler};
-use queue_core::telemetry;
-use queue_core::topic::RetryPolicy;
-use queue_service::signals::Shutdown;
+use rowmq_core::handler::{BoxError, Context, HandlerError, RawBatchHandler};
+use rowmq_core::telemetry;
+use rowmq_core::topic::RetryPolicy;
+use rowmq_service::signals::Shutdown;
 
 pub use self::redis::{RedisStream, RedisStreamError, RedisStreamOptions};
 pub use self::stdout::Stdout;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use queue_core::connection::{Pool, ServerUrl};
-use queue_core::{Delivery, Error, Topic, store};
+use rowmq_core::connection::{Pool, ServerUrl};
+use rowmq_core::{Delivery, Error, Topic, store};
 
 /// How long a look may take.
 const DEADLINE: Duration = Duration::from_secs(5);

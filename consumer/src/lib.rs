@@ -32,7 +32,7 @@ mod sweep;
 mod topic_loop;
 pub mod webhook;
 
-pub use queue_service::signals::Shutdown;
+pub use rowmq_service::signals::Shutdown;
 
 pub use crate::breaker::{ErrorRate, InvalidErrorRate};
 pub use crate::consumer::{Consumer, ConsumerBuilder};

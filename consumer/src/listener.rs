@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use queue_core::message::{DeliveryNo, Settlement};
-use queue_core::worker::SettleOutcome;
-use queue_core::{Error, MsgId, TopicName};
+use rowmq_core::message::{DeliveryNo, Settlement};
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{Error, MsgId, TopicName};
 
 /// What became of one delivery: what its handler decided, and what the database made of it.
 #[derive(Debug)]

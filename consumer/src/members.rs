@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use queue_core::stream::MemberName;
-use queue_core::topic::TopicId;
-use queue_core::worker::Member;
-use queue_core::{Result, Topic};
+use rowmq_core::stream::MemberName;
+use rowmq_core::topic::TopicId;
+use rowmq_core::worker::Member;
+use rowmq_core::{Result, Topic};
 
 /// One member of each broadcast group. They outlive the consumer's workers: positions in memory do
 /// not begin anew because a connection was lost.

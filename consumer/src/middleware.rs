@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::handler::{Context, HandlerError, RunOutcome};
+use rowmq_core::handler::{Context, HandlerError, RunOutcome};
 
 pub(crate) use self::around::{Around, AroundTx};
 
@@ -23,8 +23,8 @@ pub(crate) use self::around::{Around, AroundTx};
 /// ```
 /// use std::time::Instant;
 ///
-/// use consumer::{Middleware, Next};
-/// use queue_core::handler::{Context, RunOutcome};
+/// use rowmq_consumer::{Middleware, Next};
+/// use rowmq_core::handler::{Context, RunOutcome};
 ///
 /// struct Timed;
 ///

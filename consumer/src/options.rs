@@ -2,9 +2,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::Topic;
-use queue_core::stream::MemberName;
-use queue_core::worker::{ClaimStrategy, WorkerOptions};
+use rowmq_core::Topic;
+use rowmq_core::stream::MemberName;
+use rowmq_core::worker::{ClaimStrategy, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::breaker::{Breaker, ErrorRate};

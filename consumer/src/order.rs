@@ -3,8 +3,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use queue_core::message::ClaimNo;
-use queue_core::stream::PartitionNo;
+use rowmq_core::message::ClaimNo;
+use rowmq_core::stream::PartitionNo;
 
 use crate::breaker::Tally;
 use crate::run::Waiting;

@@ -7,16 +7,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_core::checkpoint::Keeper;
-use queue_core::codec::Codecs;
-use queue_core::connection::{Pool, ServerUrl};
-use queue_core::handler::RunOutcome;
-use queue_core::message::Settlement;
-use queue_core::telemetry::TopicMeter;
-use queue_core::wake::{self, Wakes};
-use queue_core::worker::{Claimed, Phase, Worker, WorkerOptions};
-use queue_core::{Topic, TopicName, store, telemetry};
-use queue_service::identity;
+use rowmq_core::checkpoint::Keeper;
+use rowmq_core::codec::Codecs;
+use rowmq_core::connection::{Pool, ServerUrl};
+use rowmq_core::handler::RunOutcome;
+use rowmq_core::message::Settlement;
+use rowmq_core::telemetry::TopicMeter;
+use rowmq_core::wake::{self, Wakes};
+use rowmq_core::worker::{Claimed, Phase, Worker, WorkerOptions};
+use rowmq_core::{Topic, TopicName, store, telemetry};
+use rowmq_service::identity;
 use tokio::sync::RwLock;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -75,7 +75,7 @@ impl Receiver {
         let find = async |conn: &mut _| store::topic::find(conn, &topic).await;
         let found = pool.call("find the topic", find).await?;
         let Some(found) = found else {
-            return Err(queue_core::Error::UnknownTopic { topic }.into());
+            return Err(rowmq_core::Error::UnknownTopic { topic }.into());
         };
         is_consumable(&found)?;
         let found = Arc::new(found);

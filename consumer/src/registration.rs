@@ -2,14 +2,14 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::AsyncMysqlConnection;
-use queue_core::handler::{
+use rowmq_core::AsyncMysqlConnection;
+use rowmq_core::handler::{
     BatchHandler, BatchTxHandler, Context, Handler, RawBatchHandler, RawHandler, RawTxHandler,
     RunOutcome, TxHandler,
 };
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{Effects, Ending, Perform};
-use queue_core::{Topic, TopicName};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{Effects, Ending, Perform};
+use rowmq_core::{Topic, TopicName};
 use tokio_util::sync::CancellationToken;
 
 use crate::options::TopicOptions;
@@ -49,9 +49,9 @@ pub(crate) struct Registration {
 
 impl Registration {
     /// Refuses what this topic cannot do.
-    pub(crate) fn check(&self, topic: &Topic) -> queue_core::Result<()> {
+    pub(crate) fn check(&self, topic: &Topic) -> rowmq_core::Result<()> {
         match (&self.work, topic.broadcast()) {
-            (Work::Transactional(_), Some(_)) => Err(queue_core::Error::OfBroadcast {
+            (Work::Transactional(_), Some(_)) => Err(rowmq_core::Error::OfBroadcast {
                 topic: topic.name.clone(),
                 reason: "its messages are not acked in transactions; use a handler without one, \
                          or a group made without --broadcast",

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_core::checkpoint::Checkpoints;
-use queue_core::handler::{Context, RunOutcome, settlement_for};
-use queue_core::message::Settlement;
-use queue_core::telemetry::TopicMeter;
-use queue_core::worker::{Effects, Ending, Settled};
-use queue_core::{Delivery, Topic};
+use rowmq_core::checkpoint::Checkpoints;
+use rowmq_core::handler::{Context, RunOutcome, settlement_for};
+use rowmq_core::message::Settlement;
+use rowmq_core::telemetry::TopicMeter;
+use rowmq_core::worker::{Effects, Ending, Settled};
+use rowmq_core::{Delivery, Topic};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use queue_core::Delivery;
-use queue_core::message::RowId;
+use rowmq_core::Delivery;
+use rowmq_core::message::RowId;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::Waiting;

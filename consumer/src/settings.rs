@@ -3,8 +3,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use humantime::parse_duration;
-use queue_core::stream::MemberName;
-use queue_core::worker::ClaimStrategy;
+use rowmq_core::stream::MemberName;
+use rowmq_core::worker::ClaimStrategy;
 
 use crate::options::{ConsumerOptions, DoorbellMode};
 
@@ -17,7 +17,7 @@ pub struct SettingsArgs {
     #[arg(
         long,
         global = true,
-        env = "QUEUE_CONSUMER_LEASE",
+        env = "ROWMQ_CONSUMER_LEASE",
         value_name = "TIME",
         default_value = "10s"
     )]
@@ -27,7 +27,7 @@ pub struct SettingsArgs {
     #[arg(
         long,
         global = true,
-        env = "QUEUE_CONSUMER_BEAT",
+        env = "ROWMQ_CONSUMER_BEAT",
         value_name = "TIME",
         default_value = "2500ms"
     )]
@@ -37,31 +37,31 @@ pub struct SettingsArgs {
     #[arg(
         long,
         global = true,
-        env = "QUEUE_CONSUMER_DRAIN",
+        env = "ROWMQ_CONSUMER_DRAIN",
         value_name = "TIME",
         default_value = "25s"
     )]
     #[arg(value_parser = parse_duration)]
     drain: Duration,
     /// How ready messages are claimed.
-    #[arg(long, global = true, env = "QUEUE_CONSUMER_CLAIM_STRATEGY", value_name = "HOW")]
+    #[arg(long, global = true, env = "ROWMQ_CONSUMER_CLAIM_STRATEGY", value_name = "HOW")]
     #[arg(default_value = "skip-locked", value_parser = strategy())]
     claim_strategy: ClaimStrategy,
     /// Create a topic that does not exist.
-    #[arg(long, global = true, env = "QUEUE_CONSUMER_AUTO_CREATE_TOPICS", value_name = "WHETHER")]
+    #[arg(long, global = true, env = "ROWMQ_CONSUMER_AUTO_CREATE_TOPICS", value_name = "WHETHER")]
     #[arg(action = clap::ArgAction::Set, default_value_t, num_args = 0..=1)]
     #[arg(default_missing_value = "true", require_equals = true)]
     auto_create_topics: bool,
     /// Stand in for the janitor while there is none.
-    #[arg(long, global = true, env = "QUEUE_CONSUMER_SWEEP", value_name = "WHETHER")]
+    #[arg(long, global = true, env = "ROWMQ_CONSUMER_SWEEP", value_name = "WHETHER")]
     #[arg(action = clap::ArgAction::Set, default_value_t = true)]
     sweep: bool,
     /// Follow the server's binary log, so that messages are claimed at once (auto), or only poll
-    /// (off). `queuectl doctor` says whether it can be followed.
+    /// (off). `rowmq doctor` says whether it can be followed.
     #[arg(
         long,
         global = true,
-        env = "QUEUE_CONSUMER_DOORBELL",
+        env = "ROWMQ_CONSUMER_DOORBELL",
         value_name = "WHETHER",
         value_enum
     )]
@@ -71,7 +71,7 @@ pub struct SettingsArgs {
     #[arg(
         long,
         global = true,
-        env = "QUEUE_CONSUMER_SAFETY_POLL",
+        env = "ROWMQ_CONSUMER_SAFETY_POLL",
         value_name = "TIME",
         default_value = "5s"
     )]
@@ -79,7 +79,7 @@ pub struct SettingsArgs {
     safety_poll: Duration,
     /// The name of this member of a broadcast group: its position is kept under it, and it goes on
     /// there after a restart. One process at a time has it.
-    #[arg(long, global = true, env = "QUEUE_CONSUMER_MEMBER", value_name = "NAME")]
+    #[arg(long, global = true, env = "ROWMQ_CONSUMER_MEMBER", value_name = "NAME")]
     member: Option<MemberName>,
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use queue_core::message::{DeliveryNo, Settlement};
-use queue_core::topic::TopicId;
-use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{Error, MsgId, TopicName, telemetry};
+use rowmq_core::message::{DeliveryNo, Settlement};
+use rowmq_core::topic::TopicId;
+use rowmq_core::worker::{SettleOutcome, Settled, Worker};
+use rowmq_core::{Error, MsgId, TopicName, telemetry};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::crew::{HeldCount, Holding};

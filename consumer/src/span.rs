@@ -1,6 +1,6 @@
 //! The spans of runs.
 
-use queue_core::{Delivery, Topic};
+use rowmq_core::{Delivery, Topic};
 use tracing::Span;
 use tracing::field::Empty;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use janitor::{Driver, DriverOptions, Role};
-use queue_core::connection::ServerUrl;
-use queue_core::worker::{Life, Worker};
-use queue_service::identity;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::worker::{Life, Worker};
+use rowmq_janitor::{Driver, DriverOptions, Role};
+use rowmq_service::identity;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,7 @@ fn spawn(
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new()
-        .name("queue-sweep".to_owned())
+        .name("rowmq-sweep".to_owned())
         .spawn(move || runtime.block_on(stand_by(options, life, stop)))?;
     Ok(())
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::handler::RunOutcome;
-use queue_core::telemetry;
-use queue_core::wake::Wakes;
-use queue_core::worker::{Claimed, Life, Phase};
-use queue_core::{Error, Result, Topic};
+use rowmq_core::handler::RunOutcome;
+use rowmq_core::telemetry;
+use rowmq_core::wake::Wakes;
+use rowmq_core::worker::{Claimed, Life, Phase};
+use rowmq_core::{Error, Result, Topic};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

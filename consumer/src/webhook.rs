@@ -64,10 +64,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use queue_core::Delivery;
-use queue_core::handler::{Context, HandlerError, RawHandler};
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Response};
+use rowmq_core::Delivery;
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 use url::Url;

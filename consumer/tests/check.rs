@@ -1,4 +1,4 @@
-//! `consumer --check`: what can be wrong without a server, each kind one sentence.
+//! `rowmq-consumer --check`: what can be wrong without a server, each kind one sentence.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn check(folder: &Path, toml: &str, arguments: &[&str]) -> (Option<i32>, String) {
-    std::fs::write(folder.join("queue.toml"), toml).expect("written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_consumer"));
-    for name in ["QUEUE_URL_FILE", "CREDENTIALS_DIRECTORY", "RUST_LOG"] {
+    std::fs::write(folder.join("rowmq.toml"), toml).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"));
+    for name in ["ROWMQ_URL_FILE", "CREDENTIALS_DIRECTORY", "RUST_LOG"] {
         command.env_remove(name);
     }
     command
         .current_dir(folder)
-        .envs([("QUEUE_CONFIG", "queue.toml"), ("QUEUE_URL", "mysql://u:geheim@127.0.0.1/q")])
+        .envs([("ROWMQ_CONFIG", "rowmq.toml"), ("ROWMQ_URL", "mysql://u:geheim@127.0.0.1/q")])
         .stdin(Stdio::null())
         .args(["--check"])
         .args(arguments);
@@ -27,21 +27,21 @@ fn what_is_wrong_is_one_sentence_with_its_place() {
     let exec = ["exec", "mail", "--", "true"];
     let webhook = ["webhook", "mail", "https://example.com/"];
     let cases: [(&str, &[&str], &str); 11] = [
-        ("beat = '9s'", &exec, "queue.toml:2: beat is 9000 ms: use at most a quarter of the lease"),
-        ("safety_poll = '0s'", &exec, "queue.toml:2: safety_poll is 0 ms: use more than nothing"),
-        ("concurrency = 0", &exec, "queue.toml:2: concurrency is 0: use 1 or more"),
-        ("max_batch = 0", &exec, "queue.toml:2: max_batch is 0: use 1 or more"),
-        ("pause_for = '0s'", &exec, "queue.toml:2: pause_for is 0 ms: use more than nothing"),
+        ("beat = '9s'", &exec, "rowmq.toml:2: beat is 9000 ms: use at most a quarter of the lease"),
+        ("safety_poll = '0s'", &exec, "rowmq.toml:2: safety_poll is 0 ms: use more than nothing"),
+        ("concurrency = 0", &exec, "rowmq.toml:2: concurrency is 0: use 1 or more"),
+        ("max_batch = 0", &exec, "rowmq.toml:2: max_batch is 0: use 1 or more"),
+        ("pause_for = '0s'", &exec, "rowmq.toml:2: pause_for is 0 ms: use more than nothing"),
         (
             "pause_on_errors = '50'",
             &exec,
-            "queue.toml:2: 'pause_on_errors' is '50': an error rate is",
+            "rowmq.toml:2: 'pause_on_errors' is '50': an error rate is",
         ),
-        ("decoded_limit = 0", &exec, "queue.toml:2: 'decoded_limit' is '0'"),
+        ("decoded_limit = 0", &exec, "rowmq.toml:2: 'decoded_limit' is '0'"),
         ("claim_strategy = 'x'", &exec, "use one of skip-locked, update-then-select, update-limit"),
-        ("member = 'a b'", &exec, "queue.toml:2: 'member' is 'a b'"),
+        ("member = 'a b'", &exec, "rowmq.toml:2: 'member' is 'a b'"),
         ("secret_file = 'none'", &webhook, "Cannot read the secret from none"),
-        ("allow = ['10.0.0.0/99']", &webhook, "queue.toml:2: 'allow' is '10.0.0.0/99'"),
+        ("allow = ['10.0.0.0/99']", &webhook, "rowmq.toml:2: 'allow' is '10.0.0.0/99'"),
     ];
     for (setting, arguments, sentence) in cases {
         let (code, said) = check(folder.path(), &format!("[consumer]\n{setting}\n"), arguments);
@@ -59,11 +59,11 @@ fn what_is_right_is_shown_for_the_command_that_would_run() {
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("geheim") && !said.contains("t0k"), "{said}");
     for (name, value, place) in [
-        ("concurrency", "2", "queue.toml:2"),
-        ("secret_file", "secret", "queue.toml:3"),
-        ("auto_create_topics", "true", "queue.toml:4"),
+        ("concurrency", "2", "rowmq.toml:2"),
+        ("secret_file", "secret", "rowmq.toml:3"),
+        ("auto_create_topics", "true", "rowmq.toml:4"),
         ("timeout", "60s", "default"),
-        ("server", "q", "QUEUE_URL"),
+        ("server", "q", "ROWMQ_URL"),
     ] {
         let shown = said.lines().any(|line| {
             let words: Vec<_> = line.split_whitespace().collect();

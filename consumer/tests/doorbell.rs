@@ -8,17 +8,17 @@ mod server;
 
 use std::time::Duration;
 
-use consumer::{ConsumerBuilder, ConsumerOptions, DoorbellMode, Receiver, TopicOptions};
-use queue_core::connection::ServerUrl;
-use queue_core::doctor::{Verdict, examine};
-use queue_core::doorbell::Doorbell;
-use queue_core::handler::Context;
-use queue_core::store::enqueue::insert_in_lane;
-use queue_core::store::lane::{self, LaneKind};
-use queue_core::topic::Access;
-use queue_core::{Error, NewMessage, Topic, doorbell, enqueue_all, store};
-use queue_test::proxy::FaultProxy;
-use queue_test::{PATIENCE, TestDatabase};
+use rowmq_consumer::{ConsumerBuilder, ConsumerOptions, DoorbellMode, Receiver, TopicOptions};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::doctor::{Verdict, examine};
+use rowmq_core::doorbell::Doorbell;
+use rowmq_core::handler::Context;
+use rowmq_core::store::enqueue::insert_in_lane;
+use rowmq_core::store::lane::{self, LaneKind};
+use rowmq_core::topic::Access;
+use rowmq_core::{Error, NewMessage, Topic, doorbell, enqueue_all, store};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{PATIENCE, TestDatabase};
 use tokio::sync::mpsc;
 
 use crate::doorbell::server::Server;

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use consumer::exec::{ExecError, ExecHandler, ExecOptions};
-use queue_core::TraceParent;
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::message::Headers;
+use rowmq_consumer::exec::{ExecError, ExecHandler, ExecOptions};
+use rowmq_core::TraceParent;
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::message::Headers;
 use tempfile::TempDir;
 
 use crate::message::{all_bytes, context, context_with};
@@ -31,7 +31,7 @@ fn script(text: &str, directory: &Path) -> ExecOptions {
 }
 
 fn supervised(options: ExecOptions) -> ExecOptions {
-    ExecOptions { supervisor: Some(env!("CARGO_BIN_EXE_consumer").into()), ..options }
+    ExecOptions { supervisor: Some(env!("CARGO_BIN_EXE_rowmq-consumer").into()), ..options }
 }
 
 /// The same program run both ways.
@@ -211,15 +211,15 @@ async fn the_program_sees_the_message_and_nothing_else_of_the_consumer() {
             !["PATH=", "LANG=", "HOME="].iter().any(|name| entry.starts_with(name.as_bytes()))
         });
         found.sort_unstable();
-        let msg_id = format!("QUEUE_MSG_ID={}", message.delivery.msg_id);
+        let msg_id = format!("ROWMQ_MSG_ID={}", message.delivery.msg_id);
         let expected: [&[u8]; 7] = [
             b"GREETING=hello there",
-            b"QUEUE_DELIVERY_NO=3",
-            b"QUEUE_FAILURES=2",
-            "QUEUE_HEADERS={\"trace\":\"a\\\"b\\u0000\u{e9}\"}".as_bytes(),
-            b"QUEUE_KEY=customer \xff",
+            b"ROWMQ_DELIVERY_NO=3",
+            b"ROWMQ_FAILURES=2",
+            "ROWMQ_HEADERS={\"trace\":\"a\\\"b\\u0000\u{e9}\"}".as_bytes(),
+            b"ROWMQ_KEY=customer \xff",
             msg_id.as_bytes(),
-            b"QUEUE_TOPIC=mail",
+            b"ROWMQ_TOPIC=mail",
         ];
         assert_eq!(found, expected, "{}", String::from_utf8_lossy(&found.join(&b'\n')));
     }
@@ -387,7 +387,7 @@ fn a_program_that_cannot_run_is_refused_at_the_start() {
 #[test]
 fn a_supervisor_started_by_hand_refuses() {
     for args in [&["1", "true"][..], &["x"], &[]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_consumer"))
+        let output = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"))
             .arg("exec-child")
             .args(args)
             .output()

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use queue_core::{NewMessage, enqueue_to};
-use queue_test::{TestDatabase, until};
+use rowmq_core::{NewMessage, enqueue_to};
+use rowmq_test::{TestDatabase, until};
 
 /// The command, until the test ends.
 struct Running(Child);
@@ -32,10 +32,10 @@ fn scrape(address: &str) -> String {
 async fn a_pause_on_errors_is_a_warning_in_the_log_and_a_metric() {
     let database = TestDatabase::new().await;
     let topic = database.topic("mail").await;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_consumer"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"));
     command.args(["exec", "mail", "--metrics", "0", "--concurrency", "1"]);
     command.args(["--pause-on-errors", "100%/2", "--pause-for", "1h", "--", "false"]);
-    command.env("QUEUE_URL", database.url().expose()).env_remove("RUST_LOG");
+    command.env("ROWMQ_URL", database.url().expose()).env_remove("RUST_LOG");
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut running = Running(child);
     let log = BufReader::new(running.0.stderr.take().expect("piped"));

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use consumer::{Consumer, Shutdown, TopicOptions};
-use queue_core::connection::ServerUrl;
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::{NewMessage, TopicName, enqueue_to, store};
-use queue_test::{Supervisor, TestDatabase, until};
+use rowmq_consumer::{Consumer, Shutdown, TopicOptions};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::{NewMessage, TopicName, enqueue_to, store};
+use rowmq_test::{Supervisor, TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Names the file for [`a_consumer_whose_handler_holds_the_loop`].
@@ -24,7 +24,7 @@ struct Process(Child);
 
 impl Process {
     fn start(supervisor: &Supervisor, database: &TestDatabase, command: &mut Command) -> Self {
-        command.env("QUEUE_URL", database.url().expose()).stdin(Stdio::null());
+        command.env("ROWMQ_URL", database.url().expose()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Self(supervisor.supervise(command, WATCHDOG).spawn().expect("it starts"))
     }
@@ -42,7 +42,7 @@ impl Drop for Process {
 async fn a_consumer_tells_systemd_that_it_claims_and_goes_on_and_stops() {
     let (database, supervisor) = (TestDatabase::new().await, Supervisor::new());
     database.topic("mail").await;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_consumer"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"));
     command.args(["exec", "mail", "--", "true"]);
     let mut process = Process::start(&supervisor, &database, &mut command);
     supervisor.wait_for("READY=1");
@@ -75,7 +75,7 @@ impl RawHandler for Hold {
 #[tokio::test(flavor = "current_thread")]
 async fn a_consumer_whose_handler_holds_the_loop() {
     let Some(file) = std::env::var_os(ROLE) else { return };
-    let url = ServerUrl::new(&std::env::var("QUEUE_URL").expect("a server")).expect("usable");
+    let url = ServerUrl::new(&std::env::var("ROWMQ_URL").expect("a server")).expect("usable");
     let topic = TopicName::new("mail").expect("a name");
     let consumer = Consumer::builder(url)
         .raw_handler(topic, TopicOptions::default(), Hold(file.into()))
@@ -88,7 +88,7 @@ async fn a_consumer_whose_handler_holds_the_loop() {
 async fn the_watchdog_bites_when_the_claim_loop_stands_still() {
     let (database, supervisor) = (TestDatabase::new().await, Supervisor::new());
     let topic = database.topic("mail").await;
-    let held = std::env::temp_dir().join(format!("queue-held-{}", database.name()));
+    let held = std::env::temp_dir().join(format!("rowmq-held-{}", database.name()));
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["--exact", "notify::a_consumer_whose_handler_holds_the_loop"]).env(ROLE, &held);
     let _process = Process::start(&supervisor, &database, &mut command);

@@ -13,9 +13,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use prost::Message;
-use queue_core::topic::TopicSettings;
-use queue_core::{NewMessage, TraceParent, enqueue_to, store};
-use queue_test::{TestDatabase, until};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{NewMessage, TraceParent, enqueue_to, store};
+use rowmq_test::{TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 
@@ -70,13 +70,13 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The command, ready to run on this server.
 fn consumer(database: &TestDatabase, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_consumer"));
-    command.args(arguments).env("QUEUE_URL", database.url().expose()).env_remove("RUST_LOG");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"));
+    command.args(arguments).env("ROWMQ_URL", database.url().expose()).env_remove("RUST_LOG");
     command.stdin(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-async fn handled(database: &TestDatabase, topic: &queue_core::Topic) {
+async fn handled(database: &TestDatabase, topic: &rowmq_core::Topic) {
     let mut conn = database.connect().await;
     until("handled", async || {
         let depth = store::inspect::depth(&mut conn, topic.id).await.expect("a depth");

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
-use consumer::webhook::{AddressPolicy, WebhookError, WebhookHandler, WebhookOptions};
 use hmac::{Hmac, KeyInit, Mac};
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::message::Headers;
 use reqwest::header::HeaderValue;
+use rowmq_consumer::webhook::{AddressPolicy, WebhookError, WebhookHandler, WebhookOptions};
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::message::Headers;
 use sha2::Sha256;
 use tokio::net::TcpListener;
 use url::Url;

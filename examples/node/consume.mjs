@@ -1,7 +1,7 @@
 // Consume with mysql2: the work and its ack are one transaction, so its effects happen exactly once.
 //
 //     npm ci
-//     QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop node consume.mjs
+//     ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop node consume.mjs
 //
 // With --until-empty it ends when nothing is ready.
 
@@ -55,7 +55,7 @@ async function work(connection, delivery) {
 }
 
 async function consume() {
-  const connection = await mysql.createConnection(process.env.QUEUE_URL);
+  const connection = await mysql.createConnection(process.env.ROWMQ_URL);
   // What the server ends is found out by the next call.
   connection.on('error', () => {});
   try {

@@ -1,7 +1,7 @@
 // Enqueue in a transaction of mysql2.
 //
 //     npm ci
-//     QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop node enqueue.mjs
+//     ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop node enqueue.mjs
 
 import mysql from 'mysql2/promise';
 
@@ -17,7 +17,7 @@ async function place(connection, topic, order) {
   return row.msg_id;
 }
 
-const connection = await mysql.createConnection(process.env.QUEUE_URL);
+const connection = await mysql.createConnection(process.env.ROWMQ_URL);
 
 await connection.beginTransaction();
 const msgId = await place(connection, 'mail', 1);

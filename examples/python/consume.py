@@ -1,7 +1,7 @@
 """Consume with PyMySQL: the work and its ack are one transaction, so its effects happen exactly once.
 
     pip install -r requirements.txt
-    QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop python3 consume.py
+    ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop python3 consume.py
 
 With --until-empty it ends when nothing is ready.
 """
@@ -28,7 +28,7 @@ def stop(*_):
 
 
 def connect():
-    url = urlparse(os.environ["QUEUE_URL"])
+    url = urlparse(os.environ["ROWMQ_URL"])
     # A server on another machine has a certificate: ssl.create_default_context() checks it.
     tls = ssl.create_default_context()
     if url.hostname in ("127.0.0.1", "localhost"):

@@ -1,7 +1,7 @@
 """Enqueue in a transaction of PyMySQL. mysqlclient and MySQL Connector/Python are the same but for connect().
 
     pip install -r requirements.txt
-    QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop python3 enqueue.py
+    ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop python3 enqueue.py
 """
 
 import json
@@ -13,7 +13,7 @@ import pymysql
 
 
 def connect():
-    url = urlparse(os.environ["QUEUE_URL"])
+    url = urlparse(os.environ["ROWMQ_URL"])
     # A server on another machine has a certificate: ssl.create_default_context() checks it.
     tls = ssl.create_default_context()
     if url.hostname in ("127.0.0.1", "localhost"):

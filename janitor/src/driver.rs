@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use queue_core::connection::{ServerUrl, Session, SessionKind};
-use queue_core::store::duty::{is_held, take_office};
-use queue_core::store::installation::Office;
-use queue_core::{Result, store, telemetry};
+use rowmq_core::connection::{ServerUrl, Session, SessionKind};
+use rowmq_core::store::duty::{is_held, take_office};
+use rowmq_core::store::installation::Office;
+use rowmq_core::{Result, store, telemetry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

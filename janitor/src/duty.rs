@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use queue_core::Result;
-use queue_core::connection::Session;
+use rowmq_core::Result;
+use rowmq_core::connection::Session;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ pub struct Sweep<'s> {
 /// One thing to do now and again: idempotent, bounded, without input, without retries inside (the
 /// next run is the retry).
 pub trait Duty {
-    /// Its name, in metrics and in `queuectl janitor`.
+    /// Its name, in metrics and in `rowmq janitor`.
     const NAME: &'static str;
 
     /// What a run did.

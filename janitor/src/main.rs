@@ -1,4 +1,4 @@
-//! The janitor as a process: `janitor`, or `janitor --once` for cron.
+//! The janitor as a process: `rowmq-janitor`, or `rowmq-janitor --once` for cron.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use clap::Parser;
 use humantime::parse_duration;
-use janitor::{Driver, DriverOptions};
-use queue_core::account::Account;
-use queue_core::connection::ServerUrl;
-use queue_core::doctor;
-use queue_service::args::{Located, ServerArgs, ServiceArgs};
-use queue_service::config::{self, Configured, Process, Settings};
-use queue_service::endpoint::{self, Health};
-use queue_service::reload::{self, Reloadable};
-use queue_service::{identity, logging, process, signals};
+use rowmq_core::account::Account;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::doctor;
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_service::args::{Located, ServerArgs, ServiceArgs};
+use rowmq_service::config::{self, Configured, Process, Settings};
+use rowmq_service::endpoint::{self, Health};
+use rowmq_service::reload::{self, Reloadable};
+use rowmq_service::{identity, logging, process, signals};
 
 /// Takes claims back from dead workers, makes due messages ready, removes what has served its
 /// time. Any number may run: one works, the others stand ready.
@@ -152,7 +152,7 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let ticked = move |result: queue_core::Result<()>| {
+    let ticked = move |result: rowmq_core::Result<()>| {
         health.alive();
         health.ready(result.map_err(|error| error.to_string()));
     };

@@ -9,14 +9,14 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use janitor::{Driver, DriverOptions};
-use producer::{Producer, ProducerOptions, SendError};
-use queue_core::message::Settlement;
-use queue_core::store::inspect::{self, MessageTable};
-use queue_core::topic::{OnDone, TopicSettings, WhenFull};
-use queue_core::worker::{Settled, Worker, WorkerOptions};
-use queue_core::{Error, NewMessage, Topic, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_core::message::Settlement;
+use rowmq_core::store::inspect::{self, MessageTable};
+use rowmq_core::topic::{OnDone, TopicSettings, WhenFull};
+use rowmq_core::worker::{Settled, Worker, WorkerOptions};
+use rowmq_core::{Error, NewMessage, Topic, store};
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_producer::{Producer, ProducerOptions, SendError};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ impl Guarded {
     }
 }
 
-async fn count_of(conn: &mut queue_core::AsyncMysqlConnection, sql: &str) -> u64 {
+async fn count_of(conn: &mut rowmq_core::AsyncMysqlConnection, sql: &str) -> u64 {
     use diesel::QueryableByName;
     use diesel_async::RunQueryDsl;
     #[derive(QueryableByName)]

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use diesel_async::SimpleAsyncConnection;
-use janitor::{Driver, DriverOptions};
-use queue_core::connection::ServerUrl;
-use queue_core::store::{self, worker::WorkerRow};
-use queue_core::worker::{Worker, WorkerOptions};
-use queue_core::{NewMessage, Topic, enqueue_to};
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store::{self, worker::WorkerRow};
+use rowmq_core::worker::{Worker, WorkerOptions};
+use rowmq_core::{NewMessage, Topic, enqueue_to};
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::CancellationToken;
 
 /// A process that is killed at the latest when the test ends.
@@ -36,8 +36,8 @@ fn holder(url: &ServerUrl) -> Process {
     let folder: PathBuf = test.parent().and_then(|deps| deps.parent()).expect("target").into();
     let child = Command::new(folder.join("examples/recorder"))
         .args(["work", "/dev/null", "--work", "600000"])
-        .env("QUEUE_URL", url.expose())
-        .env("QUEUE_CONSUMER_SWEEP", "false")
+        .env("ROWMQ_URL", url.expose())
+        .env("ROWMQ_CONSUMER_SWEEP", "false")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
@@ -45,8 +45,8 @@ fn holder(url: &ServerUrl) -> Process {
 }
 
 fn janitor(url: &ServerUrl, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_janitor"));
-    command.args(arguments).env("QUEUE_URL", url.expose()).stdin(Stdio::null());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-janitor"));
+    command.args(arguments).env("ROWMQ_URL", url.expose()).stdin(Stdio::null());
     command
 }
 

@@ -7,12 +7,12 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::ServerUrl;
-use queue_core::store;
-use queue_core::store::duty::take_office;
-use queue_core::store::installation::Office;
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store;
+use rowmq_core::store::duty::take_office;
+use rowmq_core::store::installation::Office;
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 
 /// A janitor with an endpoint, killed at the latest when the test ends.
 pub(crate) struct Janitor {
@@ -22,9 +22,9 @@ pub(crate) struct Janitor {
 
 impl Janitor {
     pub(crate) fn start(url: &ServerUrl) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_janitor"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rowmq-janitor"))
             .args(["--metrics", "0"])
-            .env("QUEUE_URL", url.expose())
+            .env("ROWMQ_URL", url.expose())
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

@@ -5,15 +5,15 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use queue_core::store;
-use queue_test::{Supervisor, TestDatabase};
+use rowmq_core::store;
+use rowmq_test::{Supervisor, TestDatabase};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_janitor_tells_systemd_that_it_sweeps_and_goes_on_and_stops() {
     let (database, supervisor) = (TestDatabase::new().await, Supervisor::new());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_janitor"));
-    command.env("QUEUE_URL", database.url().expose()).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-janitor"));
+    command.env("ROWMQ_URL", database.url().expose()).stdin(Stdio::null()).stderr(Stdio::null());
     let mut janitor =
         supervisor.supervise(&mut command, Duration::from_secs(2)).spawn().expect("it starts");
     supervisor.wait_for("READY=1");

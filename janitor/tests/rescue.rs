@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use janitor::{Driver, DriverOptions};
-use queue_core::connection::ServerUrl;
-use queue_core::message::{Settlement, WorkerId};
-use queue_core::rescue::rows_held;
-use queue_core::store::duty;
-use queue_core::store::inspect::{depth, peek};
-use queue_core::store::stream::range::of_partition;
-use queue_core::store::topic::existing;
-use queue_core::stream::PartitionNo;
-use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::message::{Settlement, WorkerId};
+use rowmq_core::rescue::rows_held;
+use rowmq_core::store::duty;
+use rowmq_core::store::inspect::{depth, peek};
+use rowmq_core::store::stream::range::of_partition;
+use rowmq_core::store::topic::existing;
+use rowmq_core::stream::PartitionNo;
+use rowmq_core::stream::group::{Place, create_group, create_stream};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to};
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The duties, until this is dropped.

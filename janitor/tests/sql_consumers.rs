@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use janitor::{Driver, DriverOptions};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Row};
-use queue_core::connection::ServerUrl;
-use queue_core::message::Settlement;
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{NewMessage, Topic, enqueue_to};
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::message::Settlement;
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{NewMessage, Topic, enqueue_to};
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A database with the topic `t`, a table that handlers write to, and a janitor at work.
@@ -241,7 +241,7 @@ async fn handle_some(conn: &mut Conn) -> mysql_async::Result<()> {
     for (delivery, body) in held {
         conn.query_drop("START TRANSACTION").await?;
         conn.exec_drop("INSERT INTO effect VALUES (?)", (&body,)).await?;
-        match queue_core::chance::name().as_bytes()[0] {
+        match rowmq_core::chance::name().as_bytes()[0] {
             0..30 => {
                 conn.query_drop("ROLLBACK").await?;
                 let retry = "CALL queue_settle(?, 'retry', 'by lot', 0)";

@@ -1,18 +1,18 @@
 //! A consumer that stands in for the janitor, until there is one.
 
 use diesel_async::SimpleAsyncConnection;
-use janitor::{Driver, DriverOptions, Role};
-use queue_core::store;
-use queue_test::{Program, TestDatabase, until};
+use rowmq_core::store;
+use rowmq_janitor::{Driver, DriverOptions, Role};
+use rowmq_test::{Program, TestDatabase, until};
 
 use crate::metrics::Janitor;
 
 /// A consumer that sweeps, because nobody else does.
 async fn stand_in(database: &TestDatabase) -> Program {
     database.topic("mail").await;
-    let mut command = Program::built("consumer");
+    let mut command = Program::built("rowmq-consumer");
     command.args(["exec", "mail", "--", "/bin/true"]);
-    command.env("QUEUE_URL", database.url().expose()).env_remove("RUST_LOG");
+    command.env("ROWMQ_URL", database.url().expose()).env_remove("RUST_LOG");
     let consumer = Program::start(&mut command);
     consumer.said("Sweeping.").await;
     consumer

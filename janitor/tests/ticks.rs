@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use janitor::{Driver, DriverOptions};
-use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
-use queue_core::store;
-use queue_test::TestQueue;
+use rowmq_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::store;
+use rowmq_janitor::{Driver, DriverOptions};
+use rowmq_test::TestQueue;
 use tokio_util::sync::CancellationToken;
 
 /// Longer than it may take, however busy the machine is.

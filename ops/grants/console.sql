@@ -1,10 +1,10 @@
 -- The web console: looks at everything, bodies included, and changes what its pages change. Who may see and do
 -- what there is the console's own business: docs/console.md.
 --
--- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+-- Run it in the queue's database, after `rowmq migrate`, as an account that may grant:
 --   CREATE USER 'queue_console'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
--- or, for an account of another name: queuectl grants console --user NAME@HOST | mysql shop
+-- or, for an account of another name: rowmq grants console --user NAME@HOST | mysql shop
 GRANT SELECT, UPDATE ON queue_topic TO 'queue_console'@'%';
 GRANT SELECT ON queue_switch TO 'queue_console'@'%';
 GRANT SELECT, INSERT ON queue_message TO 'queue_console'@'%';

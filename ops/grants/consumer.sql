@@ -1,10 +1,10 @@
 -- A consumer, which also stands in for the janitor (with `sweep = false` it needs less), and whose handlers may
 -- enqueue.
 --
--- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+-- Run it in the queue's database, after `rowmq migrate`, as an account that may grant:
 --   CREATE USER 'queue_consumer'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
--- or, for an account of another name: queuectl grants consumer --user NAME@HOST | mysql shop
+-- or, for an account of another name: rowmq grants consumer --user NAME@HOST | mysql shop
 GRANT SELECT ON queue_installation TO 'queue_consumer'@'%';
 GRANT SELECT, UPDATE ON queue_topic TO 'queue_consumer'@'%';
 GRANT SELECT ON queue_switch TO 'queue_consumer'@'%';

@@ -1,10 +1,10 @@
--- A dashboard: `queuectl stats`, `topic list`, `group list`, `workers`, `janitor`, and queries of your own. It
+-- A dashboard: `rowmq stats`, `topic list`, `group list`, `workers`, `janitor`, and queries of your own. It
 -- reads no body, header, key or error, and writes nothing.
 --
--- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+-- Run it in the queue's database, after `rowmq migrate`, as an account that may grant:
 --   CREATE USER 'queue_dashboard'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
--- or, for an account of another name: queuectl grants dashboard --user NAME@HOST | mysql shop
+-- or, for an account of another name: rowmq grants dashboard --user NAME@HOST | mysql shop
 GRANT SELECT ON queue_topic TO 'queue_dashboard'@'%';
 GRANT SELECT ON queue_switch TO 'queue_dashboard'@'%';
 GRANT SELECT ON queue_claim TO 'queue_dashboard'@'%';

@@ -1,9 +1,9 @@
 -- The janitor.
 --
--- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+-- Run it in the queue's database, after `rowmq migrate`, as an account that may grant:
 --   CREATE USER 'queue_janitor'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
--- or, for an account of another name: queuectl grants janitor --user NAME@HOST | mysql shop
+-- or, for an account of another name: rowmq grants janitor --user NAME@HOST | mysql shop
 GRANT SELECT ON queue_installation TO 'queue_janitor'@'%';
 GRANT SELECT, INSERT, UPDATE ON queue_topic TO 'queue_janitor'@'%';
 GRANT SELECT ON queue_switch TO 'queue_janitor'@'%';

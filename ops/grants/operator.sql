@@ -1,9 +1,9 @@
--- A person with `queuectl`: looks at everything, bodies included, and may change or purge it.
+-- A person with `rowmq`: looks at everything, bodies included, and may change or purge it.
 --
--- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+-- Run it in the queue's database, after `rowmq migrate`, as an account that may grant:
 --   CREATE USER 'queue_operator'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
--- or, for an account of another name: queuectl grants operator --user NAME@HOST | mysql shop
+-- or, for an account of another name: rowmq grants operator --user NAME@HOST | mysql shop
 GRANT SELECT ON queue_installation TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_topic TO 'queue_operator'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_switch TO 'queue_operator'@'%';
@@ -39,6 +39,6 @@ GRANT EXECUTE ON PROCEDURE queue_enqueue TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_at TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_enqueue_unique TO 'queue_operator'@'%';
 GRANT EXECUTE ON PROCEDURE queue_cancel TO 'queue_operator'@'%';
--- `queuectl workers` and `doctor` say more with these.
+-- `rowmq workers` and `doctor` say more with these.
 -- optional: GRANT PROCESS ON *.* TO 'queue_operator'@'%';
 -- optional: GRANT REPLICATION CLIENT ON *.* TO 'queue_operator'@'%';

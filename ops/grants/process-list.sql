@@ -1,6 +1,6 @@
 -- Where the janitor must not have PROCESS, which shows what every session of the server runs: a view that shows
 -- the ids of connections and nothing else, by an account that nobody can log in with. An administrator runs it
--- in the queue's database, after `queuectl migrate` and the accounts; `queuectl doctor` says whether it serves.
+-- in the queue's database, after `rowmq migrate` and the accounts; `rowmq doctor` says whether it serves.
 CREATE USER IF NOT EXISTS 'queue_process_list'@'localhost' ACCOUNT LOCK;
 GRANT /*!80000 SELECT ON performance_schema.threads */ /*M!100600 PROCESS ON *.* */ TO 'queue_process_list'@'localhost';
 -- sees_all: whether that account sees the connections of others; without PROCESS MariaDB would show it none.

@@ -1,11 +1,11 @@
--- A producer: the library, `producer send` and the relay, streams included. It can read what waits, because it
+-- A producer: the library, `rowmq-producer send` and the relay, streams included. It can read what waits, because it
 -- appends to the logs of streams; it sees no dead letter and no log. Programs that only call the procedures
 -- need far less: caller.sql.
 --
--- Run it in the queue's database, after `queuectl migrate`, as an account that may grant:
+-- Run it in the queue's database, after `rowmq migrate`, as an account that may grant:
 --   CREATE USER 'queue_producer'@'%' IDENTIFIED BY '…' REQUIRE SSL;
 --   mysql shop < this file
--- or, for an account of another name: queuectl grants producer --user NAME@HOST | mysql shop
+-- or, for an account of another name: rowmq grants producer --user NAME@HOST | mysql shop
 GRANT SELECT ON queue_topic TO 'queue_producer'@'%';
 GRANT SELECT ON queue_switch TO 'queue_producer'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue_message TO 'queue_producer'@'%';

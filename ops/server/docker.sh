@@ -3,7 +3,7 @@
 # ops/dev-server. The instance's folder holds port and options only: the data is in the container.
 
 # The checkout is part of the container's name: two checkouts may both have a server `dev`.
-container() { echo "queue-$kind-$name-$(cksum <<<"$checkout" | cut -d ' ' -f 1)"; }
+container() { echo "rowmq-$kind-$name-$(cksum <<<"$checkout" | cut -d ' ' -f 1)"; }
 
 backend_create() {
   [ -z "$disk$clock$sync_delay" ] || die "--disk, --clock and --sync-delay need the server as a process: install it, or let apt fetch it"

@@ -29,7 +29,7 @@ memory_place() {
   local place free
   [ -n "$in_memory" ] || return 0
   free=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) || free=0
-  if [ "${free:-0}" -lt $((6 << 20)) ] || ! place=$(mktemp -d /dev/shm/queue-server.XXXXXX 2>/dev/null); then
+  if [ "${free:-0}" -lt $((6 << 20)) ] || ! place=$(mktemp -d /dev/shm/rowmq-server.XXXXXX 2>/dev/null); then
     say '/dev/shm has less than 6 GB free: the data stays on the disk'
     return 0
   fi

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
-use queue_core::store::enqueue::rows_kept_at_most;
-use queue_core::{MsgId, NewMessage, TopicName, telemetry};
+use rowmq_core::store::enqueue::rows_kept_at_most;
+use rowmq_core::{MsgId, NewMessage, TopicName, telemetry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 

@@ -1,4 +1,4 @@
-use queue_core::{NewMessage, TopicName};
+use rowmq_core::{NewMessage, TopicName};
 use tokio::time::Instant;
 
 /// Messages of one topic that are stored together or not at all.

@@ -1,7 +1,7 @@
 //! Which codecs the commands encode with.
 
 use clap::{Args, ValueEnum};
-use queue_core::codec::{Encoding, Gzip};
+use rowmq_core::codec::{Encoding, Gzip};
 
 /// How bodies are encoded.
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::{Error, Fault, TopicName};
+use rowmq_core::{Error, Fault, TopicName};
 
 /// Why messages were not sent, in one sentence: what, where, and what to do next.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -6,10 +6,10 @@ mod turns;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use queue_core::connection::{Link, ServerUrl, Session, SessionKind};
-use queue_core::store::lane::{self, Fenced, LaneId, LaneKind};
-use queue_core::topic::TopicSettings;
-use queue_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
+use rowmq_core::connection::{Link, ServerUrl, Session, SessionKind};
+use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
 
 use self::insert::{Course, Stage, goes_direct, store_batch};

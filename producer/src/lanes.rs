@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use queue_core::connection::ServerUrl;
-use queue_core::{Enqueued, Error, Fault, NewMessage, Result, telemetry, wake};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::{Enqueued, Error, Fault, NewMessage, Result, telemetry, wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::batch::Batch;
@@ -211,7 +211,7 @@ where
 {
     // A simulation is one thread, on which its scheduler decides who goes on.
     #[cfg(feature = "simulation")]
-    if queue_core::simulation::is_on() {
+    if rowmq_core::simulation::is_on() {
         drop(tokio::task::spawn_local(actors()));
         return Ok(());
     }
@@ -220,7 +220,7 @@ where
         .build()
         .map_err(|error| thread_failed(&error.to_string()))?;
     std::thread::Builder::new()
-        .name("queue-lanes".to_owned())
+        .name("rowmq-lanes".to_owned())
         .spawn(move || runtime.block_on(actors()))
         .map_err(|error| thread_failed(&error.to_string()))?;
     Ok(())

@@ -2,11 +2,11 @@
 //! stored, exactly once.
 //!
 //! A message that joins a transaction of *yours* needs no producer: call
-//! [`queue_core::enqueue`] on your own connection, and its fate is your transaction's.
+//! [`rowmq_core::enqueue`] on your own connection, and its fate is your transaction's.
 //!
 //! ```no_run
-//! use producer::{Producer, ProducerOptions};
-//! use queue_core::{NewMessage, TopicName, connection::ServerUrl};
+//! use rowmq_producer::{Producer, ProducerOptions};
+//! use rowmq_core::{NewMessage, TopicName, connection::ServerUrl};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let url = ServerUrl::new("mysql://app:secret@db.example/shop")?;

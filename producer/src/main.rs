@@ -1,4 +1,4 @@
-//! The command `producer`: sends bodies, lines or NDJSON into a topic, or what comes by HTTP.
+//! The command `rowmq-producer`: sends bodies, lines or NDJSON into a topic, or what comes by HTTP.
 
 mod encode;
 mod relay;
@@ -8,15 +8,15 @@ mod spill_args;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use queue_service::args::{ServerArgs, ServiceArgs};
-use queue_service::config::{self, Configured, Process};
-use queue_service::process;
-use queue_service::reload::Reloadable;
+use rowmq_service::args::{ServerArgs, ServiceArgs};
+use rowmq_service::config::{self, Configured, Process};
+use rowmq_service::process;
+use rowmq_service::reload::Reloadable;
 
 /// Sends messages into the queue inside MySQL or MariaDB, and sends them again until each is
 /// stored, exactly once.
 #[derive(Debug, Parser)]
-#[command(name = "producer", version)]
+#[command(name = "rowmq-producer", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::codec::Encoding;
-use queue_core::topic::RetryPolicy;
-use queue_core::{Error, TopicName};
+use rowmq_core::codec::Encoding;
+use rowmq_core::topic::RetryPolicy;
+use rowmq_core::{Error, TopicName};
 
 /// How a producer sends.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use queue_core::{Enqueued, Error, MsgId, NewMessage};
+use rowmq_core::{Enqueued, Error, MsgId, NewMessage};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
-use queue_core::codec::Encoding;
-use queue_core::connection::ServerUrl;
-use queue_core::{NewMessage, Result, TopicName};
+use rowmq_core::codec::Encoding;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::{NewMessage, Result, TopicName};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
@@ -38,9 +38,9 @@ impl Producer {
     /// Connects to the server. The lanes run on a thread of their own, whatever the runtime.
     ///
     /// # Errors
-    /// [`Connect`](queue_core::Error::Connect) when the server cannot be reached, unless there is a
+    /// [`Connect`](rowmq_core::Error::Connect) when the server cannot be reached, unless there is a
     /// spill journal: only later failures are tried again. A database failure when the queue's
-    /// tables are missing. [`Spill`](queue_core::Error::Spill) when the directory of the journal
+    /// tables are missing. [`Spill`](rowmq_core::Error::Spill) when the directory of the journal
     /// cannot be used.
     pub async fn connect(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
         let options = Arc::new(options);

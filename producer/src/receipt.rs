@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use queue_core::{Enqueued, MsgId};
+use rowmq_core::{Enqueued, MsgId};
 use tokio::sync::oneshot;
 
 use crate::error::SendError;

@@ -1,4 +1,4 @@
-//! `producer relay`: takes messages by HTTP, for programs that have no connection of their own.
+//! `rowmq-producer relay`: takes messages by HTTP, for programs without a connection of their own.
 
 mod arguments;
 mod request;
@@ -15,12 +15,12 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::post;
 use futures_util::future::join;
-use producer::{Producer, Progress, ProgressListener};
-use queue_service::config::Settings;
-use queue_service::endpoint::{self, Health};
-use queue_service::http::{self, Limits};
-use queue_service::signals::shutdown_on_signals;
-use queue_service::{config, logging, reload};
+use rowmq_producer::{Producer, Progress, ProgressListener};
+use rowmq_service::config::Settings;
+use rowmq_service::endpoint::{self, Health};
+use rowmq_service::http::{self, Limits};
+use rowmq_service::signals::shutdown_on_signals;
+use rowmq_service::{config, logging, reload};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{Error, telemetry};
+use rowmq_core::{Error, telemetry};
 use tokio::time::Instant;
 
 use crate::batch::Batch;

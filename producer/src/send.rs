@@ -1,4 +1,4 @@
-//! `producer send`: reads, sends in batches, sums up.
+//! `rowmq-producer send`: reads, sends in batches, sums up.
 
 mod arguments;
 mod bar;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
-use producer::{Producer, Progress, ProgressListener};
-use queue_service::config::Settings;
-use queue_service::endpoint::{self, Health};
-use queue_service::signals::shutdown_on_signals;
-use queue_service::{config, logging};
+use rowmq_producer::{Producer, Progress, ProgressListener};
+use rowmq_service::config::Settings;
+use rowmq_service::endpoint::{self, Health};
+use rowmq_service::signals::shutdown_on_signals;
+use rowmq_service::{config, logging};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 pub(crate) use self::arguments::Arguments;

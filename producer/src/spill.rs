@@ -17,7 +17,7 @@ mod thread;
 
 use std::sync::{Arc, mpsc};
 
-use queue_core::{Error, Result};
+use rowmq_core::{Error, Result};
 use tokio::sync::{oneshot, watch};
 
 use self::cursor::Intent;

@@ -4,10 +4,10 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::Args;
-use producer::SpillOptions;
-use queue_core::account::Account;
-use queue_core::connection::ServerUrl;
-use queue_core::{Result, doctor};
+use rowmq_core::account::Account;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::{Result, doctor};
+use rowmq_producer::SpillOptions;
 
 /// The spill journal.
 #[derive(Debug, Args)]

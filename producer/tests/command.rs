@@ -1,4 +1,4 @@
-//! The command `producer send`, as users run it.
+//! The command `rowmq-producer send`, as users run it.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,19 +9,19 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::setup::stored;
-use queue_core::codec::Codecs;
-use queue_core::connection::ServerUrl;
-use queue_core::store::{self, inspect::Peeked};
-use queue_core::topic::{Access, TopicSettings};
-use queue_core::{Headers, Priority};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::codec::Codecs;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store::{self, inspect::Peeked};
+use rowmq_core::topic::{Access, TopicSettings};
+use rowmq_core::{Headers, Priority};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The command, ready to run on this server.
 fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
-    command.arg("send").args(arguments).env("QUEUE_URL", url.expose()).env_remove("RUST_LOG");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"));
+    command.arg("send").args(arguments).env("ROWMQ_URL", url.expose()).env_remove("RUST_LOG");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -94,7 +94,7 @@ impl Ended {
     /// Its sentences on standard error, without logs.
     fn sentences(&self) -> Vec<String> {
         let errors = String::from_utf8_lossy(&self.0.stderr).into_owned();
-        let own = |line: &&str| line.starts_with("producer: ") || line.starts_with("error: ");
+        let own = |line: &&str| line.starts_with("rowmq-producer: ") || line.starts_with("error: ");
         errors.lines().filter(own).map(str::to_owned).collect()
     }
 
@@ -227,7 +227,7 @@ async fn a_malformed_line_ends_the_sending_after_what_came_before_it() {
     assert_eq!(ended.counts(), [2, 0, 1, 0]);
     let sentences = ended.sentences();
     assert_eq!(sentences.len(), 1, "{sentences:?}");
-    assert!(sentences[0].starts_with("producer: Line 3 of standard input is no message: "));
+    assert!(sentences[0].starts_with("rowmq-producer: Line 3 of standard input is no message: "));
     assert!(sentences[0].contains("unknown field `bod`") && sentences[0].contains("--skip-bad"));
     assert_eq!(bodies(&stored(&database, "mail").await), [&b"1"[..], b"2"]);
 }
@@ -290,7 +290,7 @@ async fn bad_input_is_one_sentence_and_an_exit_code() {
         (url, &["mail"], 2, "required"),
         (url, &["mail", "--lines", "/nowhere"], 1, "Cannot open /nowhere"),
         (url, &["mail", "--lines", "/"], 1, "/ is a directory"),
-        (empty.url(), &["mail", "x"], 1, "run `queuectl migrate`"),
+        (empty.url(), &["mail", "x"], 1, "run `rowmq migrate`"),
         (&nobody, &["mail", "x"], 1, "check the account and its password"),
         (&nowhere, &["mail", "x"], 1, "check that the server runs"),
     ];

@@ -3,14 +3,14 @@
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
 use crate::setup::{depth, messages};
-use producer::{Producer, ProducerOptions};
-use queue_core::connection::transaction;
-use queue_core::stream::group::create_stream;
-use queue_core::stream::{Contention, sequence};
-use queue_core::topic::TopicSettings;
-use queue_core::{NewMessage, TopicName, store};
-use queue_test::TestDatabase;
-use queue_test::proxy::FaultProxy;
+use rowmq_core::connection::transaction;
+use rowmq_core::stream::group::create_stream;
+use rowmq_core::stream::{Contention, sequence};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{NewMessage, TopicName, store};
+use rowmq_producer::{Producer, ProducerOptions};
+use rowmq_test::TestDatabase;
+use rowmq_test::proxy::FaultProxy;
 
 /// From so many on a batch goes past the inbox.
 const DIRECT: usize = 100;
@@ -39,7 +39,7 @@ async fn stream() -> (TestDatabase, TopicName) {
 async fn log(database: &TestDatabase) -> Vec<(u64, String)> {
     use diesel::QueryDsl;
     use diesel_async::RunQueryDsl;
-    use queue_core::schema::queue_log::dsl;
+    use rowmq_core::schema::queue_log::dsl;
     let rows = dsl::queue_log.order(dsl::offset_no).select((dsl::offset_no, dsl::body));
     let rows: Vec<(u64, Vec<u8>)> = rows.load(&mut database.connect().await).await.expect("read");
     let text = |body: Vec<u8>| String::from_utf8(body).expect("text");

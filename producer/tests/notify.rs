@@ -5,14 +5,14 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use queue_test::{Supervisor, TestDatabase};
+use rowmq_test::{Supervisor, TestDatabase};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_tells_systemd_that_it_serves_and_goes_on_and_stops() {
     let (database, supervisor) = (TestDatabase::new().await, Supervisor::new());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
-    command.args(["relay", "--listen", "0"]).env("QUEUE_URL", database.url().expose());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"));
+    command.args(["relay", "--listen", "0"]).env("ROWMQ_URL", database.url().expose());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let mut relay =
         supervisor.supervise(&mut command, Duration::from_secs(20)).spawn().expect("it starts");

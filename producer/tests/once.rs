@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crate::setup::{stored, stored_ids};
 use futures_util::future::join_all;
-use producer::{Producer, ProducerOptions, Sent};
-use queue_core::topic::TopicSettings;
-use queue_core::{Enqueued, MsgId, NewMessage, Topic, Unique};
-use queue_test::TestDatabase;
-use queue_test::proxy::FaultProxy;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Enqueued, MsgId, NewMessage, Topic, Unique};
+use rowmq_producer::{Producer, ProducerOptions, Sent};
+use rowmq_test::TestDatabase;
+use rowmq_test::proxy::FaultProxy;
 
 async fn topic(database: &TestDatabase) -> Topic {
     let window = Some(Duration::from_secs(3600));
@@ -110,9 +110,9 @@ async fn lines_with_ids_and_keys_may_be_sent_again() {
         r#"{"body":"d"}"#,
     ];
     for expected in ["sent 4  resent 0", "sent 4 (3 of them duplicates)  resent 0"] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_producer"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"))
             .args(["send", "mail", "--ndjson", "-"])
-            .env("QUEUE_URL", database.url().expose())
+            .env("ROWMQ_URL", database.url().expose())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

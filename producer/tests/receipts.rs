@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::setup::{lanes, messages, stored, stored_ids};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use producer::{Batching, Producer, ProducerOptions, Receipt, ResendPolicy, SendError};
-use queue_core::store::lane;
-use queue_core::topic::TopicSettings;
-use queue_core::{Error, Moment, MsgId, NewMessage, TopicName};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::store::lane;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Error, Moment, MsgId, NewMessage, TopicName};
+use rowmq_producer::{Batching, Producer, ProducerOptions, Receipt, ResendPolicy, SendError};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 use tokio::task::unconstrained;
 
 /// The statement of a batch.

@@ -1,4 +1,4 @@
-//! The command `producer relay`, as programs without a connection of their own use it.
+//! The command `rowmq-producer relay`, as programs without a connection of their own use it.
 
 #![allow(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::setup::relay::{Relay, answer, begin, command, post};
 use crate::setup::{depth, stored};
-use queue_core::codec::{Codec, Codecs, Gzip};
-use queue_core::store;
-use queue_core::topic::{Access, Backlog, TopicSettings, WhenFull};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::codec::{Codec, Codecs, Gzip};
+use rowmq_core::store;
+use rowmq_core::topic::{Access, Backlog, TopicSettings, WhenFull};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 use tokio::time::sleep;
 
 #[tokio::test]

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::setup::{Told, depth, errors, lanes, messages, stored, stored_ids};
-use producer::{Producer, ProducerOptions, ResendPolicy, SendError, Sent};
-use queue_core::store::lane;
-use queue_core::{MsgId, NewMessage, TopicName};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::store::lane;
+use rowmq_core::{MsgId, NewMessage, TopicName};
+use rowmq_producer::{Producer, ProducerOptions, ResendPolicy, SendError, Sent};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 use tokio::sync::mpsc;
 
 /// What a lane says to send a batch, as it begins on the wire.

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::setup::{Told, stored_ids};
-use producer::{Producer, ProducerOptions, SpillOptions};
-use queue_core::connection::ServerUrl;
-use queue_core::{MsgId, NewMessage, TopicName, doctor, migration};
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::{MsgId, NewMessage, TopicName, doctor, migration};
+use rowmq_producer::{Producer, ProducerOptions, SpillOptions};
+use rowmq_test::{TestDatabase, until};
 
 /// How many messages are sent, by so many senders, one after the other each.
 const MESSAGES: usize = 5000;
 const SENDERS: usize = 16;
 
-/// A server of this test's own, of the kind that `QUEUE_URL` has; removed in the end.
+/// A server of this test's own, of the kind that `ROWMQ_URL` has; removed in the end.
 struct DevServer {
     kind: &'static str,
     name: String,
@@ -26,13 +26,13 @@ struct DevServer {
 
 impl DevServer {
     async fn start(of: &str) -> Self {
-        let url = std::env::var("QUEUE_URL").expect("QUEUE_URL names the server to test on");
+        let url = std::env::var("ROWMQ_URL").expect("ROWMQ_URL names the server to test on");
         let url = ServerUrl::new(&url).expect("a URL");
         let product = doctor::examine(&url).await.expect("the server answers").server;
         let kind = if product.contains("MariaDB") { "mariadb" } else { "mysql" };
         let name = format!("producer-{of}-{}", std::process::id());
         let said = ops(kind, &name, "start");
-        let own = said.lines().find_map(|line| line.strip_prefix("QUEUE_URL=")).expect("its URL");
+        let own = said.lines().find_map(|line| line.strip_prefix("ROWMQ_URL=")).expect("its URL");
         Self { kind, name, url: ServerUrl::new(own).expect("a URL") }
     }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::setup::{Told, lane_count, messages, stored, stored_ids};
-use producer::{Producer, ProducerOptions, SendError};
-use queue_core::store::{self, lane::LaneId};
-use queue_core::topic::{Access, TopicSettings};
-use queue_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
-use queue_test::{TestDatabase, until};
+use rowmq_core::store::{self, lane::LaneId};
+use rowmq_core::topic::{Access, TopicSettings};
+use rowmq_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
+use rowmq_producer::{Producer, ProducerOptions, SendError};
+use rowmq_test::{TestDatabase, until};
 
 #[tokio::test]
 async fn a_send_returns_when_the_row_is_there_with_all_that_was_given() {
@@ -274,5 +274,5 @@ async fn connecting_fails_at_once_and_says_why() {
     assert!(refused.contains("check the account"), "{refused}");
     let empty = TestDatabase::empty_on(database.url()).await;
     let refused = Producer::connect(empty.url().clone(), ProducerOptions::default()).await;
-    assert_eq!(refused.expect_err("no tables").fault(), queue_core::Fault::Schema);
+    assert_eq!(refused.expect_err("no tables").fault(), rowmq_core::Fault::Schema);
 }

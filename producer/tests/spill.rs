@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::setup::{depth, lanes, messages, stored, stored_ids};
 use futures_util::future::{join, join_all};
-use producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
-use queue_core::store::{self, lane};
-use queue_core::topic::{Backlog, TopicSettings};
-use queue_core::{Error, MsgId, NewMessage, Priority, TopicName};
-use queue_test::TestDatabase;
-use queue_test::proxy::FaultProxy;
+use rowmq_core::store::{self, lane};
+use rowmq_core::topic::{Backlog, TopicSettings};
+use rowmq_core::{Error, MsgId, NewMessage, Priority, TopicName};
+use rowmq_producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
+use rowmq_test::TestDatabase;
+use rowmq_test::proxy::FaultProxy;
 
 /// What a lane says to send a batch, as it begins on the wire.
 const IN_LANE: &str = "INSERT INTO queue_message (topic_id, priority, id";
@@ -424,7 +424,7 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
         })
         .collect();
     let reach = async |n: usize| {
-        queue_test::until("some are stored", async || scene.stored().await.len() >= n).await;
+        rowmq_test::until("some are stored", async || scene.stored().await.len() >= n).await;
     };
     reach(100).await;
     scene.proxy.drop_reply_after(IN_LANE);
@@ -432,7 +432,7 @@ async fn thirty_two_senders_over_an_outage_lose_and_double_nothing() {
     scene.proxy.sprung().await;
     scene.proxy.refuse();
     let filled = async || producer.in_journal() >= 200;
-    queue_test::until("the journal has some", filled).await;
+    rowmq_test::until("the journal has some", filled).await;
     scene.proxy.pass();
     let sent = join_all(senders).await;
     producer.drained().await.expect("open");

@@ -12,15 +12,15 @@ use std::thread;
 
 use crate::setup::relay::{Relay, post};
 use crate::setup::stored;
-use queue_core::connection::ServerUrl;
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 
-/// `producer send mail` with a journal in this directory, ready to run.
+/// `rowmq-producer send mail` with a journal in this directory, ready to run.
 fn send(url: &ServerUrl, dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"));
     command.args(["send", "mail", "--json", "--spill-dir"]).arg(dir).args(arguments);
-    command.env("QUEUE_URL", url.expose()).env("RUST_LOG", "warn");
+    command.env("ROWMQ_URL", url.expose()).env("RUST_LOG", "warn");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -192,7 +192,7 @@ async fn a_disk_without_room_loses_nothing_that_was_acknowledged() {
     let mut shell = Command::new("bash");
     shell.arg("-c").arg("trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\"");
     shell.arg(command.get_program()).args(command.get_args());
-    shell.env("QUEUE_URL", url.expose()).env("RUST_LOG", "warn");
+    shell.env("ROWMQ_URL", url.expose()).env("RUST_LOG", "warn");
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell.process_group(0);
     let mut child = spawn(shell);

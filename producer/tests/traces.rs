@@ -12,8 +12,8 @@ use axum::body::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use prost::Message;
-use queue_core::TraceParent;
-use queue_test::TestDatabase;
+use rowmq_core::TraceParent;
+use rowmq_test::TestDatabase;
 use tokio::net::TcpListener;
 
 /// Where a collector listens, and the spans that it has taken.

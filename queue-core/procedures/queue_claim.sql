@@ -71,7 +71,7 @@ BEGIN
     INTO the_topic, the_kind, the_pause, the_bounds, the_window, the_trace
     FROM queue_topic WHERE name = in_topic;
   IF the_topic IS NULL THEN
-    SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: queuectl topic create NAME'), 128);
+    SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: rowmq topic create NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31001;
   END IF;
   IF the_kind <> 'queue' THEN

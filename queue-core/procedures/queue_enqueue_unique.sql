@@ -70,15 +70,15 @@ BEGIN
   END;
 
   IF the_topic IS NULL THEN
-    SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: queuectl topic create NAME'), 128);
+    SET the_text = LEFT(CONCAT('queue: unknown topic ''', the_name, '''; create it: rowmq topic create NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31001;
   END IF;
   IF the_pause THEN
-    SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' takes no messages now; queuectl topic resume NAME'), 128);
+    SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' takes no messages now; rowmq topic resume NAME'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31002;
   END IF;
   IF the_switch THEN
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: no topic takes messages now; queuectl access read-write', MYSQL_ERRNO = 31002;
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: no topic takes messages now; rowmq access read-write', MYSQL_ERRNO = 31002;
   END IF;
   IF the_full THEN
     SET the_text = LEFT(CONCAT('queue: topic ''', the_name, ''' is full (about ', the_fill, '); try again when it is drained'), 128);
@@ -88,7 +88,7 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'queue: the body is NULL; an empty body is ''''', MYSQL_ERRNO = 31003;
   END IF;
   IF LENGTH(in_body) > the_limit THEN
-    SET the_text = LEFT(CONCAT('queue: body of ', LENGTH(in_body), ' bytes, the topic takes ', the_limit, '; raise: queuectl topic set NAME --body-limit'), 128);
+    SET the_text = LEFT(CONCAT('queue: body of ', LENGTH(in_body), ' bytes, the topic takes ', the_limit, '; raise: rowmq topic set NAME --body-limit'), 128);
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = the_text, MYSQL_ERRNO = 31004;
   END IF;
   IF LENGTH(in_headers) > 65536 THEN

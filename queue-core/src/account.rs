@@ -18,7 +18,7 @@ pub use self::held::{Held, Shortfall};
 pub enum Account {
     /// Makes and changes the tables.
     Migrator,
-    /// The library that enqueues, `producer send` and the relay.
+    /// The library that enqueues, `rowmq-producer send` and the relay.
     Producer,
     /// A program that only calls the procedures that enqueue.
     Caller,
@@ -30,7 +30,7 @@ pub enum Account {
     Consumer,
     /// Performs the duties.
     Janitor,
-    /// A person with `queuectl`.
+    /// A person with `rowmq`.
     Operator,
     /// The web console.
     Console,

@@ -17,7 +17,7 @@ pub struct AuditNo(pub u64);
 /// The account may not write the audit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "A change is made only with its entry in the audit ({message}): grant the account SELECT, INSERT, UPDATE (messages) ON queue_audit, as `queuectl grants operator` shows."
+    "A change is made only with its entry in the audit ({message}): grant the account SELECT, INSERT, UPDATE (messages) ON queue_audit, as `rowmq grants operator` shows."
 )]
 pub struct AuditDenied {
     /// The server's text.

@@ -6,8 +6,8 @@
 //! one of a later message with the same id.
 //!
 //! ```
-//! use queue_core::checkpoint::{Checkpoint, Percent};
-//! use queue_core::handler::{Context, HandlerError};
+//! use rowmq_core::checkpoint::{Checkpoint, Percent};
+//! use rowmq_core::handler::{Context, HandlerError};
 //!
 //! # async fn import(page: u64) -> std::io::Result<()> { Ok(()) }
 //! async fn import_all(context: &Context, pages: u64) -> Result<(), HandlerError> {
@@ -80,7 +80,7 @@ impl Percent {
 pub struct Checkpoint {
     /// What the handler needs in order to go on.
     pub state: Vec<u8>,
-    /// How far it is, for people: `queuectl find` shows it.
+    /// How far it is, for people: `rowmq find` shows it.
     pub progress: Option<Percent>,
 }
 

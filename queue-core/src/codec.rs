@@ -10,9 +10,9 @@
 //! reads it [requires](Codecs::require) the seal, so that no plain body passes for a sealed one:
 //!
 //! ```
-//! use queue_core::codec::{Codec, Codecs, Encoding, Gzip, Owner};
-//! use queue_core::handler::BoxError;
-//! use queue_core::{MsgId, NewMessage, TopicName};
+//! use rowmq_core::codec::{Codec, Codecs, Encoding, Gzip, Owner};
+//! use rowmq_core::handler::BoxError;
+//! use rowmq_core::{MsgId, NewMessage, TopicName};
 //! use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 //! use ring::rand::{SecureRandom, SystemRandom};
 //!

@@ -1,4 +1,4 @@
-//! The self-test: does this server give the guarantees the protocol stands on? `queuectl doctor`
+//! The self-test: does this server give the guarantees the protocol stands on? `rowmq doctor`
 //! shows all of it; every process runs it at its start and refuses to go on after a failure.
 
 mod cluster;
@@ -35,7 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 
-/// The tables that `queuectl migrate` makes.
+/// The tables that `rowmq migrate` makes.
 pub const TABLES: [&str; 30] = [
     "queue_installation",
     "queue_topic",
@@ -304,10 +304,10 @@ async fn schema(
     let detail = if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
     } else if missing.len() == TABLES.len() + procedures::public().count() {
-        "none of them is there: run `queuectl migrate`".to_owned()
+        "none of them is there: run `rowmq migrate`".to_owned()
     } else {
         format!(
-            "missing or hidden from this account: {}: run `queuectl migrate`, or grant it",
+            "missing or hidden from this account: {}: run `rowmq migrate`, or grant it",
             missing.join(", ")
         )
     };
@@ -370,7 +370,7 @@ async fn access(conn: &mut impl Connection) -> Result<Check> {
     let detail = if ok {
         "read-write for all topics, but for their own rules".to_owned()
     } else {
-        format!("{access} for all topics at once: `queuectl access read-write` ends it.")
+        format!("{access} for all topics at once: `rowmq access read-write` ends it.")
     };
     Ok(check("access", ok, Verdict::Warning, detail))
 }

@@ -130,7 +130,7 @@ pub enum Error {
     },
     /// The topic does not exist.
     #[error(
-        "There is no {} '{topic}': create it with `queuectl {} create {topic}`.",
+        "There is no {} '{topic}': create it with `rowmq {} create {topic}`.",
         if topic.as_group().is_some() { "group" } else { "topic" },
         if topic.as_group().is_some() { "group" } else { "topic" }
     )]
@@ -139,14 +139,14 @@ pub enum Error {
         topic: TopicName,
     },
     /// The topic is no stream.
-    #[error("'{topic}' is no stream: `queuectl topic create NAME --kind stream` makes one.")]
+    #[error("'{topic}' is no stream: `rowmq topic create NAME --kind stream` makes one.")]
     NoStream {
         /// The topic.
         topic: TopicName,
     },
     /// The topic is a stream, which only groups read.
     #[error(
-        "'{topic}' is a stream: make a group with `queuectl group create {topic}@GROUP` and consume '{topic}@GROUP'."
+        "'{topic}' is a stream: make a group with `rowmq group create {topic}@GROUP` and consume '{topic}@GROUP'."
     )]
     ReadByGroups {
         /// The stream.
@@ -162,7 +162,7 @@ pub enum Error {
     },
     /// The topic is no broadcast group.
     #[error(
-        "'{topic}' is no group of a stream whose members get every message: `queuectl group create STREAM@GROUP --broadcast` makes one."
+        "'{topic}' is no group of a stream whose members get every message: `rowmq group create STREAM@GROUP --broadcast` makes one."
     )]
     NoBroadcast {
         /// The topic.
@@ -170,7 +170,7 @@ pub enum Error {
     },
     /// A member's name that another worker has.
     #[error(
-        "The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`queuectl workers` shows it)."
+        "The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`rowmq workers` shows it)."
     )]
     MemberInUse {
         /// The group.
@@ -182,7 +182,7 @@ pub enum Error {
     },
     /// There is no such member.
     #[error(
-        "'{topic}' has no member '{member}': `queuectl group show {topic}` shows those whose positions are kept."
+        "'{topic}' has no member '{member}': `rowmq group show {topic}` shows those whose positions are kept."
     )]
     UnknownMember {
         /// The group.
@@ -205,7 +205,7 @@ pub enum Error {
         topic: TopicName,
     },
     /// There is no schedule of this name.
-    #[error("There is no schedule '{schedule}': `queuectl schedule list` shows those there are.")]
+    #[error("There is no schedule '{schedule}': `rowmq schedule list` shows those there are.")]
     UnknownSchedule {
         /// The name as given.
         schedule: ScheduleName,
@@ -231,7 +231,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// The topic exists already.
-    #[error("The topic '{topic}' exists already: change it with `queuectl topic set {topic}`.")]
+    #[error("The topic '{topic}' exists already: change it with `rowmq topic set {topic}`.")]
     TopicExists {
         /// The name as given.
         topic: TopicName,
@@ -255,7 +255,7 @@ pub enum Error {
     },
     /// The topic holds as many messages, or as many bytes, as its owner allows.
     #[error(
-        "The topic '{topic}' is full (about {fill}): wait until its consumers have caught up, start more of them, or change the limit with `queuectl topic set {topic}`."
+        "The topic '{topic}' is full (about {fill}): wait until its consumers have caught up, start more of them, or change the limit with `rowmq topic set {topic}`."
     )]
     TopicFull {
         /// The name as given.
@@ -275,7 +275,7 @@ pub enum Error {
     },
     /// A body beyond the topic's limit.
     #[error(
-        "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `queuectl topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."
+        "A body of {len} bytes is too large for the topic '{topic}', which takes {limit}: raise it with `rowmq topic set {topic} --body-limit`, or keep the content elsewhere and send a reference."
     )]
     BodyTooLarge {
         /// The topic.

@@ -246,7 +246,7 @@ fn the_documentation_lists_every_metric_and_no_other() {
         .filter(|(name, _)| name.starts_with("queue_") && !name.contains(' '))
         .collect();
     let mut violations = Vec::new();
-    for (name, kind, meaning) in queue_core::telemetry::METRICS {
+    for (name, kind, meaning) in rowmq_core::telemetry::METRICS {
         match documented.get(name) {
             None => violations.push(format!("{name} is not documented")),
             Some(row) if !row.starts_with(&format!("{kind} | {meaning} | ")) => {
@@ -256,10 +256,10 @@ fn the_documentation_lists_every_metric_and_no_other() {
         }
     }
     let known: BTreeSet<&str> =
-        queue_core::telemetry::METRICS.iter().map(|(name, ..)| *name).collect();
+        rowmq_core::telemetry::METRICS.iter().map(|(name, ..)| *name).collect();
     let unknown = documented.keys().filter(|name| !known.contains(*name));
     violations.extend(unknown.map(|name| format!("{name} does not exist")));
-    none_of("docs/metrics.md and queue_core::telemetry agree", violations);
+    none_of("docs/metrics.md and rowmq_core::telemetry agree", violations);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use queue_core::connection::{ServerUrl, Tls};
+use rowmq_core::connection::{ServerUrl, Tls};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{File, Setting};
@@ -35,7 +35,7 @@ pub fn parse<T: Parser>() -> T {
 }
 
 /// The name of the systemd credential that holds the URL.
-const CREDENTIAL: &str = "queue-url";
+const CREDENTIAL: &str = "rowmq-url";
 
 /// The file of a systemd credential, if the service was handed one of this name.
 #[must_use]
@@ -53,12 +53,12 @@ pub fn credential(name: &str) -> Option<PathBuf> {
 pub struct ServerArgs {
     /// File that holds the server's URL: `mysql://user:password@host:3306/database`; of a cluster
     /// all hosts, as in `db1:3306,db2:3306`. Without it, in this order: the environment variable
-    /// `QUEUE_URL`, the systemd credential `queue-url`, and `url` or `url_file` in the
+    /// `ROWMQ_URL`, the systemd credential `rowmq-url`, and `url` or `url_file` in the
     /// configuration.
-    #[arg(long, env = "QUEUE_URL_FILE", value_name = "FILE", global = true)]
+    #[arg(long, env = "ROWMQ_URL_FILE", value_name = "FILE", global = true)]
     pub url_file: Option<PathBuf>,
     /// Configuration in TOML: `url` or `url_file`, and a table of settings for each process.
-    #[arg(long, env = "QUEUE_CONFIG", value_name = "FILE", global = true)]
+    #[arg(long, env = "ROWMQ_CONFIG", value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 }
 
@@ -116,13 +116,17 @@ impl ServerArgs {
     /// # Errors
     /// As [`Self::url`].
     pub fn located(&self) -> anyhow::Result<Located> {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        if let Some(former) = names.into_iter().find(|name| is_former(name)) {
+            bail!("{former} is called {} now: rename it", renamed(&former));
+        }
         if let Some(file) = &self.url_file {
             return from_file(file);
         }
-        if let Some(url) = std::env::var_os("QUEUE_URL").filter(|url| !url.is_empty()) {
-            let url = url.into_string().ok().context("QUEUE_URL is not UTF-8: correct it")?;
+        if let Some(url) = std::env::var_os("ROWMQ_URL").filter(|url| !url.is_empty()) {
+            let url = url.into_string().ok().context("ROWMQ_URL is not UTF-8: correct it")?;
             let url = ServerUrl::new(url.trim())?;
-            return Ok(Located { url, from: "QUEUE_URL".to_owned() });
+            return Ok(Located { url, from: "ROWMQ_URL".to_owned() });
         }
         if let Some(file) = credential(CREDENTIAL) {
             return from_file(&file);
@@ -130,10 +134,28 @@ impl ServerArgs {
         if let Some(located) = self.config.as_deref().map(in_config).transpose()?.flatten() {
             return Ok(located);
         }
+        if std::env::var_os(FORMER_URL).is_some() {
+            bail!("{FORMER_URL} is not read, it may be another program's: call it ROWMQ_URL");
+        }
         bail!(
-            "No server is named: set QUEUE_URL=mysql://user:password@host:3306/database, or --url-file to a file that holds it"
+            "No server is named: set ROWMQ_URL=mysql://user:password@host:3306/database, or --url-file to a file that holds it"
         )
     }
+}
+
+/// What `ROWMQ_URL` was called before the product had a name. Other queues' users have it set too.
+const FORMER_URL: &str = "QUEUE_URL";
+
+/// Whether a variable was a setting before the product had a name. It is refused, because whoever
+/// has it set counts on it.
+fn is_former(variable: &str) -> bool {
+    let alone = ["QUEUE_URL_FILE", "QUEUE_CONFIG", "QUEUE_METRICS", "QUEUE_LOG_FORMAT"];
+    let of_processes = ["QUEUE_CONSOLE_", "QUEUE_CONSUMER_", "QUEUE_JANITOR_", "QUEUE_PRODUCER_"];
+    alone.contains(&variable) || of_processes.iter().any(|prefix| variable.starts_with(prefix))
+}
+
+fn renamed(former: &str) -> String {
+    former.replacen("QUEUE", "ROWMQ", 1)
 }
 
 /// Where the server is, as the top of the configuration says.
@@ -193,14 +215,14 @@ pub struct ServiceArgs {
     /// free one and logs it. Off by default.
     #[arg(
         long,
-        env = "QUEUE_METRICS",
+        env = "ROWMQ_METRICS",
         value_name = "[ADDRESS:]PORT",
         value_parser = address,
         global = true
     )]
     pub metrics: Option<SocketAddr>,
     /// What is logged: error, warn, info, debug or trace, or such a level for each part, as in
-    /// `info,queue_core=debug`.
+    /// `info,rowmq_core=debug`.
     #[arg(
         long,
         env = "RUST_LOG",
@@ -218,7 +240,7 @@ pub struct ServiceArgs {
     /// How logs are written to standard error.
     #[arg(
         long,
-        env = "QUEUE_LOG_FORMAT",
+        env = "ROWMQ_LOG_FORMAT",
         value_name = "FORMAT",
         value_enum,
         default_value_t,
@@ -232,7 +254,7 @@ fn filter(text: &str) -> Result<String, String> {
     let text = if text.trim().is_empty() { "info" } else { text };
     match EnvFilter::try_new(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("it looks like info, or info,queue_core=debug".to_owned()),
+        Err(_) => Err("it looks like info, or info,rowmq_core=debug".to_owned()),
     }
 }
 
@@ -282,11 +304,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let secrets = |text: &str, url_file: Option<PathBuf>| {
-            std::fs::write(at("queue.toml"), text).expect("written");
-            let secrets = ServerArgs { url_file, config: Some(at("queue.toml")) }.secrets();
+            std::fs::write(at("rowmq.toml"), text).expect("written");
+            let secrets = ServerArgs { url_file, config: Some(at("rowmq.toml")) }.secrets();
             secrets.into_iter().filter(|it| it.starts_with(folder.path())).collect::<Vec<_>>()
         };
-        assert_eq!(secrets("url = \"mysql://u:p@h/q\"\n", None), [at("queue.toml")]);
+        assert_eq!(secrets("url = \"mysql://u:p@h/q\"\n", None), [at("rowmq.toml")]);
         assert_eq!(secrets("url_file = \"url\"\n", None), [at("url")]);
         assert_eq!(secrets("", Some(at("other"))), [at("other")]);
     }

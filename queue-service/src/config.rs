@@ -1,7 +1,7 @@
 //! Settings: one file in TOML, over it the environment, over it the command line, by one name.
 //!
 //! Every long option of a process that says how it works is a setting: `--give-up-after` of the
-//! producer is `QUEUE_PRODUCER_GIVE_UP_AFTER`, and `give_up_after` in the table `[producer]` of the
+//! producer is `ROWMQ_PRODUCER_GIVE_UP_AFTER`, and `give_up_after` in the table `[producer]` of the
 //! file. All three are read by the option's own parser, so that they cannot drift apart.
 
 mod file;

@@ -10,7 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use queue_core::telemetry;
+use rowmq_core::telemetry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

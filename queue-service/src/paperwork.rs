@@ -80,7 +80,7 @@ fn completions(mut program: Command, shell: Shell) -> Vec<u8> {
     script
 }
 
-/// `queuectl completions bash | head` has had enough; that is no failure.
+/// `rowmq completions bash | head` has had enough; that is no failure.
 fn print(text: &[u8]) -> std::io::Result<()> {
     match stdout().lock().write_all(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Context;
-use queue_core::{Error, Fault};
+use rowmq_core::{Error, Fault};
 
 /// How long spawned tasks have to be dropped in the end. A thread that reads standard input
 /// cannot be stopped, and must not hold the process.
@@ -93,7 +93,7 @@ pub fn sentence(error: &anyhow::Error) -> String {
 fn fix(error: &Error) -> Option<&'static str> {
     let Error::Database { fault, .. } = error else { return None };
     Some(match fault {
-        Fault::Schema => "the queue's tables are missing or too old there: run `queuectl migrate`.",
+        Fault::Schema => "the queue's tables are missing or too old there: run `rowmq migrate`.",
         Fault::ReadOnly => {
             "connect to the writer (is this a replica?) or SET GLOBAL read_only = OFF."
         }
@@ -125,9 +125,9 @@ mod tests {
         assert_eq!(
             sentence(&error),
             "list the topics failed: Table 'q.queue_topic' doesn't exist; the queue's tables are \
-             missing or too old there: run `queuectl migrate`."
+             missing or too old there: run `rowmq migrate`."
         );
-        assert!(sentence(&error.context("Cannot start")).ends_with("run `queuectl migrate`."));
+        assert!(sentence(&error.context("Cannot start")).ends_with("run `rowmq migrate`."));
     }
 
     #[cfg(target_os = "linux")]

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use futures_util::StreamExt;
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use signal_hook::consts::SIGHUP;
 use signal_hook_tokio::Signals;
 

@@ -16,7 +16,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor,
 };
-use queue_core::TraceParent;
+use rowmq_core::TraceParent;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -29,7 +29,7 @@ use self::fields::Fields;
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// Where the spans come from, as the log's filter calls it.
-pub(crate) const TARGETS: [&str; 2] = ["consumer::span", "producer::producer"];
+pub(crate) const TARGETS: [&str; 2] = ["rowmq_consumer::span", "rowmq_producer::producer"];
 
 /// What sends; from the start of the logs to the end of the process.
 static PROCESSOR: OnceLock<BatchSpanProcessor> = OnceLock::new();

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use queue_core::telemetry;
-use queue_service::endpoint::{Health, serve};
-use queue_service::http::{self, Limits};
+use rowmq_core::telemetry;
+use rowmq_service::endpoint::{Health, serve};
+use rowmq_service::http::{self, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,6 @@
 //! What signals ask of a process.
 
-use queue_service::signals::shutdown_on_signals;
+use rowmq_service::signals::shutdown_on_signals;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 

@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 
 use crate::Program;
 
@@ -20,7 +20,7 @@ impl Console {
     /// As [`Program::said`].
     pub async fn start(command: &mut Command, url: &ServerUrl, options: &[&str]) -> Self {
         command.args(["--listen", "127.0.0.1:0"]).args(options);
-        let program = Program::start(command.env("QUEUE_URL", url.expose()).env_remove("RUST_LOG"));
+        let program = Program::start(command.env("ROWMQ_URL", url.expose()).env_remove("RUST_LOG"));
         let said = program.said("The console is served.").await;
         let (_, address) = said.rsplit_once("address=").expect("It says its address.");
         Self { address: address.trim().to_owned(), program }

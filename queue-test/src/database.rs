@@ -1,10 +1,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::account::Account;
-use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
+use rowmq_core::account::Account;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
 use uuid::Uuid;
 
 use crate::{aside, server};
@@ -21,10 +21,10 @@ pub(crate) fn account_stem(database: &str) -> String {
     format!("{ACCOUNT_PREFIX}{}_", id.chars().take(20).collect::<String>())
 }
 
-/// A database of its own on the server of `QUEUE_URL`, with the queue's tables in it; dropped with
+/// A database of its own on the server of `ROWMQ_URL`, with the queue's tables in it; dropped with
 /// this value, also while a failing test unwinds.
 ///
-/// The account of `QUEUE_URL` must be allowed to create and drop databases whose names begin with
+/// The account of `ROWMQ_URL` must be allowed to create and drop databases whose names begin with
 /// `queue_test_`. Connections that still use the database at its end are killed.
 #[derive(Debug)]
 pub struct TestDatabase {
@@ -36,11 +36,11 @@ impl TestDatabase {
     /// Makes the database. Works on every kind of tokio runtime.
     ///
     /// # Panics
-    /// Without a server: `QUEUE_URL` says where it is (`ops/test` starts one).
+    /// Without a server: `ROWMQ_URL` says where it is (`ops/test` starts one).
     pub async fn new() -> Self {
-        let server = std::env::var("QUEUE_URL")
-            .expect("QUEUE_URL names the server to test on; run the tests by ./ops/test");
-        let server = ServerUrl::new(&server).expect("QUEUE_URL is a database URL");
+        let server = std::env::var("ROWMQ_URL")
+            .expect("ROWMQ_URL names the server to test on; run the tests by ./ops/test");
+        let server = ServerUrl::new(&server).expect("ROWMQ_URL is a database URL");
         Self::on(&server).await
     }
 
@@ -96,7 +96,7 @@ impl TestDatabase {
     /// database. The account goes with the database.
     ///
     /// # Panics
-    /// If the account of `QUEUE_URL` may not create or grant.
+    /// If the account of `ROWMQ_URL` may not create or grant.
     pub async fn account(&self, grants: &[&str]) -> ServerUrl {
         let n = self.accounts.fetch_add(1, Ordering::Relaxed);
         let user = format!("{}{n}", account_stem(self.name()));
@@ -113,7 +113,7 @@ impl TestDatabase {
     /// Its URL for a new account that has exactly what its file in `ops/grants` says.
     ///
     /// # Panics
-    /// If the account of `QUEUE_URL` may not create or grant.
+    /// If the account of `ROWMQ_URL` may not create or grant.
     pub async fn account_of(&self, account: Account) -> ServerUrl {
         let url = self.account(&[]).await;
         let n = self.accounts.load(Ordering::Relaxed) - 1;

@@ -3,18 +3,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use queue_core::codec::Codecs;
-use queue_core::connection::{ServerUrl, transaction};
-use queue_core::handler::{
+use rowmq_core::codec::Codecs;
+use rowmq_core::connection::{ServerUrl, transaction};
+use rowmq_core::handler::{
     Context, Handler, HandlerError, RawHandler, RunOutcome, TxHandler, settlement_for,
 };
-use queue_core::message::Settlement;
-use queue_core::store::claim::walk;
-use queue_core::store::row_set::RowSet;
-use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::{floor, ledger, lookup};
-use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{AsyncMysqlConnection, Delivery, Topic};
+use rowmq_core::message::Settlement;
+use rowmq_core::store::claim::walk;
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::scheduled::{self, Reach};
+use rowmq_core::store::{floor, ledger, lookup};
+use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
 use tokio_util::sync::CancellationToken;
 
 /// How many messages one claim takes.
@@ -223,7 +223,7 @@ fn context(topic: &Topic, delivery: &Arc<Delivery>) -> Context {
         delivery: Arc::clone(delivery),
         cancelled: CancellationToken::new(),
         deadline: None,
-        checkpoints: queue_core::checkpoint::Checkpoints::default(),
+        checkpoints: rowmq_core::checkpoint::Checkpoints::default(),
     }
 }
 

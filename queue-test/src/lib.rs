@@ -1,7 +1,7 @@
 //! A throw-away queue on a real server for each test, and what tests ask of it.
 //!
 //! Nothing is mocked: a test gets a database of its own on the MySQL or MariaDB server of the
-//! environment variable `QUEUE_URL`, with the queue's tables in it, and your producers and handlers
+//! environment variable `ROWMQ_URL`, with the queue's tables in it, and your producers and handlers
 //! work on it as they do in production. The database is dropped at the test's end, also when the
 //! test fails; those of test runs that were killed are swept after an hour.
 //!
@@ -19,10 +19,10 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use queue_core::handler::{Context, Handler, HandlerError};
-//! use queue_core::store::inspect::Peeked;
-//! use queue_core::{NewMessage, enqueue};
-//! use queue_test::TestQueue;
+//! use rowmq_core::handler::{Context, Handler, HandlerError};
+//! use rowmq_core::store::inspect::Peeked;
+//! use rowmq_core::{NewMessage, enqueue};
+//! use rowmq_test::TestQueue;
 //!
 //! struct Greet;
 //!
@@ -37,7 +37,7 @@
 //!     }
 //! }
 //!
-//! # async fn test() -> Result<(), queue_core::Error> {
+//! # async fn test() -> Result<(), rowmq_core::Error> {
 //! let queue = TestQueue::new().await;
 //! let topic = queue.topic("greetings").await;
 //!

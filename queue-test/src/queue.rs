@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use queue_core::codec::Codecs;
-use queue_core::connection::{ServerUrl, transaction};
-use queue_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
-use queue_core::store::inspect::{self, Depth, Peeked};
-use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, enqueue_all, store};
+use rowmq_core::codec::Codecs;
+use rowmq_core::connection::{ServerUrl, transaction};
+use rowmq_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
+use rowmq_core::store::inspect::{self, Depth, Peeked};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, enqueue_all, store};
 
 use crate::{Drained, TestDatabase, clock, drain};
 

@@ -85,7 +85,7 @@ async fn end_connections(
 mod tests {
     use std::time::Duration;
 
-    use queue_core::connection::{ServerUrl, SessionKind, connect};
+    use rowmq_core::connection::{ServerUrl, SessionKind, connect};
     use uuid::Uuid;
 
     use super::*;
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn databases_of_killed_runs_are_swept_and_young_ones_are_not() {
-        let url = std::env::var("QUEUE_URL").expect("QUEUE_URL names the server to test on");
+        let url = std::env::var("ROWMQ_URL").expect("ROWMQ_URL names the server to test on");
         let url = ServerUrl::new(&url).expect("a URL");
         let mut conn = connect(&url, SessionKind::Plain).await.expect("the server answers");
         // Not the real prefix: other tests are running.

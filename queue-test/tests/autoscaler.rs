@@ -6,8 +6,8 @@ use std::path::Path;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Row};
-use queue_core::{NewMessage, enqueue_to};
-use queue_test::TestDatabase;
+use rowmq_core::{NewMessage, enqueue_to};
+use rowmq_test::TestDatabase;
 
 const MANIFEST: &str = "../ops/kubernetes/components/keda/scaled-object.yaml";
 

@@ -15,10 +15,10 @@ use std::process::{Command, Output};
 use diesel::QueryableByName;
 use diesel::sql_types::{Integer, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::store::dead::{self, DeadFilter};
-use queue_core::store::{inspect, worker};
-use queue_core::{NewMessage, enqueue};
-use queue_test::TestDatabase;
+use rowmq_core::store::dead::{self, DeadFilter};
+use rowmq_core::store::{inspect, worker};
+use rowmq_core::{NewMessage, enqueue};
+use rowmq_test::TestDatabase;
 
 /// What `ops/example` ends with where the machine lacks what the example needs.
 const UNAVAILABLE: i32 = 3;
@@ -53,7 +53,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// What the program says; `None` where this machine lacks what it needs.
 async fn said(mut command: Command, database: &TestDatabase) -> Option<String> {
-    command.env("QUEUE_URL", database.url().expose());
+    command.env("ROWMQ_URL", database.url().expose());
     let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
     let Output { status, stdout, stderr } = ended.expect("the example is built: ops/test does");
     if status.code() == Some(UNAVAILABLE) {

@@ -14,14 +14,14 @@ use std::process::{Child, Command, Stdio};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
-use queue_core::connection::ServerUrl;
-use queue_core::doctor::{Verdict, examine, require};
-use queue_core::message::Settlement;
-use queue_core::store::worker;
-use queue_core::topic::OnDone;
-use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{NewMessage, enqueue};
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::doctor::{Verdict, examine, require};
+use rowmq_core::message::Settlement;
+use rowmq_core::store::worker;
+use rowmq_core::topic::OnDone;
+use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{NewMessage, enqueue};
+use rowmq_test::{TestDatabase, until};
 
 use crate::tool::tool;
 

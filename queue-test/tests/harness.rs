@@ -8,13 +8,13 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::codec::{Encoding, Gzip};
-use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
-use queue_core::store::inspect::Peeked;
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
-use queue_core::{AsyncMysqlConnection, Fault, NewMessage, Priority, TopicName, enqueue};
-use queue_test::{TestDatabase, TestQueue};
+use rowmq_core::codec::{Encoding, Gzip};
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
+use rowmq_core::store::inspect::Peeked;
+use rowmq_core::topic::{OnDone, RetryPolicy, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, Fault, NewMessage, Priority, TopicName, enqueue};
+use rowmq_test::{TestDatabase, TestQueue};
 
 #[derive(QueryableByName)]
 struct Count {
@@ -28,7 +28,7 @@ async fn count(conn: &mut AsyncMysqlConnection, query: &str) -> i64 {
 }
 
 async fn server() -> AsyncMysqlConnection {
-    let url = std::env::var("QUEUE_URL").expect("QUEUE_URL is set");
+    let url = std::env::var("ROWMQ_URL").expect("ROWMQ_URL is set");
     let url = ServerUrl::new(&url).expect("a URL");
     connect(&url, SessionKind::Plain).await.expect("the server answers")
 }

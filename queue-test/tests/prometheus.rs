@@ -14,8 +14,8 @@ mod server;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use queue_core::telemetry::METRICS;
-use queue_test::{TestDatabase, until};
+use rowmq_core::telemetry::METRICS;
+use rowmq_test::{TestDatabase, until};
 
 use crate::tool::tool;
 use documents::{dashboard, documented_labels, metric_of, rules, selectors, words_of};
@@ -96,7 +96,7 @@ fn mislabelled(series: &[BTreeMap<String, String>]) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     for one in series {
         let Some(metric) = metric_of(&one["__name__"]) else {
-            wrong.insert(format!("{} is not in queue_core::telemetry", one["__name__"]));
+            wrong.insert(format!("{} is not in rowmq_core::telemetry", one["__name__"]));
             continue;
         };
         let labels: BTreeSet<&str> =

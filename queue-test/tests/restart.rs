@@ -1,5 +1,5 @@
 //! What needs a server of the test's own: crashes and restarts, the server's settings, connections
-//! running out. Each test starts one by `ops/dev-server`, of the kind that `QUEUE_URL` leads to.
+//! running out. Each test starts one by `ops/dev-server`, of the kind that `ROWMQ_URL` leads to.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -10,19 +10,19 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::connection::{
+use rowmq_core::connection::{
     Link, ServerUrl, Session, SessionKind, connect, connect_to_any, transaction,
 };
-use queue_core::doctor::{Verdict, examine, require};
-use queue_core::message::{ClaimNo, Settlement, WorkerId};
-use queue_core::rescue::{Why, take_back};
-use queue_core::store::{claim, process_list, worker};
-use queue_core::topic::OnDone;
-use queue_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{
+use rowmq_core::doctor::{Verdict, examine, require};
+use rowmq_core::message::{ClaimNo, Settlement, WorkerId};
+use rowmq_core::rescue::{Why, take_back};
+use rowmq_core::store::{claim, process_list, worker};
+use rowmq_core::topic::OnDone;
+use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{
     AsyncMysqlConnection, Delivery, Error, Fault, NewMessage, Topic, enqueue, migration,
 };
-use queue_test::{TestDatabase, until};
+use rowmq_test::{TestDatabase, until};
 use uuid::Uuid;
 
 /// A server that goes with this value, or with the test's process if that is killed.
@@ -41,7 +41,7 @@ fn dev_server() -> Command {
 impl OwnServer {
     /// The kind of the server that the tests share.
     async fn kind() -> &'static str {
-        let shared = std::env::var("QUEUE_URL").expect("QUEUE_URL says which kind of server");
+        let shared = std::env::var("ROWMQ_URL").expect("ROWMQ_URL says which kind of server");
         let shared = ServerUrl::new(&shared).unwrap();
         let version = examine(&shared).await.unwrap().server;
         if version.contains("MariaDB") { "mariadb" } else { "mysql" }
@@ -51,7 +51,7 @@ impl OwnServer {
         let kind = Self::kind().await;
         let mut holder = dev_server()
             .args(["run", "--server", kind, "--", "sh", "-c"])
-            .arg("echo $QUEUE_SERVER_NAME $QUEUE_URL; exec cat >/dev/null")
+            .arg("echo $ROWMQ_SERVER_NAME $ROWMQ_URL; exec cat >/dev/null")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -143,7 +143,7 @@ async fn a_server_goes_with_its_run_however_the_command_ends() {
     for code in [0, 3] {
         let ended = dev_server()
             .args(["run", "--server", kind, "--", "sh", "-c"])
-            .arg(format!("echo $QUEUE_URL; exit {code}"))
+            .arg(format!("echo $ROWMQ_URL; exit {code}"))
             .output()
             .unwrap();
         assert_eq!(ended.status.code(), Some(code));
@@ -276,7 +276,7 @@ async fn a_read_only_server_is_told_apart_and_worked_with_again_once_it_takes_wr
 #[tokio::test]
 async fn of_several_hosts_the_one_that_takes_writes_is_found_and_found_again() {
     let former = OwnServer::start().await;
-    let shared = ServerUrl::new(&std::env::var("QUEUE_URL").unwrap()).unwrap();
+    let shared = ServerUrl::new(&std::env::var("ROWMQ_URL").unwrap()).unwrap();
     let both = former.url.with_hosts([&*former.url.server(), &*shared.server()]).unwrap();
     let port = async |link: &mut Link| match link {
         Link::Server(conn) => Ok(number(conn, "SELECT @@port").await),

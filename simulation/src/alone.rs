@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use queue_core::connection::{Connection, Link};
+use rowmq_core::connection::{Connection, Link};
 use tokio::sync::mpsc;
 
 use crate::model::{Row, Value};

@@ -1,13 +1,13 @@
-//! Somebody who cancels messages, as `queuectl cancel` does it: waiting ones, ready ones, and ones
+//! Somebody who cancels messages, as `rowmq cancel` does it: waiting ones, ready ones, and ones
 //! whose handler runs, which is asked first and fenced when it does not answer.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::Topic;
-use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::message::MsgId;
+use rowmq_core::Topic;
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::message::MsgId;
 use tokio::time::{Instant, sleep};
 
 use crate::recorder::Answer;

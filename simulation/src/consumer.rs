@@ -6,11 +6,11 @@ mod counting;
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::handler::{RunOutcome, settlement_for};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, Error, Topic};
+use rowmq_core::handler::{RunOutcome, settlement_for};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

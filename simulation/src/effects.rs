@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::connection::Link;
-use queue_core::handler::{Context, HandlerError, RunOutcome};
-use queue_core::message::MsgId;
-use queue_core::topic::{TopicId, TopicSettings};
-use queue_core::worker::{Effects, Ending, Links, Perform, Worker};
-use queue_core::{Delivery, Fault, TopicName, store};
+use rowmq_core::connection::Link;
+use rowmq_core::handler::{Context, HandlerError, RunOutcome};
+use rowmq_core::message::MsgId;
+use rowmq_core::topic::{TopicId, TopicSettings};
+use rowmq_core::worker::{Effects, Ending, Links, Perform, Worker};
+use rowmq_core::{Delivery, Fault, TopicName, store};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::Value;
@@ -62,7 +62,7 @@ pub(crate) async fn run(
         delivery: Arc::new(delivery.clone()),
         cancelled: CancellationToken::new(),
         deadline: None,
-        checkpoints: queue_core::checkpoint::Checkpoints::default(),
+        checkpoints: rowmq_core::checkpoint::Checkpoints::default(),
     };
     let contexts: Vec<_> = deliveries.iter().map(context).collect();
     let topic = TopicSettings { on_done: stage.settings.on_done, ..TopicSettings::default() };

@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::checkpoint::Checkpoint;
-use queue_core::connection::{Link, Session, SessionKind};
-use queue_core::message::{ClaimNo, RowId, WorkerId};
-use queue_core::store::checkpoint;
-use queue_core::{Delivery, Result};
+use rowmq_core::checkpoint::Checkpoint;
+use rowmq_core::connection::{Link, Session, SessionKind};
+use rowmq_core::message::{ClaimNo, RowId, WorkerId};
+use rowmq_core::store::checkpoint;
+use rowmq_core::{Delivery, Result};
 use tokio::time::sleep;
 
 use crate::recorder::Saved;

@@ -7,10 +7,10 @@ mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use queue_core::Delivery;
-use queue_core::message::{ClaimNo, MsgId, Settlement};
-use queue_core::topic::TopicId;
-use queue_core::worker::SettleOutcome;
+use rowmq_core::Delivery;
+use rowmq_core::message::{ClaimNo, MsgId, Settlement};
+use rowmq_core::topic::TopicId;
+use rowmq_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
 pub(crate) use self::cancels::Answer;

@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
-use producer::{Producer, ProducerOptions, SendError};
-use queue_core::connection::{Link, Session, SessionKind};
-use queue_core::{Enqueued, Error, MsgId, NewMessage, enqueue_all};
+use rowmq_core::connection::{Link, Session, SessionKind};
+use rowmq_core::{Enqueued, Error, MsgId, NewMessage, enqueue_all};
+use rowmq_producer::{Producer, ProducerOptions, SendError};
 use tokio::time::sleep;
 
 use crate::recorder::Sent;
@@ -53,7 +53,7 @@ pub(crate) async fn produce(stage: Rc<Stage>, name: String, n: u32) {
                 stage
                     .recorder
                     .borrow_mut()
-                    .sent(id, sent(id, outcome.as_ref().map(producer::Sent::enqueued)));
+                    .sent(id, sent(id, outcome.as_ref().map(rowmq_producer::Sent::enqueued)));
             }
         }
     }))
@@ -119,7 +119,7 @@ async fn resend(
     stage: &Stage,
     name: &str,
     messages: &[NewMessage],
-) -> queue_core::Result<Vec<Enqueued>> {
+) -> rowmq_core::Result<Vec<Enqueued>> {
     loop {
         sleep(Duration::from_millis(200)).await;
         let kind = SessionKind::Leased(stage.settings.lease);

@@ -10,10 +10,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::simulation::StandIn;
-use queue_core::{Error, Fault};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rowmq_core::simulation::StandIn;
+use rowmq_core::{Error, Fault};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ pub(crate) type Fates = Vec<(Fate, u32)>;
 /// Somebody connects.
 pub(crate) struct Connect {
     pub(crate) host: String,
-    pub(crate) reply: oneshot::Sender<queue_core::Result<Box<dyn StandIn>>>,
+    pub(crate) reply: oneshot::Sender<rowmq_core::Result<Box<dyn StandIn>>>,
 }
 
 /// What the engine's side of a connection is told.
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    fn accept(self: &Rc<Self>, host: String) -> queue_core::Result<Box<dyn StandIn>> {
+    fn accept(self: &Rc<Self>, host: String) -> rowmq_core::Result<Box<dyn StandIn>> {
         let refused = |fault, reason: &str| Error::Connect {
             server: "model:3306".to_owned(),
             fault,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use queue_core::topic::{Limits, OnDone};
-use queue_core::worker::ClaimStrategy;
+use rowmq_core::topic::{Limits, OnDone};
+use rowmq_core::worker::ClaimStrategy;
 
 use crate::rules::Rule;
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::connection::ServerUrl;
-use queue_core::message::MsgId;
-use queue_core::simulation::{StandIn, World};
-use queue_core::topic::TopicId;
-use queue_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::message::MsgId;
+use rowmq_core::simulation::{StandIn, World};
+use rowmq_core::topic::TopicId;
+use rowmq_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -153,7 +153,7 @@ impl Stage {
     }
 
     /// A connection without a queue: for strangers.
-    pub(crate) async fn connect(&self, host: &str) -> queue_core::Result<Box<dyn StandIn>> {
+    pub(crate) async fn connect(&self, host: &str) -> rowmq_core::Result<Box<dyn StandIn>> {
         connect(&self.connects, host).await
     }
 
@@ -299,7 +299,7 @@ pub(crate) struct Way {
 }
 
 impl World for Way {
-    fn connect(&self, url: &ServerUrl) -> BoxFuture<'static, queue_core::Result<Box<dyn StandIn>>> {
+    fn connect(&self, url: &ServerUrl) -> BoxFuture<'static, rowmq_core::Result<Box<dyn StandIn>>> {
         let connects = self.connects.clone();
         let server = url.server();
         async move { connect(&connects, server.split(':').next().unwrap_or_default()).await }
@@ -314,7 +314,7 @@ impl World for Way {
 pub(crate) async fn connect(
     connects: &mpsc::UnboundedSender<Connect>,
     host: &str,
-) -> queue_core::Result<Box<dyn StandIn>> {
+) -> rowmq_core::Result<Box<dyn StandIn>> {
     let (reply, connected) = oneshot::channel();
     let gone = || Error::WorkerStopped;
     connects.send(Connect { host: host.to_owned(), reply }).map_err(|_| gone())?;

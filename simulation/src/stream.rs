@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use queue_core::connection::{Connection, Link, Session, SessionKind};
-use queue_core::message::MsgId;
-use queue_core::stream::group::{Place, create_group, create_stream, replay, reset_group};
-use queue_core::stream::{Offset, Position};
-use queue_core::topic::{Retention, RetryPolicy, TopicId, TopicSettings};
-use queue_core::worker::Worker;
-use queue_core::{Delivery, Result, TopicName, store};
+use rowmq_core::connection::{Connection, Link, Session, SessionKind};
+use rowmq_core::message::MsgId;
+use rowmq_core::stream::group::{Place, create_group, create_stream, replay, reset_group};
+use rowmq_core::stream::{Offset, Position};
+use rowmq_core::topic::{Retention, RetryPolicy, TopicId, TopicSettings};
+use rowmq_core::worker::Worker;
+use rowmq_core::{Delivery, Result, TopicName, store};
 
 use crate::model::{Row, Table, Value};
 use crate::settings::Streamed;

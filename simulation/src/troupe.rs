@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use janitor::{Driver, DriverOptions};
+use rowmq_janitor::{Driver, DriverOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::canceller::cancel;

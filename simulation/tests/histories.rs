@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use queue_core::worker::Phase;
+use rowmq_core::worker::Phase;
 use simulation::{Cast, Played, Subject, Weather, phases_around, play};
 
 /// How many histories a run of the suite plays: less than a minute on two cores, unoptimized.

@@ -4,7 +4,7 @@
 use anyhow::ensure;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Statement, Value};
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
 use super::{DrainTask, Tally, is_conflict};

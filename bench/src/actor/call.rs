@@ -3,7 +3,7 @@
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Statement};
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
 use super::{DrainTask, Tally, is_conflict};

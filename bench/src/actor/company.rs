@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
@@ -48,7 +48,7 @@ impl Company {
             let mut child = Command::new(&program)
                 .arg("actor")
                 .arg(serde_json::to_string(&task)?)
-                .env("QUEUE_URL", url.expose())
+                .env("ROWMQ_URL", url.expose())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .kill_on_drop(true)

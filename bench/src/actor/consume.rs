@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use consumer::{Consumer, ConsumerOptions, DoorbellMode, SettledListener, TopicOptions};
-use queue_core::connection::ServerUrl;
-use queue_core::handler::{Context, HandlerError, RawHandler, RawTxHandler};
-use queue_core::worker::{ClaimStrategy, SettleOutcome};
-use queue_core::{AsyncMysqlConnection, TopicName};
-use queue_service::signals::Shutdown;
+use rowmq_consumer::{Consumer, ConsumerOptions, DoorbellMode, SettledListener, TopicOptions};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::handler::{Context, HandlerError, RawHandler, RawTxHandler};
+use rowmq_core::worker::{ClaimStrategy, SettleOutcome};
+use rowmq_core::{AsyncMysqlConnection, TopicName};
+use rowmq_service::signals::Shutdown;
 
 use super::{DrainTask, PickupTask, Tally};
 use crate::load::{Claimer, WakeUp};

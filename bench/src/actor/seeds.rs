@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Value};
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
 use super::{DrainTask, Tally, ems, is_conflict};

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use mysql_async::prelude::Queryable;
-use queue_core::message::Settlement;
-use queue_core::topic::OnDone;
-use queue_core::worker::{Settled, Worker, WorkerOptions};
+use rowmq_core::message::Settlement;
+use rowmq_core::topic::OnDone;
+use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 
 use super::{Backlog, Beside, Claimer};
 use crate::arena::Arena;

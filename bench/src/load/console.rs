@@ -9,13 +9,13 @@ use anyhow::{Context, ensure};
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
 use mysql_async::prelude::Queryable;
-use queue_core::TopicName;
-use queue_core::connection::{SessionKind, connect};
-use queue_core::message::MsgId;
-use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::TopicSettings;
-use queue_test::Console as Program;
 use reqwest::{Client, Response};
+use rowmq_core::TopicName;
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::message::MsgId;
+use rowmq_core::stream::group::{Place, create_group, create_stream};
+use rowmq_core::topic::TopicSettings;
+use rowmq_test::Console as Program;
 use tempfile::NamedTempFile;
 use tokio::time::Instant;
 
@@ -78,7 +78,7 @@ impl Console {
     async fn start(arena: &Arena) -> anyhow::Result<Self> {
         stream(arena).await?;
         let program = std::env::current_exe().context("Cannot find this program again")?;
-        let mut command = Command::new(program.with_file_name("console"));
+        let mut command = Command::new(program.with_file_name("rowmq-console"));
         let mut secret = NamedTempFile::new().context("Cannot make a file")?;
         secret.write_all(PROXY_SECRET.as_bytes()).context("Cannot write the proxy's secret")?;
         let file = secret.path().to_str().context("The directory's name is no text")?;

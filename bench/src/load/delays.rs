@@ -8,8 +8,8 @@ use chrono::DateTime;
 use hdrhistogram::Histogram;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use queue_core::connection::{SessionKind, connect};
-use queue_core::{NewMessage, enqueue_to};
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::{NewMessage, enqueue_to};
 use tokio::time::Instant;
 
 use super::Delays;

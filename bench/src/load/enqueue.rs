@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::try_join_all;
-use producer::{Producer, ProducerOptions};
-use queue_core::connection::{SessionKind, connect};
-use queue_core::topic::Sampling;
-use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, Unique, enqueue_to};
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::topic::Sampling;
+use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, Unique, enqueue_to};
+use rowmq_producer::{Producer, ProducerOptions};
 
 use super::{Enqueue, Way};
 use crate::arena::{Arena, SEARCHABLE, bytes};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use hdrhistogram::Histogram;
 use mysql_async::prelude::Queryable;
-use queue_core::connection::{Session, SessionKind};
-use queue_core::find::{Filter, Query, find};
-use queue_core::message::MsgId;
-use queue_core::store::find::Bodies;
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::find::{Filter, Query, find};
+use rowmq_core::message::MsgId;
+use rowmq_core::store::find::Bodies;
 use tokio::time::Instant;
 
 use super::{Asked, Claimer, Find};

@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
-use queue_core::MsgId;
+use rowmq_core::MsgId;
 
 use super::{Commit, Insert, Table};
 use crate::arena::{Arena, bytes};

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::ensure;
-use queue_core::topic::Limits;
-use queue_core::worker::{Worker, WorkerOptions};
+use rowmq_core::topic::Limits;
+use rowmq_core::worker::{Worker, WorkerOptions};
 use serde::Serialize;
 
 use super::{Drain, drain};

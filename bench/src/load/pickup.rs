@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use hdrhistogram::Histogram;
-use producer::{Producer, ProducerOptions};
-use queue_core::NewMessage;
+use rowmq_core::NewMessage;
+use rowmq_producer::{Producer, ProducerOptions};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Pickup, WakeUp};

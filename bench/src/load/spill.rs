@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures_util::future::try_join_all;
-use producer::{Producer, ProducerOptions, SpillOptions};
-use queue_core::NewMessage;
-use queue_test::proxy::FaultProxy;
+use rowmq_core::NewMessage;
+use rowmq_producer::{Producer, ProducerOptions, SpillOptions};
+use rowmq_test::proxy::FaultProxy;
 
 use super::{Enqueue, Way};
 use crate::arena::{Arena, bytes};

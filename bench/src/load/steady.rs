@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU32;
 
-use producer::{Producer, ProducerOptions};
-use queue_core::NewMessage;
+use rowmq_core::NewMessage;
+use rowmq_producer::{Producer, ProducerOptions};
 use tokio::time::{Duration, Instant};
 
 use super::{Steady, drain};

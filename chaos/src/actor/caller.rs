@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts, OptsBuilder, Params, Row};
-use queue_core::connection::ServerUrl;
-use queue_core::{MsgId, TopicName};
-use queue_service::args::{ServerArgs, ServiceArgs};
-use queue_service::{logging, signals};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::{MsgId, TopicName};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
+use rowmq_service::{logging, signals};
 use tokio_util::sync::CancellationToken;
 
 use super::Identity;

@@ -5,17 +5,17 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consumer::{Consumer, SettingsArgs, SettledDelivery, SettledListener, TopicOptions};
 use diesel::sql_types::Binary;
 use diesel_async::RunQueryDsl;
-use queue_core::handler::{Context, HandlerError, RawHandler, TxHandler};
-use queue_core::message::Settlement;
-use queue_core::stream::MemberName;
-use queue_core::worker::SettleOutcome;
-use queue_core::{AsyncMysqlConnection, TopicName};
-use queue_service::args::{ServerArgs, ServiceArgs};
-use queue_service::endpoint::{self, Health};
-use queue_service::{logging, signals};
+use rowmq_consumer::{Consumer, SettingsArgs, SettledDelivery, SettledListener, TopicOptions};
+use rowmq_core::handler::{Context, HandlerError, RawHandler, TxHandler};
+use rowmq_core::message::Settlement;
+use rowmq_core::stream::MemberName;
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{AsyncMysqlConnection, TopicName};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
+use rowmq_service::endpoint::{self, Health};
+use rowmq_service::{logging, signals};
 
 use super::Identity;
 use crate::arena::{BURST, EFFECTS};
@@ -90,7 +90,7 @@ fn event(settled: &SettledDelivery<'_>, member: Option<Group>) -> Event {
         ack: *settled.settlement == Settlement::Ack,
         answer: match settled.outcome {
             Ok(SettleOutcome::Settled) => Answer::Settled,
-            Ok(SettleOutcome::Fenced) | Err(queue_core::Error::WorkerDead { .. }) => Answer::Fenced,
+            Ok(SettleOutcome::Fenced) | Err(rowmq_core::Error::WorkerDead { .. }) => Answer::Fenced,
             Ok(SettleOutcome::Unknown | SettleOutcome::Deferred) | Err(_) => Answer::Unknown,
         },
     }

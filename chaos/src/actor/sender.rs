@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
-use producer::{Producer, ProducerOptions, SendError, Sent, SpillOptions};
-use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, Unique, enqueue_all};
-use queue_service::args::ServerArgs;
-use queue_service::signals;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, Unique, enqueue_all};
+use rowmq_producer::{Producer, ProducerOptions, SendError, Sent, SpillOptions};
+use rowmq_service::args::ServerArgs;
+use rowmq_service::signals;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

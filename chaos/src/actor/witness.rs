@@ -1,10 +1,10 @@
-//! The program that the real `consumer exec` runs for each message: it writes down that it ran.
+//! The program that the real `rowmq-consumer exec` runs for each message: it records the run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use queue_core::MsgId;
+use rowmq_core::MsgId;
 
 use crate::record::{Ended, Event, Record};
 use crate::tag::Tag;
@@ -16,11 +16,11 @@ pub(crate) struct WitnessArgs {
     /// The folder of the run's records. The file is of this process alone: no two write into one.
     #[arg(long)]
     records: PathBuf,
-    /// The message, as `consumer exec` tells it.
-    #[arg(long, env = "QUEUE_MSG_ID")]
+    /// The message, as `rowmq-consumer exec` tells it.
+    #[arg(long, env = "ROWMQ_MSG_ID")]
     msg_id: MsgId,
     /// Its delivery number.
-    #[arg(long, env = "QUEUE_DELIVERY_NO")]
+    #[arg(long, env = "ROWMQ_DELIVERY_NO")]
     delivery_no: u32,
 }
 

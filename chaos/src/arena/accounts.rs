@@ -1,9 +1,9 @@
 //! The accounts of the run: each process has the one that an administrator would give it.
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::AsyncMysqlConnection;
-use queue_core::account::Account;
-use queue_core::connection::ServerUrl;
+use rowmq_core::AsyncMysqlConnection;
+use rowmq_core::account::Account;
+use rowmq_core::connection::ServerUrl;
 
 use super::{Queue, Role, account_url};
 

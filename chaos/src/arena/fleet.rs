@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use queue_core::connection::ServerUrl;
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use rowmq_core::connection::ServerUrl;
 use tokio::task::JoinHandle;
 
 use super::member::{Member, Program, Role};
@@ -156,7 +156,8 @@ impl Fleet {
         account: &ServerUrl,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Member>> {
-        let program = self.program(Role::Janitor, "janitor", Box::new(|_, _| Vec::new()), settings);
+        let program =
+            self.program(Role::Janitor, "rowmq-janitor", Box::new(|_, _| Vec::new()), settings);
         self.start(program, account).await
     }
 
@@ -174,7 +175,7 @@ impl Fleet {
 
     async fn add_consumer(&self, arguments: &[&str]) -> anyhow::Result<Arc<Member>> {
         let fixed: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-        self.add(Role::Consumer, "consumer", Box::new(move |_, _| fixed.clone()), &[]).await
+        self.add(Role::Consumer, "rowmq-consumer", Box::new(move |_, _| fixed.clone()), &[]).await
     }
 
     pub(crate) async fn add_sender(

@@ -1,4 +1,4 @@
-//! The web service that the real `consumer webhook` calls: it writes down that it was called.
+//! The web service that the real `rowmq-consumer webhook` calls: it writes down that it was called.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use queue_core::MsgId;
+use rowmq_core::MsgId;
 use tokio::net::TcpListener;
 
 use crate::record::{Ended, Event, Record};

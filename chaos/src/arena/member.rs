@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use queue_core::connection::ServerUrl;
-use queue_test::proxy::FaultProxy;
+use rowmq_core::connection::ServerUrl;
+use rowmq_test::proxy::FaultProxy;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::next_actor;
@@ -26,9 +26,9 @@ pub(crate) enum Role {
     Recorder,
     /// Handles messages by the SQL contract and writes them down.
     Caller,
-    /// The product's own `consumer`.
+    /// The product's own `rowmq-consumer`.
     Consumer,
-    /// The product's own `janitor`.
+    /// The product's own `rowmq-janitor`.
     Janitor,
 }
 
@@ -183,8 +183,8 @@ impl Member {
         let said = std::fs::File::create(self.said(actor))?;
         let child = Command::new(&self.program.path)
             .args((self.program.arguments)(actor, &record))
-            .env("QUEUE_URL", self.url.expose())
-            .env("QUEUE_METRICS", "0")
+            .env("ROWMQ_URL", self.url.expose())
+            .env("ROWMQ_METRICS", "0")
             .envs(self.program.settings.iter().map(|(name, value)| (name, value)))
             .envs(state.oddities.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::AsyncMysqlConnection;
+use rowmq_core::AsyncMysqlConnection;
 
 use super::accounts::PREFIX;
 use super::{Arena, Member};

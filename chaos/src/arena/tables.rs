@@ -8,12 +8,12 @@ use chrono::DateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary};
 use diesel_async::RunQueryDsl;
-use queue_core::connection::{Link, Session, SessionKind, Wanted};
-use queue_core::find::{Filter, Query, StateWord, find};
-use queue_core::store::find::Bodies;
-use queue_core::store::topic::existing;
-use queue_core::topic::OnDone;
-use queue_core::{MsgId, TopicName};
+use rowmq_core::connection::{Link, Session, SessionKind, Wanted};
+use rowmq_core::find::{Filter, Query, StateWord, find};
+use rowmq_core::store::find::Bodies;
+use rowmq_core::store::topic::existing;
+use rowmq_core::topic::OnDone;
+use rowmq_core::{MsgId, TopicName};
 
 use super::{Arena, Queue, SEARCHABLE, SERVER_PATIENCE};
 use crate::check::{Leftovers, Trace};

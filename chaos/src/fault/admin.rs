@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{SessionKind, connect};
-use queue_core::{NewMessage, TopicName, enqueue};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::{NewMessage, TopicName, enqueue};
 use tokio::time::{Instant, sleep};
 
 use crate::arena::{Arena, CALLS, EFFECTS, TOPICS, URGENT, WORK, next_actor};
@@ -45,7 +45,7 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
         &["group", "show", BROADCAST],
     ];
     for look in looks {
-        arena.queuectl(look).await?;
+        arena.rowmq(look).await?;
     }
     let mut topics = TOPICS.map(str::to_owned).to_vec();
     topics.extend(Group::ALL.map(Group::topic));
@@ -53,10 +53,10 @@ pub(super) async fn operate(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result
     let topic = topics.choose(rng).context("there are some")?;
     let is_group = Group::of_topic(topic).is_some();
     let direction = if is_group || rng.random() { "--claim" } else { "--enqueue" };
-    arena.queuectl(&["topic", "pause", topic, direction]).await?;
+    arena.rowmq(&["topic", "pause", topic, direction]).await?;
     sleep(Duration::from_millis(rng.random_range(200..3_000))).await;
     // A topic that stays closed would be the harness's own doing.
-    while !arena.queuectl(&["topic", "resume", topic]).await? {
+    while !arena.rowmq(&["topic", "resume", topic]).await? {
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())
@@ -67,7 +67,7 @@ pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Re
     let topic = format!("doomed-{}", NEXT_TOPIC.fetch_add(1, Ordering::Relaxed));
     let there = format!("SELECT COUNT(*) FROM queue_topic WHERE name = '{topic}'");
     while arena.number(&there).await? == 0 {
-        arena.queuectl(&["topic", "create", &topic]).await?;
+        arena.rowmq(&["topic", "create", &topic]).await?;
     }
     let consumer = arena.fleet.add_recorder(&[&topic], 16, None).await?;
     send_doomed(arena, next_actor(), &topic, rng).await?;
@@ -78,7 +78,7 @@ pub(super) async fn purge_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Re
     }
     sleep(Duration::from_millis(rng.random_range(0..1_000))).await;
     while arena.number(&there).await? > 0 {
-        arena.queuectl(&["topic", "delete", &topic, "--purge", "--yes"]).await?;
+        arena.rowmq(&["topic", "delete", &topic, "--purge", "--yes"]).await?;
     }
     sleep(Duration::from_secs(2)).await;
     arena.fleet.dismiss(&[consumer]).await
@@ -119,21 +119,21 @@ pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow
         arena.record.note(&Event::Purge { first: tag, n: 1 })?;
         let grace = if rng.random() { "1s" } else { "0s" };
         let id = tag.msg_id().to_string();
-        if arena.queuectl(&["cancel", topic, &id, "--grace", grace]).await? {
+        if arena.rowmq(&["cancel", topic, &id, "--grace", grace]).await? {
             arena.record.note(&Event::Cancelled { tag })?;
         }
     }
     Ok(())
 }
 
-/// Behind an idle transaction that has read the hot table: `queuectl migrate`, then a change of the
+/// Behind an idle transaction that has read the hot table: `rowmq migrate`, then a change of the
 /// table by a session as a migration has it, which waits for its lock and everybody for him.
 pub(super) async fn migrate(arena: &Arena, _: &mut SmallRng) -> anyhow::Result<()> {
     let mut idle = arena.connect().await?;
     // It may break while a server goes; so does the transaction then.
     drop(idle.batch_execute("BEGIN; SELECT COUNT(*) FROM queue_message").await);
     let began = Instant::now();
-    arena.queuectl(&["migrate"]).await?;
+    arena.rowmq(&["migrate"]).await?;
     if let Ok(mut migrator) = connect(&arena.root, SessionKind::Plain).await {
         let change = "ALTER TABLE queue_message COMMENT = 'changed under load'";
         let changed = migrator.batch_execute(change).await.is_ok();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use queue_test::proxy::{FaultProxy, Side};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
+use rowmq_test::proxy::{FaultProxy, Side};
 
 use super::BEYOND_LEASE;
 use crate::arena::{Arena, Member, Role};

@@ -54,7 +54,7 @@ impl Arena {
         for partition in 0..PARTITIONS {
             self.record.note(&Event::Rewind(Stretch { group, partition, lo, hi }))?;
         }
-        if !self.queuectl(command).await? {
+        if !self.rowmq(command).await? {
             return Ok(());
         }
         for partition in 0..PARTITIONS {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::connection::{ServerUrl, SessionKind, connect};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
 use tokio::time::{Instant, sleep};
 
 use crate::arena::{Arena, ServerKind, WORK};

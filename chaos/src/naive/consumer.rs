@@ -6,8 +6,8 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
 use futures_util::future::try_join_all;
-use queue_core::MsgId;
-use queue_core::connection::ServerUrl;
+use rowmq_core::MsgId;
+use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
 use super::{NaiveArgs, connect};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
 use diesel_async::{AsyncMysqlConnection, RunQueryDsl};
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
 use super::connect;

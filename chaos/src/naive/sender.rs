@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use diesel::sql_types::Binary;
 use diesel_async::{AsyncMysqlConnection, RunQueryDsl, SimpleAsyncConnection};
-use queue_core::connection::ServerUrl;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rowmq_core::connection::ServerUrl;
 use tokio_util::sync::CancellationToken;
 
 use super::{NaiveArgs, connect};

@@ -56,8 +56,8 @@ impl Document {
 
 fn login() -> Value {
     json!({
-        "type": "apiKey", "in": "cookie", "name": "queue-console",
-        "description": "As POST /sign-in sets it; __Host-queue-console where the console's origin is https.",
+        "type": "apiKey", "in": "cookie", "name": "rowmq-console",
+        "description": "As POST /sign-in sets it; __Host-rowmq-console where the console's origin is https.",
     })
 }
 

@@ -1,8 +1,8 @@
 use axum::extract::{Query as Fields, State};
 use maud::html;
-use queue_core::audit::{AuditNo, Entry};
-use queue_core::connection::Link;
-use queue_core::store::audit;
+use rowmq_core::audit::{AuditNo, Entry};
+use rowmq_core::connection::Link;
+use rowmq_core::store::audit;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,13 +1,13 @@
 use axum::extract::{Path, Query as Fields, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use queue_core::audit::{Action, Change};
-use queue_core::connection::{Link, Session};
-use queue_core::dead::{self, Listed};
-use queue_core::find::between;
-use queue_core::message::DeadCause;
-use queue_core::store::dead::{self as stored, DeadError, DeadFilter, DeadLetter, ERRORS_OF};
-use queue_core::{Topic, TopicName};
+use rowmq_core::audit::{Action, Change};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::dead::{self, Listed};
+use rowmq_core::find::between;
+use rowmq_core::message::DeadCause;
+use rowmq_core::store::dead::{self as stored, DeadError, DeadFilter, DeadLetter, ERRORS_OF};
+use rowmq_core::{Topic, TopicName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
@@ -103,7 +103,7 @@ async fn filter(
     which: &Which,
     cause: Option<DeadCause>,
     times: (Option<std::time::Duration>, Option<std::time::Duration>),
-) -> queue_core::Result<(Topic, DeadFilter)> {
+) -> rowmq_core::Result<(Topic, DeadFilter)> {
     let topic = topic_of(session, name).await?;
     let (since, before) = between(session, times.0, times.1).await?;
     let error = Some(which.error.clone()).filter(|error| !error.is_empty());

@@ -1,14 +1,14 @@
 use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use queue_core::audit::{Action, Change};
-use queue_core::connection::{Link, Session};
-use queue_core::store::stream::holding::{self, GroupClaim, Held};
-use queue_core::store::stream::member::{self, MemberStanding};
-use queue_core::store::stream::standing::{self, Standing};
-use queue_core::stream::broadcast::reset_members;
-use queue_core::stream::group::{Place, replay as handle_again, reset_group};
-use queue_core::{Error, TopicName};
+use rowmq_core::audit::{Action, Change};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::store::stream::holding::{self, GroupClaim, Held};
+use rowmq_core::store::stream::member::{self, MemberStanding};
+use rowmq_core::store::stream::standing::{self, Standing};
+use rowmq_core::stream::broadcast::reset_members;
+use rowmq_core::stream::group::{Place, replay as handle_again, reset_group};
+use rowmq_core::{Error, TopicName};
 use serde::Deserialize;
 
 use super::{At, Page, layout, topic_name, topic_of};
@@ -25,7 +25,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     let content = html! {
         div id="groups" data-live {
             @if groups.is_empty() {
-                (show::nothing("There are no groups: create one with `queuectl group create STREAM@GROUP`."))
+                (show::nothing("There are no groups: create one with `rowmq group create STREAM@GROUP`."))
             } @else {
                 (table(&groups))
             }
@@ -68,7 +68,7 @@ pub(crate) enum Parts {
     Broadcast { members: Vec<MemberStanding> },
 }
 
-async fn parts(session: &mut Session, name: TopicName) -> queue_core::Result<Parts> {
+async fn parts(session: &mut Session, name: TopicName) -> rowmq_core::Result<Parts> {
     let topic = topic_of(session, name).await?;
     match (topic.group(), topic.broadcast()) {
         (Some(group), _) => {

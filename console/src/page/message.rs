@@ -4,12 +4,12 @@ use axum::extract::{Path, Query as Fields, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use queue_core::audit::{Action, Change};
-use queue_core::connection::{Link, Session};
-use queue_core::find::{Filter, Found, Query, Searched, State as MessageState, find};
-use queue_core::store::find::Bodies;
-use queue_core::trace::{Record, Story, tell};
-use queue_core::{Moment, MsgId, TopicName, cancel as take_back, dead, reschedule};
+use rowmq_core::audit::{Action, Change};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::find::{Filter, Found, Query, Searched, State as MessageState, find};
+use rowmq_core::store::find::Bodies;
+use rowmq_core::trace::{Record, Story, tell};
+use rowmq_core::{Moment, MsgId, TopicName, cancel as take_back, dead, reschedule};
 use serde::Deserialize;
 
 use self::body::{Shape, shown};
@@ -60,7 +60,7 @@ async fn read(
     name: TopicName,
     id: MsgId,
     bodies: Bodies,
-) -> queue_core::Result<Known> {
+) -> rowmq_core::Result<Known> {
     let topic = topic_of(session, name).await?;
     let story = tell(session, Some(topic.clone()), id).await?;
     let filter = Filter { msg_id: Some(id), ..Filter::default() };
@@ -86,7 +86,7 @@ fn not_found(story: &Story) -> Markup {
         );
     }
     html! {
-        (show::nothing("It was not found, and not everything was searched. Of a topic that is searchable (queuectl topic set NAME --searchable) it would be."))
+        (show::nothing("It was not found, and not everything was searched. Of a topic that is searchable (rowmq topic set NAME --searchable) it would be."))
         ul class="hint" { @for searched in &story.searched { li { (sentence(searched)) } } }
     }
 }
@@ -164,8 +164,8 @@ fn actions(by: &SignedIn, found: &Found) -> Markup {
     }
 }
 
-fn group_part(part: &queue_core::stream::GroupPart) -> String {
-    use queue_core::stream::GroupPart;
+fn group_part(part: &rowmq_core::stream::GroupPart) -> String {
+    use rowmq_core::stream::GroupPart;
     match part {
         GroupPart::Ahead => "has not come so far".to_owned(),
         GroupPart::Claimed { worker, client_id, .. } => {
@@ -200,7 +200,7 @@ fn events(story: &Story) -> Markup {
     html! {
         h2 { "Trace" }
         @if story.events.is_empty() {
-            (show::nothing("It has left no trace: `queuectl topic set NAME --trace all` records messages from then on."))
+            (show::nothing("It has left no trace: `rowmq topic set NAME --trace all` records messages from then on."))
         } @else {
             ol class="timeline" { @for event in &story.events { (line(event)) } }
         }

@@ -3,12 +3,12 @@ use std::time::Duration;
 use axum::extract::{Query as Fields, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use queue_core::find::{
+use rowmq_core::find::{
     Answer, Filter, Found, Query, Searched, State as MessageState, StateWord, between, find,
 };
-use queue_core::store::find::Bodies;
-use queue_core::stream::{Offset, PartitionNo, Position};
-use queue_core::{MsgId, Topic, TopicName, trace};
+use rowmq_core::store::find::Bodies;
+use rowmq_core::stream::{Offset, PartitionNo, Position};
+use rowmq_core::{MsgId, Topic, TopicName, trace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -62,7 +62,7 @@ pub(crate) struct Search {
     filter: Filter,
     within: Option<Duration>,
     older_than: Option<Duration>,
-    after: Option<queue_core::find::Place>,
+    after: Option<rowmq_core::find::Place>,
 }
 
 /// The text, unless it is empty.
@@ -161,7 +161,7 @@ fn position(text: &str) -> Result<Position, Refusal> {
 
 impl Search {
     /// Looks for it; the times are of the server's clock, and not of a replica's.
-    pub(crate) async fn run(self, database: &Database) -> queue_core::Result<(Topic, Answer)> {
+    pub(crate) async fn run(self, database: &Database) -> rowmq_core::Result<(Topic, Answer)> {
         let Self { topic, mut filter, within, older_than, after } = self;
         let meant = database.read(move |session| {
             Box::pin(async move {
@@ -287,7 +287,7 @@ fn answered(wanted: &Wanted, topic: &Topic, answer: &Answer) -> Markup {
                 li { "A message that is gone was handled, cancelled, purged or has expired, and nothing of it is kept." }
             }
             @if topic.settings.searchable.is_none() && !topic.is_stream() && answer.next.is_some() {
-                li { "`queuectl topic set " (topic.name) " --searchable on` finds messages that are enqueued from then on, however many there are." }
+                li { "`rowmq topic set " (topic.name) " --searchable on` finds messages that are enqueued from then on, however many there are." }
             }
         }
     }

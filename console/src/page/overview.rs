@@ -1,6 +1,6 @@
 use axum::extract::State;
 use maud::{Markup, html};
-use queue_core::TopicName;
+use rowmq_core::TopicName;
 
 use super::{At, Page, layout};
 use crate::sampler::{Point, Rates, Snapshot, TopicNow};
@@ -52,7 +52,7 @@ fn summary(live: &Snapshot) -> Markup {
             (figure("workers", show::number(live.workers.len() as u64), "/workers"))
         }
         @if live.topics.is_empty() {
-            (show::nothing("There are no topics: create one with `queuectl topic create NAME`."))
+            (show::nothing("There are no topics: create one with `rowmq topic create NAME`."))
         } @else if live.workers.is_empty() && sum(live, |one| one.depth.unsettled) > 0 {
             p class="failure" role="alert" { "Nobody works: messages wait, and no consumer is registered. Start one." }
         }

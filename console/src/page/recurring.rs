@@ -1,10 +1,10 @@
 use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use queue_core::audit::{Action, Change};
-use queue_core::connection::Link;
-use queue_core::schedule::{ScheduleName, resume as start_again};
-use queue_core::store::schedule::{self, Standing};
+use rowmq_core::audit::{Action, Change};
+use rowmq_core::connection::Link;
+use rowmq_core::schedule::{ScheduleName, resume as start_again};
+use rowmq_core::store::schedule::{self, Standing};
 use serde::Deserialize;
 
 use super::{At, Page, layout};
@@ -25,7 +25,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     let schedules = read.await?;
     let content = html! {
         @if schedules.is_empty() {
-            (show::nothing("There is no schedule: make one with `queuectl schedule set`."))
+            (show::nothing("There is no schedule: make one with `rowmq schedule set`."))
         } @else {
             (show::wide("Schedules", &html! {
                 table {

@@ -1,7 +1,7 @@
 use axum::extract::{Path, State};
 use maud::html;
-use queue_core::connection::Link;
-use queue_core::store::scheduled;
+use rowmq_core::connection::Link;
+use rowmq_core::store::scheduled;
 
 use super::{At, Page, layout, topic_name, topic_of};
 use crate::show;

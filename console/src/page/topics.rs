@@ -1,11 +1,11 @@
 use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use queue_core::TopicName;
-use queue_core::audit::{Action, Change};
-use queue_core::connection::Link;
-use queue_core::store;
-use queue_core::topic::Access;
+use rowmq_core::TopicName;
+use rowmq_core::audit::{Action, Change};
+use rowmq_core::connection::Link;
+use rowmq_core::store;
+use rowmq_core::topic::Access;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     let content = html! {
         div id="topics" data-live {
             @if topics.is_empty() {
-                (show::nothing("There are no topics: create one with `queuectl topic create NAME`."))
+                (show::nothing("There are no topics: create one with `rowmq topic create NAME`."))
             } @else {
                 (show::wide("Topics", &html! {
                     table {
@@ -128,13 +128,13 @@ fn depths(one: &TopicNow) -> Markup {
 
 fn groups(live: &Snapshot, one: &TopicNow) -> Markup {
     let stream = one.topic.id;
-    let of_it = |topic: &queue_core::Topic| topic.of_stream() == Some(stream);
+    let of_it = |topic: &rowmq_core::Topic| topic.of_stream() == Some(stream);
     let groups: Vec<_> = live.groups.iter().filter(|it| of_it(&it.standing.topic)).collect();
     html! {
         @if one.topic.is_stream() {
             h2 { "Groups" }
             @if groups.is_empty() {
-                (show::nothing("No group reads this stream: create one with `queuectl group create STREAM@GROUP`."))
+                (show::nothing("No group reads this stream: create one with `rowmq group create STREAM@GROUP`."))
             } @else {
                 (super::groups::table(&groups))
             }
@@ -179,7 +179,7 @@ fn switches(by: &SignedIn, one: &TopicNow) -> Markup {
     }
 }
 
-/// The settings, as `queuectl topic show --json` has them.
+/// The settings, as `rowmq topic show --json` has them.
 fn settings(one: &TopicNow) -> Markup {
     let value = serde_json::to_value(&one.topic.settings).unwrap_or_default();
     let empty = serde_json::Map::new();
@@ -202,7 +202,7 @@ fn settings(one: &TopicNow) -> Markup {
                 }
             }
         }
-        p class="hint" { "They are changed by `queuectl topic set " (one.topic.name) " …`." }
+        p class="hint" { "They are changed by `rowmq topic set " (one.topic.name) " …`." }
     }
 }
 

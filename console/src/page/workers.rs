@@ -1,6 +1,6 @@
 use axum::extract::State;
 use maud::{Markup, html};
-use queue_core::inspect::{Sign, WorkerStanding};
+use rowmq_core::inspect::{Sign, WorkerStanding};
 
 use super::{At, Page, layout};
 use crate::show;

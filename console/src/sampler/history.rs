@@ -2,9 +2,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use queue_core::TopicName;
-use queue_core::store::inspect::DEPTH_CAP;
-use queue_core::throughput::Throughput;
+use rowmq_core::TopicName;
+use rowmq_core::store::inspect::DEPTH_CAP;
+use rowmq_core::throughput::Throughput;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use queue_test::until;
 use reqwest::Method;
+use rowmq_test::until;
 use serde_json::{Value, json};
 
 use crate::content::{Content, QUEUE, STREAM};

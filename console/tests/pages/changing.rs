@@ -1,8 +1,8 @@
 //! What the pages change, and that each change is in the audit.
 
-use queue_core::NewMessage;
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_test::until;
+use rowmq_core::NewMessage;
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_test::until;
 
 use crate::place::Place;
 

@@ -3,19 +3,19 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use queue_core::AsyncMysqlConnection;
-use queue_core::checkpoint::{Checkpoint, Percent};
-use queue_core::connection::transaction;
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::store::{self, backlog, checkpoint, duty};
-use queue_core::stream::broadcast::{broadcast_settings, create_broadcast};
-use queue_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
-use queue_core::topic::{
+use rowmq_core::AsyncMysqlConnection;
+use rowmq_core::checkpoint::{Checkpoint, Percent};
+use rowmq_core::connection::transaction;
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::store::{self, backlog, checkpoint, duty};
+use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
+use rowmq_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
+use rowmq_core::topic::{
     Backlog, Limits, OnDone, Retention, RetryPolicy, Sampling, Topic, TopicSettings,
 };
-use queue_core::worker::{Member, Worker, WorkerOptions};
-use queue_core::{MsgId, NewMessage, TopicName};
-use queue_test::until;
+use rowmq_core::worker::{Member, Worker, WorkerOptions};
+use rowmq_core::{MsgId, NewMessage, TopicName};
+use rowmq_test::until;
 
 use crate::place::Place;
 

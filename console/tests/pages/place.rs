@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use queue_core::TopicName;
-use queue_core::account::Account;
-use queue_core::connection::ServerUrl;
-use queue_core::store::topic::existing;
-use queue_test::{Console as Program, TestQueue, until};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};
+use rowmq_core::TopicName;
+use rowmq_core::account::Account;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store::topic::existing;
+use rowmq_test::{Console as Program, TestQueue, until};
 
 /// A queue, and the console before it, by an account that may do what its file says.
 pub(crate) struct Place {
@@ -83,7 +83,7 @@ impl Place {
 
 /// The program that these are the tests of.
 fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_console"))
+    Command::new(env!("CARGO_BIN_EXE_rowmq-console"))
 }
 
 /// A line of the users' file, as the program prints it.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use queue_core::account::Account;
-use queue_core::connection::transaction;
-use queue_core::message::MsgId;
-use queue_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
-use queue_core::stream::{Contention, sequence};
-use queue_core::topic::{Sampling, TopicSettings};
-use queue_core::{NewMessage, TopicName, store};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestQueue, until};
+use rowmq_core::account::Account;
+use rowmq_core::connection::transaction;
+use rowmq_core::message::MsgId;
+use rowmq_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
+use rowmq_core::stream::{Contention, sequence};
+use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_core::{NewMessage, TopicName, store};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestQueue, until};
 
 use crate::place::Place;
 
@@ -20,7 +20,7 @@ async fn every_page_says_what_to_do_where_there_is_nothing() {
     let mut viewer = place.signed_in("viewer").await;
     for (path, sentence) in [
         ("/", "There are no topics"),
-        ("/topics", "queuectl topic create NAME"),
+        ("/topics", "rowmq topic create NAME"),
         ("/messages", "Choose a topic"),
         ("/dead", "No message is dead"),
         ("/scheduled", "No message waits for its time"),

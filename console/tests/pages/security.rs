@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use queue_core::NewMessage;
-use queue_test::until;
 use reqwest::Method;
+use rowmq_core::NewMessage;
+use rowmq_test::until;
 
 use crate::place::{PASSWORD, Place, line};
 
@@ -284,9 +284,9 @@ async fn with_a_certificate_it_speaks_https_alone() {
 
 /// What the program says to `--check` with these options, and whether they are right.
 fn checked(options: &[&str], handed: Option<&Path>) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_console"));
-    command.args(options).arg("--check").env("QUEUE_URL", "mysql://u:p@127.0.0.1/q");
-    command.env_remove("QUEUE_CONFIG").env_remove("CREDENTIALS_DIRECTORY").stdin(Stdio::null());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-console"));
+    command.args(options).arg("--check").env("ROWMQ_URL", "mysql://u:p@127.0.0.1/q");
+    command.env_remove("ROWMQ_CONFIG").env_remove("CREDENTIALS_DIRECTORY").stdin(Stdio::null());
     if let Some(directory) = handed {
         command.env("CREDENTIALS_DIRECTORY", directory);
     }
@@ -299,10 +299,10 @@ fn settings_that_would_let_strangers_in_are_refused_with_what_to_do() {
     for (options, sentence) in [
         (&["--listen", "0.0.0.0:9480"][..], "--listen: 'listen' is more than loopback"),
         (&["--users", "/nowhere"], "Cannot read the users' file /nowhere"),
-        (&["--users", "/dev/null"], "/dev/null names no user: `console user NAME"),
+        (&["--users", "/dev/null"], "/dev/null names no user: `rowmq-console user NAME"),
         (&["--proxy-user-header", "x-user"], "'proxy_user_header' is believed of nobody"),
-        (&["--origin", "https://queue.example.com"], "'origin' leads here from elsewhere"),
-        (&["--origin", "queue.example.com"], "it looks like https://queue.example.com"),
+        (&["--origin", "https://rowmq.example.com"], "'origin' leads here from elsewhere"),
+        (&["--origin", "rowmq.example.com"], "it looks like https://rowmq.example.com"),
         (&["--trusted-proxy", "here"], "it looks like 10.0.0.7"),
         (
             &["--proxy-user-header", "x-user", "--trusted-proxy", "10.0.0.7"],
@@ -326,7 +326,7 @@ fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
     let handed = tempfile::tempdir().expect("a folder");
     let everywhere = ["--listen", "0.0.0.0:9480"];
     let hand_to = |text: &str, options: &[&str]| {
-        std::fs::write(handed.path().join("queue-users"), text).expect("written");
+        std::fs::write(handed.path().join("rowmq-users"), text).expect("written");
         checked(&[&everywhere[..], options].concat(), Some(handed.path()))
     };
     let hand = |text: &str| hand_to(text, &["--plain-http", "true"]);
@@ -335,15 +335,15 @@ fn a_service_gets_its_users_by_a_credential_which_may_name_nobody() {
     assert!(said.contains("'listen' is more than loopback"), "{said}");
     let (code, said) = hand("ada:admin:none\n");
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("queue-users:1: the hash is none of argon2id"), "{said}");
+    assert!(said.contains("rowmq-users:1: the hash is none of argon2id"), "{said}");
     let (code, said) = hand(&line("ada", "admin"));
     assert_eq!(code, Some(0), "{said}");
     // Plain HTTP beyond loopback has to be allowed explicitly.
     let (code, said) = hand_to(&line("ada", "admin"), &[]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("would cross the network in plain text"), "{said}");
-    let (code, said) = hand_to(&line("ada", "admin"), &["--origin", "http://queue.example.com"]);
+    let (code, said) = hand_to(&line("ada", "admin"), &["--origin", "http://rowmq.example.com"]);
     assert_eq!(code, Some(2), "{said}");
-    let (code, said) = hand_to(&line("ada", "admin"), &["--origin", "https://queue.example.com"]);
+    let (code, said) = hand_to(&line("ada", "admin"), &["--origin", "https://rowmq.example.com"]);
     assert_eq!(code, Some(0), "{said}");
 }

@@ -1,4 +1,4 @@
-use queue_core::message::DeadCause;
+use rowmq_core::message::DeadCause;
 
 use super::*;
 

@@ -1,15 +1,15 @@
-//! `consumer forward`: where a topic is sent on to.
+//! `rowmq-consumer forward`: where a topic is sent on to.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use consumer::forward::{Ended, Forward, RedisStream, RedisStreamOptions, Stdout, Webhook};
-use consumer::webhook::{AddressPolicy, Allowed, WebhookOptions};
-use consumer::{ConsumerBuilder, TopicOptions};
-use queue_core::TopicName;
-use queue_service::signals::Shutdown;
+use rowmq_consumer::forward::{Ended, Forward, RedisStream, RedisStreamOptions, Stdout, Webhook};
+use rowmq_consumer::webhook::{AddressPolicy, Allowed, WebhookOptions};
+use rowmq_consumer::{ConsumerBuilder, TopicOptions};
+use rowmq_core::TopicName;
+use rowmq_service::signals::Shutdown;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -27,10 +27,10 @@ pub(crate) enum Destination {
         #[command(flatten)]
         source: Source,
         /// Where to. A URL that holds a token is better given by the environment.
-        #[arg(env = "QUEUE_WEBHOOK_URL", hide_env_values = true)]
+        #[arg(env = "ROWMQ_WEBHOOK_URL", hide_env_values = true)]
         url: Url,
         /// File with the secret that requests are signed with.
-        #[arg(long, env = "QUEUE_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+        #[arg(long, env = "ROWMQ_WEBHOOK_SECRET_FILE", value_name = "FILE")]
         secret_file: Option<PathBuf>,
         /// A host, address or network (10.0.0.0/8) that may be connected to (repeatable). Without
         /// it every public address may, and no private one.
@@ -46,7 +46,7 @@ pub(crate) enum Destination {
         source: Source,
         /// Where to: redis://HOST:PORT/DATABASE, or rediss:// for TLS. A URL that holds a password
         /// is better given by the environment.
-        #[arg(env = "QUEUE_REDIS_URL", hide_env_values = true)]
+        #[arg(env = "ROWMQ_REDIS_URL", hide_env_values = true)]
         url: SecretString,
         /// The key of the stream. Without it the topic's name.
         #[arg(long, value_name = "NAME")]
@@ -99,7 +99,7 @@ impl Source {
     fn register(
         self,
         builder: ConsumerBuilder,
-        to: impl consumer::forward::Destination,
+        to: impl rowmq_consumer::forward::Destination,
         shutdown: &Shutdown,
         ended: &Ended,
     ) -> ConsumerBuilder {

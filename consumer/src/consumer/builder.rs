@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use queue_core::TopicName;
-use queue_core::codec::Codecs;
-use queue_core::handler::{
+use rowmq_core::TopicName;
+use rowmq_core::codec::Codecs;
+use rowmq_core::handler::{
     BatchHandler, BatchTxHandler, Handler, RawBatchHandler, RawHandler, RawTxHandler, TxHandler,
 };
-use queue_service::endpoint::Health;
+use rowmq_service::endpoint::Health;
 
 use super::Consumer;
 use crate::error::Error;

@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 /// # Errors
 /// If there is no memory or no file descriptor left.
 pub(super) fn standard_input(body: &[u8]) -> io::Result<Stdio> {
-    let mut file = File::from(memfd_create("queue-body", MemfdFlags::CLOEXEC)?);
+    let mut file = File::from(memfd_create("rowmq-body", MemfdFlags::CLOEXEC)?);
     file.write_all(body)?;
     file.rewind()?;
     Ok(file.into())

@@ -1,7 +1,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use queue_core::handler::Context;
+use rowmq_core::handler::Context;
 
 use super::ExecError;
 
@@ -48,13 +48,13 @@ pub(super) fn message_variables(context: &Context) -> Vec<(&'static str, OsStrin
     // A map of strings can always be written as JSON.
     let headers = serde_json::to_string(&delivery.headers).unwrap_or_else(|_| "{}".to_owned());
     let mut variables = vec![
-        ("QUEUE_TOPIC", context.topic.as_str().into()),
-        ("QUEUE_MSG_ID", delivery.msg_id.to_string().into()),
-        ("QUEUE_DELIVERY_NO", delivery.delivery_no.to_string().into()),
-        ("QUEUE_FAILURES", delivery.failures.to_string().into()),
-        ("QUEUE_HEADERS", headers.into()),
+        ("ROWMQ_TOPIC", context.topic.as_str().into()),
+        ("ROWMQ_MSG_ID", delivery.msg_id.to_string().into()),
+        ("ROWMQ_DELIVERY_NO", delivery.delivery_no.to_string().into()),
+        ("ROWMQ_FAILURES", delivery.failures.to_string().into()),
+        ("ROWMQ_HEADERS", headers.into()),
     ];
-    for (name, bytes) in [("QUEUE_KEY", &delivery.key), ("QUEUE_BIZ_ID", &delivery.biz_id)] {
+    for (name, bytes) in [("ROWMQ_KEY", &delivery.key), ("ROWMQ_BIZ_ID", &delivery.biz_id)] {
         if let Some(bytes) = bytes.as_ref().filter(|bytes| !bytes.contains(&0)) {
             variables.push((name, OsStr::from_bytes(bytes).to_owned()));
         }

@@ -101,7 +101,7 @@ impl Group {
 pub(super) async fn start(command: Command, hidden: Vec<PathBuf>) -> io::Result<(Process, Pipes)> {
     let (sender, started) = oneshot::channel();
     std::thread::Builder::new()
-        .name("queue-exec".to_owned())
+        .name("rowmq-exec".to_owned())
         .spawn(move || run(command, &hidden, sender))?;
     let lost = |_| io::Error::other("the thread that starts the program has ended");
     let (process, streams) = started.await.map_err(lost)??;

@@ -20,7 +20,7 @@ const CANNOT_RUN: u8 = 127;
 /// ```no_run
 /// # use std::process::ExitCode;
 /// fn main() -> ExitCode {
-///     if let Some(code) = consumer::exec::supervise(std::env::args_os()) {
+///     if let Some(code) = rowmq_consumer::exec::supervise(std::env::args_os()) {
 ///         return code;
 ///     }
 ///     // everything else

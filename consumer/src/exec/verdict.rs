@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use queue_core::handler::{Context, HandlerError};
+use rowmq_core::handler::{Context, HandlerError};
 use thiserror::Error;
 
 use super::output::Output;

@@ -1,9 +1,9 @@
-//! A message as a line of JSON, which `producer send --ndjson` reads again.
+//! A message as a line of JSON, which `rowmq-producer send --ndjson` reads again.
 
 use chrono::{DateTime, Utc};
-use queue_core::handler::Context;
-use queue_core::message::LineBytes;
-use queue_core::{Headers, MsgId};
+use rowmq_core::handler::Context;
+use rowmq_core::message::LineBytes;
+use rowmq_core::{Headers, MsgId};
 use serde::Serialize;
 
 #[derive(Serialize)]

@@ -2,9 +2,9 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use queue_core::handler::Context;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, Pipeline, RedisError};
+use rowmq_core::handler::Context;
 use thiserror::Error;
 use tokio::sync::Mutex;
 

@@ -1,6 +1,6 @@
 use std::io::{self, Write};
 
-use queue_core::handler::Context;
+use rowmq_core::handler::Context;
 
 use super::line::lines;
 use super::{Destination, NotTaken};

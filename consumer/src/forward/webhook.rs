@@ -1,6 +1,6 @@
-use queue_core::handler::{Context, HandlerError};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use rowmq_core::handler::{Context, HandlerError};
 use sha2::{Digest, Sha256};
 
 use super::line::lines;

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::handler::{Context, RunOutcome};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{Effects, Ending};
+use rowmq_core::handler::{Context, RunOutcome};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{Effects, Ending};
 use tokio_util::sync::CancellationToken;
 
 use super::{End, Layer, Next};

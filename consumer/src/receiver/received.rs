@@ -3,10 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
-use queue_core::message::Settlement;
-use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{Delivery, Topic};
+use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
+use rowmq_core::message::Settlement;
+use rowmq_core::worker::{SettleOutcome, Settled, Worker};
+use rowmq_core::{Delivery, Topic};
 use tokio::sync::oneshot;
 
 use crate::crew::Holding;
@@ -31,7 +31,7 @@ impl Deref for Received {
 }
 
 impl Received {
-    /// Whether somebody wants it [cancelled](queue_core::cancellation): stop then, and
+    /// Whether somebody wants it [cancelled](rowmq_core::cancellation): stop then, and
     /// [discard](HandlerError::Discard) it. Heard of within some 200 ms; what was not handed out
     /// yet is discarded without you.
     #[must_use]
@@ -91,7 +91,7 @@ impl Received {
     pub(super) fn hand_over(
         &mut self,
         settlement: Settlement,
-        told: Option<oneshot::Sender<Result<SettleOutcome, queue_core::Error>>>,
+        told: Option<oneshot::Sender<Result<SettleOutcome, rowmq_core::Error>>>,
     ) {
         let Some(holding) = self.holding.take() else { return };
         self.settler.settle(Finished {

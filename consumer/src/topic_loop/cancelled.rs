@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use queue_core::handler::RunOutcome;
-use queue_core::worker::Life;
+use rowmq_core::handler::RunOutcome;
+use rowmq_core::worker::Life;
 use tokio::sync::watch;
 
 use super::{State, TopicLoop};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use queue_core::telemetry;
+use rowmq_core::telemetry;
 
 use super::{State, TopicLoop};
 use crate::breaker::{Breaker, Change};

@@ -39,7 +39,7 @@ pub(super) fn build(options: &WebhookOptions, origin: &str) -> Result<Client, We
         .dns_resolver(Arc::new(GuardedResolver { policy: options.allow.clone() }))
         .redirect(Policy::none())
         .no_proxy()
-        .user_agent(concat!("queue-consumer/", env!("CARGO_PKG_VERSION")))
+        .user_agent(concat!("rowmq-consumer/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| failed(root_cause(&error.without_url())))
 }

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use chrono::Utc;
 use hmac::{Hmac, KeyInit, Mac};
-use queue_core::handler::{Context, HandlerError};
-use queue_core::message::{self, Delivery};
 use reqwest::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
     TRANSFER_ENCODING, UPGRADE,
 };
+use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::message::{self, Delivery};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 

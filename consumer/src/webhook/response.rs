@@ -4,9 +4,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::handler::HandlerError;
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
+use rowmq_core::handler::HandlerError;
 
 /// The header by which a service has a message come back later with nothing charged.
 const SNOOZE: &str = "queue-snooze";

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use consumer::{ConsumerOptions, TopicOptions};
-use queue_core::doorbell::Doorbell;
-use queue_core::handler::{Context, HandlerError};
-use queue_core::stream::MemberName;
-use queue_core::stream::broadcast::{create_broadcast, reset_members};
-use queue_core::stream::group::{Place, create_group, create_stream, reset_group};
-use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::{NewMessage, Topic, TopicName, store};
-use queue_test::TestDatabase;
-use queue_test::{PATIENCE, until};
+use rowmq_consumer::{ConsumerOptions, TopicOptions};
+use rowmq_core::doorbell::Doorbell;
+use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::stream::MemberName;
+use rowmq_core::stream::broadcast::{create_broadcast, reset_members};
+use rowmq_core::stream::group::{Place, create_group, create_stream, reset_group};
+use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::{NewMessage, Topic, TopicName, store};
+use rowmq_test::TestDatabase;
+use rowmq_test::{PATIENCE, until};
 
 use crate::doorbell::options;
 use crate::doorbell::server::Server;

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use queue_core::connection::ServerUrl;
-use queue_test::TestDatabase;
+use rowmq_core::connection::ServerUrl;
+use rowmq_test::TestDatabase;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server");
 
@@ -39,7 +39,7 @@ impl Server {
     }
 
     fn start(name: &str, options: &[&str]) -> Self {
-        let kind = std::env::var("QUEUE_SERVER_KIND").unwrap_or_else(|_| "mariadb".to_owned());
+        let kind = std::env::var("ROWMQ_SERVER_KIND").unwrap_or_else(|_| "mariadb".to_owned());
         let name = format!("bell-{name}-{}", std::process::id());
         let mut holder = Command::new("sh")
             .args(["-c", HOLD, "hold", SCRIPT, &kind, &name])
@@ -50,7 +50,7 @@ impl Server {
             .expect("sh runs");
         let said = BufReader::new(holder.stdout.take().expect("piped")).lines();
         let said: Vec<String> = said.map_while(Result::ok).take(2).collect();
-        let url = said.iter().find_map(|line| line.strip_prefix("QUEUE_URL="));
+        let url = said.iter().find_map(|line| line.strip_prefix("ROWMQ_URL="));
         let url = url.unwrap_or_else(|| panic!("no server: {said:?}"));
         Self { kind, name, url: ServerUrl::new(url).expect("a URL"), _holder: holder }
     }

@@ -3,7 +3,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use queue_core::MsgId;
+use rowmq_core::MsgId;
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
@@ -25,7 +25,7 @@ fn handled(fleet: &Fleet, processes: &[usize]) -> (HashSet<MsgId>, usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_member_that_is_killed_goes_on_and_loses_nothing() {
     let mut fleet = Fleet::of_broadcast(2).await;
-    let settings = ["a", "b", "c"].map(|name| [("QUEUE_CONSUMER_MEMBER", name)]);
+    let settings = ["a", "b", "c"].map(|name| [("ROWMQ_CONSUMER_MEMBER", name)]);
     let mut members: Vec<Vec<usize>> = Vec::new();
     for named in &settings {
         members.push(vec![fleet.start(&Start { work_ms: 5, settings: named, ..Start::default() })]);
@@ -64,15 +64,15 @@ impl Drop for Process {
     }
 }
 
-/// A `consumer exec` that is the member `cache-1` and appends each body to a file.
+/// A `rowmq-consumer exec` that is the member `cache-1` and appends each body to a file.
 fn exec_as_member(fleet: &Fleet, folder: &Path, name: &str) -> Process {
     let errors = File::create(folder.join(format!("{name}.err"))).expect("a log");
     let append = r#"{ cat; echo; } >> "$0""#;
-    let child = Command::new(env!("CARGO_BIN_EXE_consumer"))
+    let child = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"))
         .args(["--member", "cache-1", "exec", fleet.consumed.name.as_str()])
         .args(["--concurrency", "1", "--", "sh", "-c", append])
         .arg(folder.join(name))
-        .env("QUEUE_URL", fleet.database.url().expose())
+        .env("ROWMQ_URL", fleet.database.url().expose())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(errors)

@@ -3,8 +3,8 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::{AsyncMysqlConnection, NewMessage, enqueue_to};
 use rand::Rng;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, enqueue_to};
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};

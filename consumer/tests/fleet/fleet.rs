@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use queue_core::connection::ServerUrl;
-use queue_core::store;
-use queue_core::store::stream::standing;
-use queue_core::stream::broadcast::create_broadcast;
-use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, enqueue_to};
-use queue_test::TestDatabase;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store;
+use rowmq_core::store::stream::standing;
+use rowmq_core::stream::broadcast::create_broadcast;
+use rowmq_core::stream::group::{Place, create_group, create_stream};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, enqueue_to};
+use rowmq_test::TestDatabase;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than anything here may take, however busy the machine is.
@@ -170,7 +170,7 @@ impl Fleet {
             .args(["--work", &start.work_ms.to_string()])
             .args(start.effects.then_some("--effects"))
             .args(start.crash_on.iter().flat_map(|body| ["--crash-on", body]))
-            .env("QUEUE_URL", &self.url)
+            .env("ROWMQ_URL", &self.url)
             .envs(start.settings.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

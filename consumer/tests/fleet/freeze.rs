@@ -23,7 +23,7 @@ async fn a_frozen_consumer_is_rescued_and_after_waking_up_it_is_fenced() {
     fleet.signal(frozen, Signal::CONT);
     fleet.until("registered anew", async || registered(&fleet).await == 2).await;
     let mut conn = fleet.database.connect().await;
-    let messages = queue_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
+    let messages = rowmq_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
     let messages = messages.expect("peeked");
     assert_eq!(messages.len(), ids.len(), "nothing was acked under the other's claims");
     assert!(messages.iter().all(|message| message.conn_id.is_some() && message.delivery_no == 2));

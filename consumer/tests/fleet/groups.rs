@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
-use queue_core::store::inspect::{self, MessageTable};
-use queue_core::{NewMessage, enqueue, enqueue_to};
+use rowmq_core::store::inspect::{self, MessageTable};
+use rowmq_core::{NewMessage, enqueue, enqueue_to};
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
@@ -84,8 +84,8 @@ async fn a_message_of_a_stream_that_kills_its_worker_is_dead_lettered() {
     enqueue(&mut conn, &fleet.topic.name, &poison).await.expect("enqueued");
     ids.extend(fleet.enqueue(20).await);
     let other = fleet.database.topic("other").await;
-    let sweeper = queue_core::worker::WorkerOptions::new(fleet.database.url().clone(), "idle");
-    let sweeper = queue_core::worker::Worker::start(sweeper).await.expect("registered");
+    let sweeper = rowmq_core::worker::WorkerOptions::new(fleet.database.url().clone(), "idle");
+    let sweeper = rowmq_core::worker::Worker::start(sweeper).await.expect("registered");
     assert!(sweeper.claim(other.id, 1).await.expect("claimed").deliveries.is_empty());
     let careless = Start { work_ms: 20, crash_on: Some("poison"), ..Start::default() };
     let mut member = fleet.start(&careless);

@@ -34,7 +34,7 @@ async fn kill_one_of_two_with(
 /// consumers do not wait for.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_member_had_begun_runs_again_in_groups_of_every_kind() {
-    const NAMED: [(&str, &str); 1] = [("QUEUE_CONSUMER_MEMBER", "a")];
+    const NAMED: [(&str, &str); 1] = [("ROWMQ_CONSUMER_MEMBER", "a")];
     let groups = [
         ("a group", Fleet::of_group(1, false).await, 16, &[][..], 2),
         ("an ordered group", Fleet::of_group(1, true).await, 1, &[], 2),
@@ -54,7 +54,7 @@ async fn what_a_killed_member_had_begun_runs_again_in_groups_of_every_kind() {
 
 pub(crate) async fn registered(fleet: &Fleet) -> usize {
     let mut conn = fleet.database.connect().await;
-    let workers = queue_core::store::worker::alive(&mut conn).await.expect("workers");
+    let workers = rowmq_core::store::worker::alive(&mut conn).await.expect("workers");
     workers.iter().filter(|worker| worker.conn.0 != 0).count()
 }
 
@@ -81,7 +81,7 @@ async fn messages_of_a_killed_consumer_are_charged_no_failure() {
     let idle = fleet.start(&Start { work_ms: 600_000, ..Start::default() });
     fleet.until("all begun again", async || fleet.begun(idle) == ids.len()).await;
     let mut conn = fleet.database.connect().await;
-    let messages = queue_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
+    let messages = rowmq_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
     let messages = messages.expect("peeked");
     assert_eq!(messages.len(), ids.len());
     assert!(messages.iter().all(|message| message.failures == 0 && !message.suspect));

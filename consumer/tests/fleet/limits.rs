@@ -2,10 +2,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
-use queue_core::topic::{Limits, TopicSettings};
-use queue_core::{MsgId, NewMessage, enqueue_to};
-use queue_test::TestDatabase;
 use rand::Rng;
+use rowmq_core::topic::{Limits, TopicSettings};
+use rowmq_core::{MsgId, NewMessage, enqueue_to};
+use rowmq_test::TestDatabase;
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Start};
@@ -13,10 +13,10 @@ use crate::fleet::{Fleet, Start};
 const CONSUMERS: usize = 8;
 const KEYS: usize = 4;
 
-/// How many consumers are killed; `QUEUE_KILLS` says otherwise. 1200 are about two minutes.
+/// How many consumers are killed; `ROWMQ_KILLS` says otherwise. 1200 are about two minutes.
 fn kills() -> usize {
-    match std::env::var("QUEUE_KILLS") {
-        Ok(kills) => kills.parse().expect("QUEUE_KILLS is a number"),
+    match std::env::var("ROWMQ_KILLS") {
+        Ok(kills) => kills.parse().expect("ROWMQ_KILLS is a number"),
         Err(_) => 40,
     }
 }

@@ -24,7 +24,7 @@ async fn sixteen_consumers_handle_each_message_exactly_once() {
 async fn update_then_select_handles_each_message_exactly_once_too() {
     let mut fleet = Fleet::new().await;
     let ids = fleet.enqueue(5_000).await;
-    let settings = [("QUEUE_CONSUMER_CLAIM_STRATEGY", "update-then-select")];
+    let settings = [("ROWMQ_CONSUMER_CLAIM_STRATEGY", "update-then-select")];
     for _ in 0..8 {
         fleet.start(&Start { settings: &settings, ..Start::default() });
     }

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-use queue_core::store::inspect::{self, MessageTable};
-use queue_core::{NewMessage, enqueue};
+use rowmq_core::store::inspect::{self, MessageTable};
+use rowmq_core::{NewMessage, enqueue};
 
 use crate::fleet::{Fleet, PATIENCE, Start};
 
@@ -18,8 +18,8 @@ async fn a_message_that_kills_its_worker_is_dead_lettered_and_its_neighbours_are
     ids.extend(fleet.enqueue(20).await);
     // Another consumer on another topic: it sweeps, and never meets the poison.
     let other = fleet.database.topic("other").await;
-    let sweeper = queue_core::worker::WorkerOptions::new(fleet.database.url().clone(), "idle");
-    let sweeper = queue_core::worker::Worker::start(sweeper).await.expect("registered");
+    let sweeper = rowmq_core::worker::WorkerOptions::new(fleet.database.url().clone(), "idle");
+    let sweeper = rowmq_core::worker::Worker::start(sweeper).await.expect("registered");
     assert!(sweeper.claim(other.id, 1).await.expect("claimed").deliveries.is_empty());
     let careless = Start { work_ms: 50, crash_on: Some("poison"), ..Start::default() };
     let (start, mut crashes) = (Instant::now(), 0);

@@ -1,9 +1,9 @@
 use std::process::Command;
 
-use queue_core::connection::ServerUrl;
-use queue_core::migration;
-use queue_test::TestDatabase;
-use queue_test::proxy::FaultProxy;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::migration;
+use rowmq_test::TestDatabase;
+use rowmq_test::proxy::FaultProxy;
 
 use crate::fleet::{Fleet, Start};
 
@@ -71,7 +71,7 @@ struct OwnServer {
 
 impl OwnServer {
     fn start() -> Self {
-        let kind = std::env::var("QUEUE_SERVER_KIND").unwrap_or_else(|_| "mariadb".to_owned());
+        let kind = std::env::var("ROWMQ_SERVER_KIND").unwrap_or_else(|_| "mariadb".to_owned());
         let name = format!("fleet-{}", std::process::id());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/dev-server");
         let started = Command::new(script)
@@ -79,7 +79,7 @@ impl OwnServer {
             .output()
             .expect("ops/dev-server runs");
         let said = String::from_utf8_lossy(&started.stdout);
-        let url = said.lines().find_map(|line| line.strip_prefix("QUEUE_URL="));
+        let url = said.lines().find_map(|line| line.strip_prefix("ROWMQ_URL="));
         let url = url.unwrap_or_else(|| panic!("no server: {said}{:?}", started.stderr));
         let url = ServerUrl::new(url).expect("a URL");
         Self { url, name, kind }

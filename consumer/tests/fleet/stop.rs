@@ -13,12 +13,12 @@ async fn a_consumer_told_to_stop_finishes_what_runs_and_releases_the_rest() {
     assert!(fleet.ended(member).await.success(), "{}", fleet.said(member));
     assert_eq!(fleet.begun(member), 4, "nothing begins after the signal");
     let mut conn = fleet.database.connect().await;
-    let left = queue_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
+    let left = rowmq_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
     let left = left.expect("peeked");
     assert_eq!(left.len(), 36, "the four that ran are acked");
     assert!(left.iter().all(|message| message.conn_id.is_none() && message.failures == 0));
-    assert_eq!(queue_core::store::worker::alive(&mut conn).await.expect("workers"), []);
-    let workers = queue_core::store::worker::latest(&mut conn, 10).await.expect("workers");
+    assert_eq!(rowmq_core::store::worker::alive(&mut conn).await.expect("workers"), []);
+    let workers = rowmq_core::store::worker::latest(&mut conn, 10).await.expect("workers");
     assert_eq!(workers[0].state, "stopped");
 }
 
@@ -32,7 +32,7 @@ async fn a_second_signal_releases_at_once_what_still_runs() {
     fleet.signal(member, Signal::TERM);
     assert!(fleet.ended(member).await.success(), "{}", fleet.said(member));
     let mut conn = fleet.database.connect().await;
-    let left = queue_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
+    let left = rowmq_core::store::inspect::peek(&mut conn, fleet.topic.id, 100).await;
     let left = left.expect("peeked");
     assert_eq!(left.len(), 4);
     assert!(left.iter().all(|message| message.conn_id.is_none() && message.failures == 0));
@@ -42,7 +42,7 @@ async fn a_second_signal_releases_at_once_what_still_runs() {
 async fn when_the_time_to_drain_is_over_the_rest_is_released() {
     let mut fleet = Fleet::new().await;
     fleet.enqueue(2).await;
-    let settings = [("QUEUE_CONSUMER_DRAIN", "200ms")];
+    let settings = [("ROWMQ_CONSUMER_DRAIN", "200ms")];
     let start = Start { work_ms: 600_000, concurrency: 4, settings: &settings, ..Start::default() };
     let member = fleet.start(&start);
     fleet.until("begun", async || fleet.begun(member) == 2).await;

@@ -2,10 +2,10 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use queue_core::{Headers, MsgId, NewMessage, enqueue};
-use queue_test::{PATIENCE, until};
 use redis::streams::StreamRangeReply;
 use redis::{Client, Connection, FromRedisValue, cmd};
+use rowmq_core::{Headers, MsgId, NewMessage, enqueue};
+use rowmq_test::{PATIENCE, until};
 use rustix::process::Signal;
 
 use crate::forward::sending::{Scene, at_least_once};

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use queue_core::topic::TopicSettings;
-use queue_core::{MsgId, NewMessage, Topic, enqueue_to, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{MsgId, NewMessage, Topic, enqueue_to, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -51,12 +51,12 @@ impl Scene {
         until("drained", async || self.left().await == (0, 0)).await;
     }
 
-    /// Starts `consumer forward …`.
+    /// Starts `rowmq-consumer forward …`.
     pub(crate) fn forward(&self, arguments: &[&str]) -> Forward {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_consumer"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rowmq-consumer"))
             .arg("forward")
             .args(arguments)
-            .env("QUEUE_URL", self.database.url().expose())
+            .env("ROWMQ_URL", self.database.url().expose())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

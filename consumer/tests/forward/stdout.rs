@@ -1,6 +1,6 @@
 use std::io::Read;
 
-use queue_core::{Headers, NewMessage, enqueue};
+use rowmq_core::{Headers, NewMessage, enqueue};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -70,12 +70,12 @@ async fn a_closed_pipe_ends_the_forward_and_leaves_the_messages() {
     drop(out);
     let (status, said) = forward.ended().await;
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("consumer: standard output takes no more"), "{said}");
+    assert!(said.contains("rowmq-consumer: standard output takes no more"), "{said}");
     assert_eq!(lines.len(), 500);
     let (left, claimed) = scene.left().await;
     assert!(left > 0 && left <= 3000 - 400, "{left} of {} are left", sent.len());
     assert_eq!(claimed, 0, "released");
     let mut conn = scene.database.connect().await;
-    let messages = queue_core::store::inspect::peek(&mut conn, scene.topic.id, 5000).await;
+    let messages = rowmq_core::store::inspect::peek(&mut conn, scene.topic.id, 5000).await;
     assert!(messages.expect("peeked").iter().all(|m| m.failures == 0 && !m.suspect));
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::{Consumer, ConsumerOptions, Receiver, Shutdown};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::dead::redrive;
-use queue_core::handler::{Context, HandlerError, TxHandler};
-use queue_core::store::inspect;
-use queue_core::store::stream::member;
-use queue_core::stream::MemberName;
-use queue_core::stream::broadcast::create_broadcast;
-use queue_core::stream::group::{Place, create_stream};
-use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, store};
-use queue_test::{TestDatabase, until};
+use rowmq_consumer::{Consumer, ConsumerOptions, Receiver, Shutdown};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::dead::redrive;
+use rowmq_core::handler::{Context, HandlerError, TxHandler};
+use rowmq_core::store::inspect;
+use rowmq_core::store::stream::member;
+use rowmq_core::stream::MemberName;
+use rowmq_core::stream::broadcast::create_broadcast;
+use rowmq_core::stream::group::{Place, create_stream};
+use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, store};
+use rowmq_test::{TestDatabase, until};
 use tokio_util::sync::CancellationToken;
 
 use crate::handling::running::{Running, With, one_at_a_time, send};
@@ -73,7 +73,7 @@ fn start(
     };
     let name = group.name.clone();
     let running = Running::start(database, |builder| {
-        let topic = consumer::TopicOptions::default();
+        let topic = rowmq_consumer::TopicOptions::default();
         builder.options(options).raw_handler(name, topic, With(handle))
     });
     (running, seen)

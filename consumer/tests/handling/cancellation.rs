@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use consumer::TopicOptions;
 use diesel_async::RunQueryDsl;
-use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::find::StateWord;
-use queue_core::handler::{Context, HandlerError, RawTxHandler};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::TopicOptions;
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::find::StateWord;
+use rowmq_core::handler::{Context, HandlerError, RawTxHandler};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
 use crate::handling::effects::number;

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::TopicOptions;
 use diesel_async::RunQueryDsl;
-use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use queue_core::checkpoint::{Checkpoint, LIMIT, Percent};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::dead::redrive;
-use queue_core::handler::{Context, HandlerError, RawTxHandler};
-use queue_core::store::dead::DeadFilter;
-use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, Error, NewMessage, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::TopicOptions;
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use rowmq_core::checkpoint::{Checkpoint, LIMIT, Percent};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::dead::redrive;
+use rowmq_core::handler::{Context, HandlerError, RawTxHandler};
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
 use crate::handling::effects::number;

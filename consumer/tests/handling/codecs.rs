@@ -3,17 +3,17 @@
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
-use consumer::{ConsumerOptions, Receiver, TopicOptions};
 use diesel_async::SimpleAsyncConnection;
-use producer::{Producer, ProducerOptions};
-use queue_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip, Owner};
-use queue_core::handler::{
+use rowmq_consumer::{ConsumerOptions, Receiver, TopicOptions};
+use rowmq_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip, Owner};
+use rowmq_core::handler::{
     BatchHandler, BoxError, Context, Handler, HandlerError, RawTxHandler, TxHandler,
 };
-use queue_core::store::inspect;
-use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic};
-use queue_test::TestDatabase;
+use rowmq_core::store::inspect;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic};
+use rowmq_producer::{Producer, ProducerOptions};
+use rowmq_test::TestDatabase;
 
 use crate::handling::running::{Running, With, dead, drained, one_at_a_time, quick, send};
 

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::TopicOptions;
 use diesel::QueryableByName;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::handler::{BatchTxHandler, Context, Decide, HandlerError, RawTxHandler, TxHandler};
-use queue_core::topic::TopicSettings;
-use queue_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::TopicOptions;
+use rowmq_core::handler::{BatchTxHandler, Context, Decide, HandlerError, RawTxHandler, TxHandler};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;
 
 use crate::handling::running::{Running, drained, quick, send};
@@ -28,7 +28,7 @@ pub(crate) async fn number(database: &TestDatabase, query: &str) -> i64 {
     rows[0].n
 }
 
-async fn stage(settings: &TopicSettings) -> (TestDatabase, queue_core::Topic) {
+async fn stage(settings: &TopicSettings) -> (TestDatabase, rowmq_core::Topic) {
     let database = TestDatabase::new().await;
     let topic = database.topic_with("orders", settings).await;
     database.topic("invoices").await;

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::SettledListener;
-use queue_core::handler::{BatchHandler, Context, HandlerError};
-use queue_core::store::stream::standing;
-use queue_core::stream::HeaderCondition;
-use queue_core::stream::group::{Place, create_group, create_stream, reset_group};
-use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::worker::SettleOutcome;
-use queue_core::{NewMessage, Topic, TopicName, store};
-use queue_test::TestDatabase;
-use queue_test::until;
+use rowmq_consumer::SettledListener;
+use rowmq_core::handler::{BatchHandler, Context, HandlerError};
+use rowmq_core::store::stream::standing;
+use rowmq_core::stream::HeaderCondition;
+use rowmq_core::stream::group::{Place, create_group, create_stream, reset_group};
+use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{NewMessage, Topic, TopicName, store};
+use rowmq_test::TestDatabase;
+use rowmq_test::until;
 use tokio::sync::Notify;
 
 use crate::handling::running::{Running, With, one_at_a_time, send};
@@ -70,7 +70,7 @@ async fn every_group_handles_every_message_and_retries_its_own_failures() {
                     Ok(())
                 }
             };
-            let (name, options) = (group.name.clone(), consumer::TopicOptions::default());
+            let (name, options) = (group.name.clone(), rowmq_consumer::TopicOptions::default());
             members.push(Running::start(&database, |builder| {
                 builder.raw_handler(name, options, With(handle))
             }));
@@ -120,7 +120,7 @@ async fn an_ordered_group_keeps_each_keys_order_whatever_fails_and_however_many_
         };
         let name = groups[0].name.clone();
         members.push(Running::start(&database, |builder| {
-            builder.raw_handler(name, consumer::TopicOptions::default(), With(handle))
+            builder.raw_handler(name, rowmq_consumer::TopicOptions::default(), With(handle))
         }));
     }
     send(&database, &stream, &numbered(400)).await;
@@ -173,7 +173,7 @@ async fn a_member_that_has_lost_its_range_to_a_reset_does_not_go_on_with_it() {
     });
     let name = groups[0].name.clone();
     let member = Running::start(&database, |builder| {
-        let options = consumer::TopicOptions::default();
+        let options = rowmq_consumer::TopicOptions::default();
         builder.on_settled(listener).raw_handler(name, options, With(handle))
     });
     begun.notified().await;
@@ -212,7 +212,7 @@ async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest()
                 Ok(())
             }
         };
-        builder.raw_handler(name, consumer::TopicOptions::default(), With(handle))
+        builder.raw_handler(name, rowmq_consumer::TopicOptions::default(), With(handle))
     });
     let group = groups[0].group().expect("a group");
     until("the group is through with the stream", async || {
@@ -227,8 +227,9 @@ async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest()
     assert_eq!(handled.into_iter().collect::<BTreeSet<_>>(), expected);
 
     let (url, name) = (database.url().clone(), groups[1].name.clone());
-    let options = consumer::ConsumerOptions::default();
-    let mut receiver = consumer::Receiver::connect(url, name, 10, options).await.expect("there");
+    let options = rowmq_consumer::ConsumerOptions::default();
+    let mut receiver =
+        rowmq_consumer::Receiver::connect(url, name, 10, options).await.expect("there");
     let mut pulled = BTreeSet::new();
     while pulled.len() < 30 {
         let received = receiver.receive().await.expect("a message");
@@ -242,16 +243,16 @@ async fn a_group_with_a_filter_handles_what_it_wants_and_goes_on_past_the_rest()
 #[tokio::test]
 async fn a_stream_itself_has_no_consumers() {
     let (database, stream, _) = stage(1, &[], false).await;
-    let consumer = consumer::Consumer::builder(database.url().clone())
+    let consumer = rowmq_consumer::Consumer::builder(database.url().clone())
         .raw_handler(stream.name.clone(), one_at_a_time(), With(|_| async { Ok(()) }))
         .build()
         .expect("built");
-    let shutdown = consumer::Shutdown {
+    let shutdown = rowmq_consumer::Shutdown {
         drain: tokio_util::sync::CancellationToken::new(),
         quit: tokio_util::sync::CancellationToken::new(),
     };
     let error = consumer.run(shutdown).await.expect_err("refused").to_string();
-    assert!(error.contains("queuectl group create orders@GROUP"), "{error}");
+    assert!(error.contains("rowmq group create orders@GROUP"), "{error}");
 }
 
 /// Notes how many it is given at once.
@@ -280,8 +281,9 @@ async fn an_ordered_group_has_batches_of_one_and_a_receiver_of_it_one_delivery()
     running.stop().await;
     assert_eq!(*sizes.lock().expect("a lock"), [1; 20]);
     let (url, name) = (database.url().clone(), groups[1].name.clone());
-    let options = consumer::ConsumerOptions::default();
-    let mut receiver = consumer::Receiver::connect(url, name, 10, options).await.expect("there");
+    let options = rowmq_consumer::ConsumerOptions::default();
+    let mut receiver =
+        rowmq_consumer::Receiver::connect(url, name, 10, options).await.expect("there");
     receiver
         .receive()
         .await

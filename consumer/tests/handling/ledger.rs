@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::{ConsumerOptions, Receiver, TopicOptions};
 use diesel_async::SimpleAsyncConnection;
-use queue_core::handler::{Context, HandlerError};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::{NewMessage, store};
-use queue_test::TestDatabase;
+use rowmq_consumer::{ConsumerOptions, Receiver, TopicOptions};
+use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::{NewMessage, store};
+use rowmq_test::TestDatabase;
 
 use crate::handling::running::{Running, With, drained, quick, send};
 
@@ -112,7 +112,7 @@ async fn what_cannot_be_looked_up_is_given_back_uncharged() {
         consumer.raw_handler(name, TopicOptions::default(), handler)
     });
     send(&database, &topic, &messages(1)).await;
-    queue_test::until("given back", async || {
+    rowmq_test::until("given back", async || {
         let messages = store::inspect::peek(&mut conn, topic.id, 10).await.expect("peeked");
         messages[0].delivery_no > 1 && messages[0].failures == 0
     })

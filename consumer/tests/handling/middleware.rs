@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::{Middleware, Next, TopicOptions};
 use diesel_async::RunQueryDsl;
-use queue_core::handler::{
+use rowmq_consumer::{Middleware, Next, TopicOptions};
+use rowmq_core::handler::{
     Context, HandlerError, RawBatchHandler, RawHandler, RawTxHandler, RunOutcome,
 };
-use queue_core::store::inspect;
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue};
-use queue_test::TestDatabase;
+use rowmq_core::store::inspect;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue};
+use rowmq_test::TestDatabase;
 
 use crate::handling::running::{Running, With, dead, drained, one_at_a_time, quick, send};
 

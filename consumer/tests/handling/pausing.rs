@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::TopicOptions;
-use queue_core::handler::{Context, HandlerError};
-use queue_core::stream::broadcast::create_broadcast;
-use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::{NewMessage, Topic, TopicName, store};
-use queue_test::{TestDatabase, until};
+use rowmq_consumer::TopicOptions;
+use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::stream::broadcast::create_broadcast;
+use rowmq_core::stream::group::{Place, create_group, create_stream};
+use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::{NewMessage, Topic, TopicName, store};
+use rowmq_test::{TestDatabase, until};
 
 use crate::handling::running::{Running, With, drained, send};
 

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
-use queue_core::connection::{ServerUrl, Session, SessionKind};
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::store::dead::DeadFilter;
-use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::{NewMessage, Topic, dead, enqueue_to, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::{Consumer, ConsumerBuilder, Error, Shutdown, TopicOptions};
+use rowmq_core::connection::{ServerUrl, Session, SessionKind};
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::{NewMessage, Topic, dead, enqueue_to, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

@@ -1,13 +1,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::TopicOptions;
-use queue_core::handler::Context;
-use queue_core::message::{ClaimNo, WorkerId};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::{NewMessage, Priority, store};
-use queue_service::endpoint::Health;
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::TopicOptions;
+use rowmq_core::handler::Context;
+use rowmq_core::message::{ClaimNo, WorkerId};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::{NewMessage, Priority, store};
+use rowmq_service::endpoint::Health;
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;
 

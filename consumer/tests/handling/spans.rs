@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use queue_core::handler::HandlerError;
-use queue_core::{NewMessage, TraceParent};
-use queue_test::TestDatabase;
+use rowmq_core::handler::HandlerError;
+use rowmq_core::{NewMessage, TraceParent};
+use rowmq_test::TestDatabase;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -56,7 +56,7 @@ async fn what_a_handler_logs_and_what_is_logged_of_its_failure_carries_the_trace
     send(&database, &topic, &[NewMessage::new("m").with_traceparent(parent), plain]).await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
-    let handler = With(move |context: queue_core::handler::Context| {
+    let handler = With(move |context: rowmq_core::handler::Context| {
         let tell = Arc::clone(&tell);
         async move {
             tracing::info!("Handled.");

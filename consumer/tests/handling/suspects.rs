@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use consumer::{ConsumerOptions, Receiver};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::{AsyncMysqlConnection, NewMessage, Topic, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::{ConsumerOptions, Receiver};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Mutex, Notify};
 
 use crate::handling::running::{drained, send};

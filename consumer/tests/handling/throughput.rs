@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use queue_core::NewMessage;
-use queue_core::handler::HandlerError;
-use queue_core::store::throughput::by_topic;
-use queue_test::{TestDatabase, until};
+use rowmq_core::NewMessage;
+use rowmq_core::handler::HandlerError;
+use rowmq_core::store::throughput::by_topic;
+use rowmq_test::{TestDatabase, until};
 
 use crate::handling::running::{Running, With, one_at_a_time, quick, send};
 
@@ -17,7 +17,7 @@ async fn what_a_consumer_gets_done_is_told_while_it_runs() {
     send(&database, &topic, &messages).await;
     let name = topic.name.clone();
     let running = Running::start(&database, |consumer| {
-        let handler = With(|context: queue_core::handler::Context| async move {
+        let handler = With(|context: rowmq_core::handler::Context| async move {
             match context.delivery.body.as_slice() {
                 b"dead" => Err(HandlerError::dead("no")),
                 _ => Ok(()),

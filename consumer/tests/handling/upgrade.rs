@@ -8,10 +8,10 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::handler::{Context, HandlerError};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::{NewMessage, Priority, enqueue_to, migration, store};
-use queue_test::{TestDatabase, until};
+use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::{NewMessage, Priority, enqueue_to, migration, store};
+use rowmq_test::{TestDatabase, until};
 
 use crate::handling::effects::number;
 use crate::handling::running::{Running, With, drained, one_at_a_time, quick};
@@ -120,5 +120,5 @@ async fn the_next_releases_migration_stops_nobody_of_this_one() {
     let discarded = "SELECT COUNT(*) FROM queue_archive WHERE outcome = 'discarded'";
     assert_eq!(number(&database, discarded).await, i64::try_from(sent).expect("few"));
     assert!(migration::pending(database.url()).await.expect("read").is_empty());
-    queue_core::doctor::require(database.url()).await.expect("a schema that serves");
+    rowmq_core::doctor::require(database.url()).await.expect("a schema that serves");
 }

@@ -3,10 +3,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::DateTime;
-use consumer::TopicOptions;
-use queue_core::handler::{BatchHandler, Context, Decide, Handler, HandlerError};
-use queue_core::{NewMessage, store};
-use queue_test::TestDatabase;
+use rowmq_consumer::TopicOptions;
+use rowmq_core::handler::{BatchHandler, Context, Decide, Handler, HandlerError};
+use rowmq_core::{NewMessage, store};
+use rowmq_test::TestDatabase;
 use serde::{Deserialize, Serialize};
 
 use crate::handling::running::{Running, drained, one_at_a_time, quick, send};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::{ConsumerOptions, TopicOptions};
-use queue_core::handler::Context;
-use queue_core::topic::TopicSettings;
-use queue_core::{NewMessage, store};
-use queue_test::{PATIENCE, TestDatabase, until};
+use rowmq_consumer::{ConsumerOptions, TopicOptions};
+use rowmq_core::handler::Context;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{NewMessage, store};
+use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
 use crate::handling::running::{Running, With, drained, quick, send};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use chrono::Utc;
-use queue_core::handler::Context;
-use queue_core::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId};
-use queue_core::topic::{TopicId, TopicName};
+use rowmq_core::handler::Context;
+use rowmq_core::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId};
+use rowmq_core::topic::{TopicId, TopicName};
 use tokio_util::sync::CancellationToken;
 
 /// The third delivery of a message with this body, after two failures.
@@ -44,7 +44,7 @@ pub(crate) fn context_with(
         delivery: Arc::new(delivery),
         cancelled: CancellationToken::new(),
         deadline: None,
-        checkpoints: queue_core::checkpoint::Checkpoints::default(),
+        checkpoints: rowmq_core::checkpoint::Checkpoints::default(),
     }
 }
 

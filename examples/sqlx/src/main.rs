@@ -1,6 +1,6 @@
 //! Enqueue in a transaction of sqlx, by plain SQL.
 //!
-//!     cd examples/sqlx && QUEUE_URL=mysql://shop:secret@127.0.0.1:3306/shop cargo run
+//!     cd examples/sqlx && ROWMQ_URL=mysql://shop:secret@127.0.0.1:3306/shop cargo run
 
 use anyhow::{Context, bail};
 use sqlx::mysql::MySqlDatabaseError;
@@ -34,7 +34,7 @@ fn number(error: &sqlx::Error) -> Option<u16> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let url = std::env::var("QUEUE_URL").context("QUEUE_URL is not set")?;
+    let url = std::env::var("ROWMQ_URL").context("ROWMQ_URL is not set")?;
     let mut conn = MySqlConnection::connect(&url).await?;
 
     let mut tx = conn.begin().await?;

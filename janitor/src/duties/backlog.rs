@@ -3,11 +3,11 @@ mod ruler;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use queue_core::connection::Session;
-use queue_core::store::{self, backlog};
-use queue_core::telemetry::Gauges;
-use queue_core::topic::{Backlog, TopicId, TopicSettings};
-use queue_core::{Result, Topic};
+use rowmq_core::connection::Session;
+use rowmq_core::store::{self, backlog};
+use rowmq_core::telemetry::Gauges;
+use rowmq_core::topic::{Backlog, TopicId, TopicSettings};
+use rowmq_core::{Result, Topic};
 use serde::Serialize;
 use tokio::time::Instant;
 

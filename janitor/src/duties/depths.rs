@@ -1,10 +1,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use queue_core::store::stream::{member, standing};
-use queue_core::telemetry::Gauges;
-use queue_core::topic::TopicId;
-use queue_core::{Result, store};
+use rowmq_core::store::stream::{member, standing};
+use rowmq_core::telemetry::Gauges;
+use rowmq_core::topic::TopicId;
+use rowmq_core::{Result, store};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};

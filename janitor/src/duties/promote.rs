@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use queue_core::connection::{Connection, Link, Session};
-use queue_core::store::row_set::RowSet;
-use queue_core::store::scheduled::{self, Due, Reach};
-use queue_core::store::{floor, lookup};
-use queue_core::{Result, telemetry};
+use rowmq_core::connection::{Connection, Link, Session};
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::scheduled::{self, Due, Reach};
+use rowmq_core::store::{floor, lookup};
+use rowmq_core::{Result, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -140,9 +140,9 @@ fn fitting(due: &[Due]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use queue_core::Priority;
-    use queue_core::message::RowId;
-    use queue_core::topic::TopicId;
+    use rowmq_core::Priority;
+    use rowmq_core::message::RowId;
+    use rowmq_core::topic::TopicId;
 
     use super::*;
 

@@ -3,14 +3,14 @@ mod lookup;
 
 use std::time::Duration;
 
-use queue_core::checkpoint;
-use queue_core::connection::{Link, Session};
-use queue_core::store::cancel;
-use queue_core::store::lane::LaneKind;
-use queue_core::store::prune::{self, Pruned};
-use queue_core::store::{audit, trace};
-use queue_core::trace::KEPT;
-use queue_core::{Error, Result, store, telemetry, throughput};
+use rowmq_core::checkpoint;
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::store::cancel;
+use rowmq_core::store::lane::LaneKind;
+use rowmq_core::store::prune::{self, Pruned};
+use rowmq_core::store::{audit, trace};
+use rowmq_core::trace::KEPT;
+use rowmq_core::{Error, Result, store, telemetry, throughput};
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -8,15 +8,15 @@ mod taking;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use queue_core::connection::Session;
-use queue_core::message::{ClaimNo, WorkerId};
-use queue_core::rescue::{Why, rows_held};
-use queue_core::store::claim::Fence;
-use queue_core::store::process_list::{self, Sight};
-use queue_core::store::worker::{self, Incarnation, WorkerRow};
-use queue_core::store::{doctor, rescue};
-use queue_core::telemetry::Gauges;
-use queue_core::{Result, telemetry};
+use rowmq_core::connection::Session;
+use rowmq_core::message::{ClaimNo, WorkerId};
+use rowmq_core::rescue::{Why, rows_held};
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::process_list::{self, Sight};
+use rowmq_core::store::worker::{self, Incarnation, WorkerRow};
+use rowmq_core::store::{doctor, rescue};
+use rowmq_core::telemetry::Gauges;
+use rowmq_core::{Result, telemetry};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use queue_core::connection::Link;
-use queue_core::topic::deletion::{lost, restore};
-use queue_core::{Error, Result};
+use rowmq_core::connection::Link;
+use rowmq_core::topic::deletion::{lost, restore};
+use rowmq_core::{Error, Result};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};

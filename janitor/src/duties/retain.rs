@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use queue_core::connection::Link;
-use queue_core::stream::retention;
-use queue_core::{Result, store, telemetry};
+use rowmq_core::connection::Link;
+use rowmq_core::stream::retention;
+use rowmq_core::{Result, store, telemetry};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};

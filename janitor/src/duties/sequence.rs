@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use queue_core::connection::Link;
-use queue_core::store::stream::inbox;
-use queue_core::stream::{Contention, sequence};
-use queue_core::{Error, Result, store, telemetry};
+use rowmq_core::connection::Link;
+use rowmq_core::store::stream::inbox;
+use rowmq_core::stream::{Contention, sequence};
+use rowmq_core::{Error, Result, store, telemetry};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use queue_core::connection::Link;
-use queue_core::schedule::{self, ScheduleName};
-use queue_core::{Error, Result, store, telemetry};
+use rowmq_core::connection::Link;
+use rowmq_core::schedule::{self, ScheduleName};
+use rowmq_core::{Error, Result, store, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use queue_core::Result;
-use queue_core::connection::Link;
-use queue_core::doctor::{TABLES, server_state};
-use queue_core::store::server::table_sizes;
-use queue_core::telemetry::Gauges;
+use rowmq_core::Result;
+use rowmq_core::connection::Link;
+use rowmq_core::doctor::{TABLES, server_state};
+use rowmq_core::store::server::table_sizes;
+use rowmq_core::telemetry::Gauges;
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use queue_core::connection::Link;
-use queue_core::telemetry::Gauges;
-use queue_core::topic::weigh;
-use queue_core::{Result, store};
+use rowmq_core::connection::Link;
+use rowmq_core::telemetry::Gauges;
+use rowmq_core::topic::weigh;
+use rowmq_core::{Result, store};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use queue_core::connection::{Link, again_on_conflict, transaction};
-use queue_core::store::enqueue::insert_in_lane;
-use queue_core::store::lookup::{self, Placed};
-use queue_core::store::trace;
-use queue_core::{
+use rowmq_core::connection::{Link, again_on_conflict, transaction};
+use rowmq_core::store::enqueue::insert_in_lane;
+use rowmq_core::store::lookup::{self, Placed};
+use rowmq_core::store::trace;
+use rowmq_core::{
     Enqueued, Error, NewMessage, Part, Result, Topic, enqueue_in_transaction, is_plain, statements,
     stream, telemetry,
 };

@@ -2,10 +2,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use producer::{ProducerOptions, ResendPolicy};
-use queue_core::TopicName;
-use queue_service::args::{Located, ServerArgs, ServiceArgs, address};
-use queue_service::config::Settings;
+use rowmq_core::TopicName;
+use rowmq_producer::{ProducerOptions, ResendPolicy};
+use rowmq_service::args::{Located, ServerArgs, ServiceArgs, address};
+use rowmq_service::config::Settings;
 
 use crate::encode::EncodeArgs;
 use crate::spill_args::SpillArgs;
@@ -28,9 +28,9 @@ pub(crate) struct Arguments {
     /// is 503.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(super) give_up_after: Duration,
-    /// Sends NDJSON from standard input to TOPIC besides, as `producer send --ndjson -` does, and
-    /// ends when that ends and everything is stored. Lines that are no message are reported, and
-    /// make the exit status 1.
+    /// Sends NDJSON from standard input to TOPIC besides, as `rowmq-producer send --ndjson -` does,
+    /// and ends when that ends and everything is stored. Lines that are no message are reported,
+    /// and make the exit status 1.
     #[arg(long, value_name = "TOPIC")]
     pub(super) stdin: Option<TopicName>,
     /// The largest body that is read, in bytes; the topic's own limit holds besides.

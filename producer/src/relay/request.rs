@@ -9,10 +9,10 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, HOST};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use producer::SendError;
-use queue_core::codec;
-use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
-use queue_service::http::{is_foreign, is_loopback_name};
+use rowmq_core::codec;
+use rowmq_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
+use rowmq_producer::SendError;
+use rowmq_service::http::{is_foreign, is_loopback_name};
 use serde::Deserialize;
 use tokio::time::timeout;
 

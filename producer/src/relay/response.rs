@@ -4,9 +4,9 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use producer::{Place, SendError, Sent};
-use queue_core::{Enqueued, Error, Fault, MsgId};
-use queue_service::process::sentence;
+use rowmq_core::{Enqueued, Error, Fault, MsgId};
+use rowmq_producer::{Place, SendError, Sent};
+use rowmq_service::process::sentence;
 use serde::Serialize;
 
 /// After how many seconds it is worth trying again.

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use producer::Producer;
-use queue_core::TopicName;
-use queue_service::endpoint::Health;
-use queue_service::signals::Shutdown;
+use rowmq_core::TopicName;
+use rowmq_producer::Producer;
+use rowmq_service::endpoint::Health;
+use rowmq_service::signals::Shutdown;
 
 use crate::send::{Bar, Input, Intake, Pace, Sending, Summary};
 

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use producer::{ProducerOptions, ResendPolicy};
-use queue_core::topic::RetryPolicy;
-use queue_core::{Moment, Priority, TopicName};
-use queue_service::args::{ServerArgs, ServiceArgs};
+use rowmq_core::topic::RetryPolicy;
+use rowmq_core::{Moment, Priority, TopicName};
+use rowmq_producer::{ProducerOptions, ResendPolicy};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
 
 use super::pace::Rate;
 use crate::encode::EncodeArgs;
@@ -18,9 +18,9 @@ use crate::spill_args::SpillArgs;
 /// Messages are stored in the order of the input. Exit status: 0 if all are stored, 1 if not,
 /// 128 + the signal's number if a signal left something unsent.
 #[derive(Debug, Args)]
-#[command(override_usage = "producer send [OPTIONS] TOPIC BODY...\n       \
-    producer send [OPTIONS] TOPIC --lines FILE [--null]\n       \
-    producer send [OPTIONS] TOPIC --ndjson FILE [--skip-bad]")]
+#[command(override_usage = "rowmq-producer send [OPTIONS] TOPIC BODY...\n       \
+    rowmq-producer send [OPTIONS] TOPIC --lines FILE [--null]\n       \
+    rowmq-producer send [OPTIONS] TOPIC --ndjson FILE [--skip-bad]")]
 #[command(group = clap::ArgGroup::new("input").required(true).args(["bodies", "lines", "ndjson"]))]
 pub(crate) struct Arguments {
     /// Where the messages go.

@@ -50,7 +50,7 @@ impl Bar {
     pub(crate) fn say(&self, sentence: &str) {
         self.bar.suspend(|| {
             // Standard error may be closed; there is nobody left to tell.
-            drop(writeln!(std::io::stderr(), "producer: {sentence}"));
+            drop(writeln!(std::io::stderr(), "rowmq-producer: {sentence}"));
         });
     }
 

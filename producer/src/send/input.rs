@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use queue_core::message::MessageLine;
-use queue_core::{Headers, Moment, NewMessage, Priority};
+use rowmq_core::message::MessageLine;
+use rowmq_core::{Headers, Moment, NewMessage, Priority};
 
 use super::arguments::Arguments;
 use super::intake::{Intake, Item};

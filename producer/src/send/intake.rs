@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use queue_core::NewMessage;
+use rowmq_core::NewMessage;
 use tokio::sync::Notify;
 
 /// The most items that wait: two of the largest batches.

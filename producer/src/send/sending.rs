@@ -3,11 +3,11 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
-use producer::{Producer, SendError, Sent};
-use queue_core::{NewMessage, TopicName};
-use queue_service::endpoint::Health;
-use queue_service::process::sentence;
-use queue_service::signals::Shutdown;
+use rowmq_core::{NewMessage, TopicName};
+use rowmq_producer::{Producer, SendError, Sent};
+use rowmq_service::endpoint::Health;
+use rowmq_service::process::sentence;
+use rowmq_service::signals::Shutdown;
 
 use super::bar::Bar;
 use super::intake::{Intake, Item};
@@ -173,7 +173,7 @@ impl Sending {
         self.summary.in_journal = self.producer.in_journal();
         if let (1.., Some(dir)) = (self.summary.in_journal, &spill.spill_dir) {
             self.bar.say(&format!(
-                "{} message(s) are in {} and not stored yet: `producer send` and `producer relay` send them when they are given it as --spill-dir again",
+                "{} message(s) are in {} and not stored yet: `rowmq-producer send` and `rowmq-producer relay` send them when they are given it as --spill-dir again",
                 self.summary.in_journal,
                 dir.display()
             ));

@@ -1,5 +1,5 @@
 //! Messages of the journal that cannot be sent from it: in a file for a person, as lines that
-//! `producer send --ndjson` reads.
+//! `rowmq-producer send --ndjson` reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -7,8 +7,8 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use queue_core::message::{LineBytes, text_or_base64};
-use queue_core::{MsgId, NewMessage, OnConflict, Priority, Unique};
+use rowmq_core::message::{LineBytes, text_or_base64};
+use rowmq_core::{MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Group, open_file, sync_dir};
@@ -113,7 +113,7 @@ pub(super) fn keep(dir: &Path, group: &Group, why: &SendError, may_repeat: bool)
         spill.messages = group.messages(),
         spill.file = %path.display(),
         error = %why,
-        "Messages of the spill journal cannot be sent from it and were put into a file: decide on them, and send what is to be sent with `producer send --ndjson`."
+        "Messages of the spill journal cannot be sent from it and were put into a file: decide on them, and send what is to be sent with `rowmq-producer send --ndjson`."
     );
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use queue_core::message::RowId;
-use queue_core::store::lane::{LaneId, LaneKind};
+use rowmq_core::message::RowId;
+use rowmq_core::store::lane::{LaneId, LaneKind};
 use uuid::Uuid;
 
 use super::format::VERSION;

@@ -6,9 +6,9 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
-use queue_core::connection::ServerUrl;
-use queue_core::store::lane::Fenced;
-use queue_core::{Enqueued, Error, telemetry, wake};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store::lane::Fenced;
+use rowmq_core::{Enqueued, Error, telemetry, wake};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use queue_core::message::RowId;
-use queue_core::store::lane::{LaneId, LaneKind};
-use queue_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
+use rowmq_core::message::RowId;
+use rowmq_core::store::lane::{LaneId, LaneKind};
+use rowmq_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

@@ -4,9 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use queue_core::message::RowId;
-use queue_core::store::lane::{LaneId, LaneKind};
-use queue_core::{NewMessage, TopicName};
+use rowmq_core::message::RowId;
+use rowmq_core::store::lane::{LaneId, LaneKind};
+use rowmq_core::{NewMessage, TopicName};
 use uuid::Uuid;
 
 use super::aside::keep;

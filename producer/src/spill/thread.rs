@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
-use queue_core::{Error, Result, telemetry};
+use rowmq_core::{Error, Result, telemetry};
 use tokio::sync::{oneshot, watch};
 
 use super::SetAside;
@@ -74,7 +74,7 @@ pub(super) async fn start(
             keeper.work(&incoming);
         }
     };
-    let started = std::thread::Builder::new().name("queue-spill".to_owned()).spawn(work);
+    let started = std::thread::Builder::new().name("rowmq-spill".to_owned()).spawn(work);
     started.map_err(|error| unusable(&name, error.to_string()))?;
     opened.await.unwrap_or_else(|_| Err(ended()))?;
     Ok((commands, stands))

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use diesel::QueryDsl;
-use producer::{ProducerOptions, Progress, ProgressListener};
-use queue_core::message::RowId;
-use queue_core::store::inspect::{Depth, Peeked, peek};
-use queue_core::store::lane::{LaneId, LaneKind};
-use queue_core::{MsgId, NewMessage, TopicName, store};
-use queue_test::TestDatabase;
+use rowmq_core::message::RowId;
+use rowmq_core::store::inspect::{Depth, Peeked, peek};
+use rowmq_core::store::lane::{LaneId, LaneKind};
+use rowmq_core::{MsgId, NewMessage, TopicName, store};
+use rowmq_producer::{ProducerOptions, Progress, ProgressListener};
+use rowmq_test::TestDatabase;
 use tokio::sync::mpsc;
 
 /// How long an event may take before a test fails: far more than it ever does.
@@ -53,7 +53,7 @@ pub(crate) async fn stored_ids(database: &TestDatabase, topic: &str) -> Vec<MsgI
 pub(crate) async fn lanes(database: &TestDatabase) -> Vec<LaneId> {
     use diesel::ExpressionMethods;
     use diesel_async::RunQueryDsl;
-    use queue_core::schema::queue_message::dsl;
+    use rowmq_core::schema::queue_message::dsl;
     let mut conn = database.connect().await;
     let rows: Vec<(u64, u8, Vec<u8>)> = dsl::queue_message
         .filter(dsl::topic_id.eq(0))

@@ -1,11 +1,11 @@
-//! The command `producer relay` under way, and requests to it.
+//! The command `rowmq-producer relay` under way, and requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A relay under way.
@@ -24,8 +24,8 @@ pub(crate) struct Answer {
 
 /// The command, ready to run on this server.
 pub(crate) fn command(url: &ServerUrl, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
-    command.arg("relay").args(arguments).env("QUEUE_URL", url.expose()).env_remove("RUST_LOG");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmq-producer"));
+    command.arg("relay").args(arguments).env("ROWMQ_URL", url.expose()).env_remove("RUST_LOG");
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command
 }

@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn the_authorities_of_a_file_are_read_at_once_and_only_with_a_check() {
         let folder = std::env::temp_dir();
-        let file = folder.join(format!("queue-ca-{}.pem", std::process::id()));
+        let file = folder.join(format!("rowmq-ca-{}.pem", std::process::id()));
         let path = file.to_str().expect("a path");
         let with = |more: &str| ServerUrl::new(&format!("mysql://u:p@127.0.0.1/q?ca={path}{more}"));
         let refused = |more: &str| with(more).map(|_| ()).expect_err(more).to_string();

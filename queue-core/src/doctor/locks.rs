@@ -21,7 +21,7 @@ pub(super) async fn holders_of_locks(conn: &mut impl Connection) -> Result<Check
 
 async fn look(conn: &mut impl Connection) -> Result<Check> {
     if !has_secret(conn).await? {
-        let detail = "queue_installation has no row, so nobody can sweep: run `queuectl migrate`";
+        let detail = "queue_installation has no row, so nobody can sweep: run `rowmq migrate`";
         return Ok(check("locks", false, Verdict::Failure, detail.to_owned()));
     }
     let held = holders(conn).await?;

@@ -38,7 +38,7 @@ pub(super) async fn grants(
     let mut said = Vec::new();
     if !difference.missing.is_empty() {
         said.push(format!(
-            "missing for a {account}: {}: run `queuectl grants {account} --user NAME@HOST` and grant what it prints",
+            "missing for a {account}: {}: run `rowmq grants {account} --user NAME@HOST` and grant what it prints",
             difference.missing.join("; ")
         ));
     }

@@ -34,7 +34,7 @@ fn repair(line: &str) -> String {
     match line.split_once(" COLUMN ") {
         Some((table, column)) => format!(
             "{table} lacks the column {column}, or has another type of it: take it from SHOW CREATE \
-             TABLE {table} in an empty database after `queuectl migrate`"
+             TABLE {table} in an empty database after `rowmq migrate`"
         ),
         None => {
             let (table, key) = line.split_once(' ').unwrap_or((line, ""));

@@ -26,7 +26,7 @@ const BEATS: u32 = 4;
 /// Starts the follower on a thread of its own: a handler that blocks its runtime stops no bell.
 pub(super) fn start(house: Arc<House>, beat: Duration, stop: CancellationToken) -> Result<()> {
     let follower = Follower { house, patience: beat * BEATS, warned: false, pause: PAUSE };
-    actor::spawn("queue-doorbell", move || async move {
+    actor::spawn("rowmq-doorbell", move || async move {
         let house = Arc::clone(&follower.house);
         // Nothing is awaited in it that another one needs: its connection ends with it.
         stop.run_until_cancelled(follower.run()).await;

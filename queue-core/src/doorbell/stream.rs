@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const SERVER_IDS: std::ops::Range<u32> = 0x8000_0000..u32::MAX;
 
 /// Under this name it is seen in `SHOW REPLICAS`.
-const HOSTNAME: &[u8] = b"queue-doorbell";
+const HOSTNAME: &[u8] = b"rowmq-doorbell";
 
 pub(crate) struct Stream {
     stream: BinlogStream,

@@ -99,9 +99,9 @@ impl ClosedBy {
     /// The end of the sentence that says that `topic` takes no messages.
     pub(crate) fn how_to_open(self, topic: &TopicName) -> String {
         match self {
-            Self::Topic => format!(": `queuectl topic resume {topic}` opens it again"),
+            Self::Topic => format!(": `rowmq topic resume {topic}` opens it again"),
             Self::Switch => {
-                ", nor does any other: `queuectl access read-write` opens them again".to_owned()
+                ", nor does any other: `rowmq access read-write` opens them again".to_owned()
             }
         }
     }

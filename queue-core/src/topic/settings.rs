@@ -53,7 +53,7 @@ pub struct TopicSettings {
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub keep_dead: Option<Duration>,
     /// The topic that this one's dead letters are enqueued in. Default none: they stay where
-    /// `queuectl dead` finds them.
+    /// `rowmq dead` finds them.
     pub dead_letter_topic: Option<TopicName>,
     /// For how long the biz id of a handled message is remembered: another message with it is
     /// acked without being handled. Default none: biz ids are carried and not looked at.

@@ -62,7 +62,7 @@ pub(super) async fn start(
         watch::channel(Life { phase: Phase::Alive, pulse: Arc::new(Pulse::default()) });
     let (stop, stops) = mpsc::channel(1);
     let slot = NEXT_SLOT.fetch_add(1, Ordering::Relaxed);
-    actor::spawn("queue-life", move || async move {
+    actor::spawn("rowmq-life", move || async move {
         let registration = Registration {
             instance,
             client_id: format!("{} {instance} {slot}", options.client_id),

@@ -88,7 +88,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
     let (ready, opened) = oneshot::channel();
     let (commands, receiver) = mpsc::unbounded_channel();
     let back = commands.downgrade();
-    actor::spawn("queue-work", move || async move {
+    actor::spawn("rowmq-work", move || async move {
         let _ended = start.ended.clone().drop_guard();
         let mut work = Work {
             options: start.options,

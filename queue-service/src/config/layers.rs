@@ -34,7 +34,7 @@ pub(super) struct Layers {
 
 /// The name of an option's variable.
 fn variable(process: Process, name: &str) -> String {
-    format!("QUEUE_{}_{}", process.table, name).to_uppercase()
+    format!("ROWMQ_{}_{}", process.table, name).to_uppercase()
 }
 
 /// The setting that an option is.
@@ -96,7 +96,7 @@ impl Layers {
             .map(|argument| argument.to_string_lossy().into_owned())
             .collect();
         let path = config_path(&arguments).map(OsString::from).or_else(|| {
-            let named = environment.iter().find(|(name, _)| name == "QUEUE_CONFIG");
+            let named = environment.iter().find(|(name, _)| name == "ROWMQ_CONFIG");
             named.map(|(_, path)| path.into()).filter(|path: &OsString| !path.is_empty())
         });
         let file = path

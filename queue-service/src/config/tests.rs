@@ -16,11 +16,11 @@ enum Bell {
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    #[arg(long, env = "QUEUE_CONFIG", global = true)]
+    #[arg(long, env = "ROWMQ_CONFIG", global = true)]
     config: Option<PathBuf>,
     #[arg(long, default_value = "25s", value_parser = humantime::parse_duration)]
     drain: Duration,
-    #[arg(long, env = "QUEUE_TEST_METRICS")]
+    #[arg(long, env = "ROWMQ_TEST_METRICS")]
     metrics: Option<u16>,
     #[arg(long, value_enum, default_value = "off")]
     doorbell: Bell,
@@ -32,7 +32,7 @@ struct Arguments {
 enum Command {
     Exec(Exec),
     Webhook {
-        #[arg(env = "QUEUE_TEST_HOOK", hide_env_values = true)]
+        #[arg(env = "ROWMQ_TEST_HOOK", hide_env_values = true)]
         url: u8,
         #[arg(long)]
         secret_file: Option<PathBuf>,
@@ -60,11 +60,11 @@ struct Case {
 impl Case {
     fn new(toml: &str, variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("queue.toml");
+        let file = folder.path().join("rowmq.toml");
         std::fs::write(&file, toml).expect("written");
         let mut variables: Vec<_> =
             variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        variables.push(("QUEUE_CONFIG".to_owned(), file.to_str().expect("a path").to_owned()));
+        variables.push(("ROWMQ_CONFIG".to_owned(), file.to_str().expect("a path").to_owned()));
         Self { folder, variables }
     }
 
@@ -92,7 +92,7 @@ fn from(settings: &Settings, name: &str) -> (String, String) {
 
 #[test]
 fn nothing_set_gives_the_defaults() {
-    let read = Case::new("", &[]).read("consumer exec mail").expect("read");
+    let read = Case::new("", &[]).read("rowmq-consumer exec mail").expect("read");
     assert_eq!(read.arguments.drain, Duration::from_secs(25));
     assert_eq!(from(&read.settings, "drain"), ("25s".into(), "default".into()));
     assert_eq!(read.settings.place("metrics"), None);
@@ -104,30 +104,30 @@ fn the_command_line_is_laid_over_the_environment_and_that_over_the_file() {
                 concurrency = 4\nquiet = true\ndoorbell = 'auto'\npass_env = ['A', 'B']\n\
                 secret_file = '/none'\n";
     let case = Case::new(toml, &[]);
-    let read = case.read("consumer --drain=3s exec mail --concurrency 5").expect("read");
+    let read = case.read("rowmq-consumer --drain=3s exec mail --concurrency 5").expect("read");
     let Command::Exec(exec) = &read.arguments.command else { panic!("exec") };
     assert_eq!((read.arguments.drain, exec.concurrency), (Duration::from_secs(3), 5));
     assert_eq!((read.arguments.quiet, read.arguments.doorbell), (true, Bell::Auto));
     assert_eq!((&exec.topic[..], &exec.pass_env[..]), ("mail", &["A".into(), "B".into()][..]));
     assert_eq!(from(&read.settings, "drain"), ("3s".into(), "--drain".into()));
-    assert_eq!(from(&read.settings, "metrics"), ("9464".into(), "queue.toml:6".into()));
-    assert_eq!(from(&read.settings, "pass_env"), ("A, B".into(), "queue.toml:10".into()));
+    assert_eq!(from(&read.settings, "metrics"), ("9464".into(), "rowmq.toml:6".into()));
+    assert_eq!(from(&read.settings, "pass_env"), ("A, B".into(), "rowmq.toml:10".into()));
 }
 
 #[test]
 fn a_misspelt_name_is_refused_with_the_nearest_one() {
-    let line = "consumer exec mail";
+    let line = "rowmq-consumer exec mail";
     assert_eq!(
         refused("\n[consumer]\nmetrics = 1\nconcurency = 7", &[], line),
-        "queue.toml:4: [consumer] has no setting 'concurency'; is 'concurrency' meant?"
+        "rowmq.toml:4: [consumer] has no setting 'concurency'; is 'concurrency' meant?"
     );
     assert_eq!(
         refused("\n[consumr]\nbatch = 7", &[], line),
-        "queue.toml:2: 'consumr' may not stand at the top of the file; is 'consumer' meant?"
+        "rowmq.toml:2: 'consumr' may not stand at the top of the file; is 'consumer' meant?"
     );
     assert_eq!(
-        refused("", &[("QUEUE_CONSUMER_DRIAN", "7")], line),
-        "The variable QUEUE_CONSUMER_DRIAN is no setting; is 'QUEUE_CONSUMER_DRAIN' meant?"
+        refused("", &[("ROWMQ_CONSUMER_DRIAN", "7")], line),
+        "The variable ROWMQ_CONSUMER_DRIAN is no setting; is 'ROWMQ_CONSUMER_DRAIN' meant?"
     );
     let far = refused("[consumer]\nxyz = 7", &[], line);
     assert!(
@@ -143,55 +143,55 @@ fn a_misspelt_name_is_refused_with_the_nearest_one() {
 
 #[test]
 fn a_wrong_value_is_refused_with_its_place_and_what_it_looks_like() {
-    let line = "consumer exec mail";
+    let line = "rowmq-consumer exec mail";
     let unit = refused("[consumer]\ndrain = 10", &[], line);
-    assert!(unit.starts_with("queue.toml:2: 'drain' is '10': time unit needed"), "{unit}");
+    assert!(unit.starts_with("rowmq.toml:2: 'drain' is '10': time unit needed"), "{unit}");
     assert_eq!(
         refused("[consumer]\n\ndoorbell = 'on'", &[], line),
-        "queue.toml:3: 'doorbell' is 'on': use one of off, auto"
+        "rowmq.toml:3: 'doorbell' is 'on': use one of off, auto"
     );
     let number = refused("[consumer]\nconcurrency = 'many'", &[], line);
-    assert!(number.starts_with("queue.toml:2: 'concurrency' is 'many': invalid digit"), "{number}");
-    let option = refused("", &[], "consumer exec mail --concurrency many");
+    assert!(number.starts_with("rowmq.toml:2: 'concurrency' is 'many': invalid digit"), "{number}");
+    let option = refused("", &[], "rowmq-consumer exec mail --concurrency many");
     assert!(option.starts_with("--concurrency: 'concurrency' is 'many'"), "{option}");
 }
 
 #[test]
 fn a_wrong_type_is_refused_with_its_place() {
-    let line = "consumer exec mail";
+    let line = "rowmq-consumer exec mail";
     assert_eq!(
         refused("[consumer]\ndrain = ['1s']", &[], line),
-        "queue.toml:2: 'drain' has one value: write no list"
+        "rowmq.toml:2: 'drain' has one value: write no list"
     );
     assert_eq!(
         refused("[consumer]\ndrain = { s = 1 }", &[], line),
-        "queue.toml:2: 'drain' is a table: write text in quotes, a number, true or false"
+        "rowmq.toml:2: 'drain' is a table: write text in quotes, a number, true or false"
     );
     assert_eq!(
         refused("\nconsumer = 3", &[], line),
-        "queue.toml:2: 'consumer' is a table: write [consumer]"
+        "rowmq.toml:2: 'consumer' is a table: write [consumer]"
     );
 }
 
 #[test]
 fn a_file_that_is_named_must_be_there_and_be_toml() {
-    let missing = Case::new("", &[]).read("consumer --config /none.toml exec mail");
+    let missing = Case::new("", &[]).read("rowmq-consumer --config /none.toml exec mail");
     let missing = missing.expect_err("refused");
     assert!(missing.starts_with("Cannot read the configuration /none.toml: No such"), "{missing}");
-    let broken = refused("\nurl = mysql://u:geheim@h/q", &[], "consumer exec mail");
-    assert!(broken.starts_with("queue.toml:2: this is not TOML"), "{broken}");
+    let broken = refused("\nurl = mysql://u:geheim@h/q", &[], "rowmq-consumer exec mail");
+    assert!(broken.starts_with("rowmq.toml:2: this is not TOML"), "{broken}");
     assert!(!broken.contains("geheim"), "{broken}");
 }
 
 #[test]
 fn help_is_given_whatever_the_file_says() {
-    let help = refused("[consumr]", &[], "consumer --help");
-    assert!(help.contains("[env: QUEUE_CONSUMER_DRAIN]"), "{help}");
+    let help = refused("[consumr]", &[], "rowmq-consumer --help");
+    assert!(help.contains("[env: ROWMQ_CONSUMER_DRAIN]"), "{help}");
 }
 
 #[test]
 fn a_wrong_secret_is_not_shown() {
-    let refused = refused("", &[], "consumer webhook geheim");
-    assert!(refused.contains("QUEUE_TEST_HOOK cannot be used"), "{refused}");
+    let refused = refused("", &[], "rowmq-consumer webhook geheim");
+    assert!(refused.contains("ROWMQ_TEST_HOOK cannot be used"), "{refused}");
     assert!(!refused.contains("geheim"), "{refused}");
 }

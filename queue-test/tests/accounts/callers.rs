@@ -2,10 +2,10 @@
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
-use queue_core::account::Account;
-use queue_core::connection::ServerUrl;
-use queue_core::topic::{Sampling, TopicSettings};
-use queue_test::TestDatabase;
+use rowmq_core::account::Account;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_test::TestDatabase;
 
 pub(crate) const ENQUEUE: &str = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";
 const HOLD: &str = "CALL queue_enqueue_unique('t', 'm', 'k', 3600, NULL, NULL, NULL, NULL, NULL, \

@@ -2,10 +2,10 @@
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use queue_core::account::Account;
-use queue_core::migration;
-use queue_core::topic::{Sampling, TopicSettings};
-use queue_test::{TestDatabase, until};
+use rowmq_core::account::Account;
+use rowmq_core::migration;
+use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_test::{TestDatabase, until};
 
 use crate::callers::{ENQUEUE, place, refused, row, run, session};
 use crate::process::Process;
@@ -199,7 +199,7 @@ async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
     // In line for the lock of the worker, which the server gives back with the session.
     assert_eq!(row::<u8>(&mut stranger, &format!("SELECT GET_LOCK('{name}', 60)")).await, 1);
     let janitor = database.account_of(Account::Janitor).await;
-    let _janitor = Process::start(&janitor, "janitor", &[]);
+    let _janitor = Process::start(&janitor, "rowmq-janitor", &[]);
     let mut claimed = async || row::<u64>(&mut own, CLAIMED).await;
     until("taken back", async || claimed().await == 0).await;
     assert_eq!(migration::run(database.url()).await.expect("migrated"), []);

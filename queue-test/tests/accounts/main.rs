@@ -16,17 +16,17 @@ mod upgrade;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::account::Account;
-use queue_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
-use queue_core::doctor::{Verdict, examine_as};
-use queue_core::store::process_list::{self, Sight};
-use queue_core::store::{duty, inspect, worker};
-use queue_core::{
+use rowmq_core::account::Account;
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
+use rowmq_core::doctor::{Verdict, examine_as};
+use rowmq_core::store::process_list::{self, Sight};
+use rowmq_core::store::{duty, inspect, worker};
+use rowmq_core::{
     AsyncMysqlConnection, NewMessage, TopicName, Unique, cancel, enqueue, reschedule,
 };
-use queue_test::{TestDatabase, until};
+use rowmq_test::{TestDatabase, until};
 
-use process::{Process, queuectl, run};
+use process::{Process, rowmq, run};
 
 fn name(text: &str) -> TopicName {
     TopicName::new(text).expect("a name")
@@ -70,14 +70,14 @@ impl Place {
             "group create orders@cache --broadcast",
             "schedule set tick failed --cron '* * * * * *' --missed all --body tick",
         ] {
-            queuectl(&self.operator, line);
+            rowmq(&self.operator, line);
         }
     }
 
     /// Messages of every kind, as the library and the program send them.
     async fn send(&self) {
         let mut conn = connect(&self.producer, SessionKind::Plain).await.expect("a session");
-        let id = queue_core::MsgId::new();
+        let id = rowmq_core::MsgId::new();
         for message in [
             NewMessage::new("fine").with_msg_id(id).with_biz_id("b"),
             NewMessage::new("fine").with_msg_id(id).with_biz_id("b"),
@@ -97,12 +97,12 @@ impl Place {
         send(&mut conn, "orders", &NewMessage::new("in the inbox").with_key("k")).await;
         let late = NewMessage::new("late").with_delay(Duration::from_secs(3600));
         let waiting = send(&mut conn, "mail", &late).await;
-        let soon = queue_core::Moment::After(Duration::from_secs(1800));
+        let soon = rowmq_core::Moment::After(Duration::from_secs(1800));
         reschedule(&mut conn, &name("mail"), waiting, soon).await.expect("rescheduled");
         assert!(cancel(&mut conn, &name("mail"), waiting).await.expect("cancelled"));
-        run(&self.producer, "producer", &["send", "mail", "fine"]);
-        run(&self.producer, "producer", &["send", "orders", "appended"]);
-        run(&self.producer, "producer", &["send", "orders", "retry"]);
+        run(&self.producer, "rowmq-producer", &["send", "mail", "fine"]);
+        run(&self.producer, "rowmq-producer", &["send", "orders", "appended"]);
+        run(&self.producer, "rowmq-producer", &["send", "orders", "retry"]);
     }
 
     async fn number(&self, sql: &str) -> i64 {
@@ -140,7 +140,7 @@ async fn send(
     conn: &mut AsyncMysqlConnection,
     topic: &str,
     message: &NewMessage,
-) -> queue_core::MsgId {
+) -> rowmq_core::MsgId {
     let sent = transaction(conn, "send", async |conn| enqueue(conn, &name(topic), message).await);
     sent.await.unwrap_or_else(|error| panic!("{topic}: {error}")).msg_id()
 }
@@ -166,14 +166,14 @@ async fn every_process_does_all_its_work_under_its_own_account() {
         .await;
     }
     // The victim holds messages when it is killed; a janitor of its own account takes them back.
-    queuectl(&place.operator, "topic create slow");
+    rowmq(&place.operator, "topic create slow");
     let mut victim = Process::victim(&place.consumer);
     let mut conn = connect(&place.producer, SessionKind::Plain).await.expect("a session");
     send(&mut conn, "slow", &NewMessage::new("sleep")).await;
     let claimed = "SELECT COUNT(*) FROM queue_message WHERE worker_id <> 0";
     until("it holds the message", async || place.number(claimed).await == 1).await;
     consumers.clear();
-    let janitor = Process::start(&place.janitor, "janitor", &["--metrics", "0"]);
+    let janitor = Process::start(&place.janitor, "rowmq-janitor", &["--metrics", "0"]);
     let mut own = place.database.connect().await;
     until("the janitor sweeps", async || {
         let duties = duty::all(&mut own).await.expect("duties");
@@ -189,8 +189,8 @@ async fn every_process_does_all_its_work_under_its_own_account() {
     }
     let ended = worker::latest(&mut own, 1).await.expect("workers");
     assert_eq!(ended[0].end_reason.as_deref(), Some("both sessions left the process list"));
-    queuectl(&place.operator, "purge failed --yes");
-    let audit = queuectl(&place.operator, "audit -n 1");
+    rowmq(&place.operator, "purge failed --yes");
+    let audit = rowmq(&place.operator, "audit -n 1");
     assert!(audit.contains("purge"), "the entry counts what was purged: {audit}");
 }
 
@@ -240,13 +240,13 @@ async fn a_dashboard_sees_every_number_and_no_body() {
         "janitor",
         "access",
     ] {
-        queuectl(&dashboard, line);
+        rowmq(&dashboard, line);
     }
     let mut conn = connect(&dashboard, SessionKind::Plain).await.expect("a session");
-    let mail = queue_core::store::topic::existing(&mut conn, &name("mail")).await.expect("read");
+    let mail = rowmq_core::store::topic::existing(&mut conn, &name("mail")).await.expect("read");
     inspect::depth(&mut conn, mail.id).await.expect("a depth");
     let refused = inspect::peek(&mut conn, mail.id, 1).await.expect_err("bodies");
-    assert_eq!(refused.fault(), queue_core::Fault::Denied);
+    assert_eq!(refused.fault(), rowmq_core::Fault::Denied);
     for write in ["DELETE FROM queue_message", "UPDATE queue_topic SET claim_paused = 1"] {
         assert!(conn.batch_execute(write).await.is_err(), "{write}");
     }
@@ -254,13 +254,13 @@ async fn a_dashboard_sees_every_number_and_no_body() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
-    let url = std::env::var("QUEUE_URL").expect("QUEUE_URL names the server to test on");
+    let url = std::env::var("ROWMQ_URL").expect("ROWMQ_URL names the server to test on");
     let server = ServerUrl::new(&url).expect("a URL");
     let empty = TestDatabase::empty_on(&server).await;
     let migrator = empty.account_of(Account::Migrator).await;
-    queuectl(&migrator, "migrate");
+    rowmq(&migrator, "migrate");
     let operator = empty.account_of(Account::Operator).await;
-    queuectl(&operator, "topic create mail");
+    rowmq(&operator, "topic create mail");
     let caller = empty.account_of(Account::Keyed).await;
     let mut conn = connect(&caller, SessionKind::Plain).await.expect("a session");
     let calls = "CALL queue_enqueue('mail', 'a', NULL, NULL, NULL, NULL, NULL); \
@@ -272,11 +272,11 @@ async fn the_migrator_makes_the_tables_and_a_caller_calls_by_its_rights() {
          CALL queue_cancel('mail', @queue_msg_id)";
     conn.batch_execute(calls).await.expect("called");
     let mut own = empty.connect().await;
-    let mail = queue_core::store::topic::existing(&mut own, &name("mail")).await.expect("read");
+    let mail = rowmq_core::store::topic::existing(&mut own, &name("mail")).await.expect("read");
     let depth = inspect::depth(&mut own, mail.id).await.expect("a depth");
     assert_eq!((depth.unsettled, depth.scheduled), (2, 0));
     assert!(conn.batch_execute("SELECT * FROM queue_message").await.is_err());
-    queuectl(&migrator, "migrate");
+    rowmq(&migrator, "migrate");
 }
 
 /// What the documentation promises of each account that somebody has got hold of.
@@ -376,8 +376,8 @@ async fn the_view_of_connections_stands_in_for_process() {
     let check = report.checks.iter().find(|check| check.name == "process list").expect("checked");
     assert_eq!(check.verdict, Verdict::Ok, "{}", check.detail);
     // A killed consumer is found out by its connections, not by its silence.
-    queuectl(&place.operator, "topic create slow");
-    let janitor = Process::start(&place.janitor, "janitor", &["--metrics", "0"]);
+    rowmq(&place.operator, "topic create slow");
+    let janitor = Process::start(&place.janitor, "rowmq-janitor", &["--metrics", "0"]);
     let mut victim = Process::victim(&place.consumer);
     let alive = "SELECT COUNT(*) FROM queue_worker WHERE state = 'alive' AND conn_id <> 0";
     until("it is there", async || place.number(alive).await == 1).await;

@@ -2,20 +2,20 @@
 
 use std::process::{Command, Stdio};
 
-use queue_core::connection::ServerUrl;
-use queue_test::Program;
+use rowmq_core::connection::ServerUrl;
+use rowmq_test::Program;
 
 /// What the handlers do: the body says how they end.
 const HANDLER: &str = r#"read -r body
 case $body in
-  retry) [ "$QUEUE_DELIVERY_NO" -gt 1 ] || exit 75 ;;
+  retry) [ "$ROWMQ_DELIVERY_NO" -gt 1 ] || exit 75 ;;
   dead) exit 65 ;;
   sleep) sleep 600 ;;
 esac"#;
 
 fn program(url: &ServerUrl, name: &str, arguments: &[&str]) -> Command {
     let mut command = Program::built(name);
-    command.args(arguments).env("QUEUE_URL", url.expose()).env_remove("RUST_LOG");
+    command.args(arguments).env("ROWMQ_URL", url.expose()).env_remove("RUST_LOG");
     command.stdin(Stdio::null());
     command
 }
@@ -30,8 +30,8 @@ pub(crate) fn run(url: &ServerUrl, name: &str, arguments: &[&str]) -> String {
     out.into_owned()
 }
 
-/// `queuectl` with the arguments of this line.
-pub(crate) fn queuectl(url: &ServerUrl, line: &str) -> String {
+/// `rowmq` with the arguments of this line.
+pub(crate) fn rowmq(url: &ServerUrl, line: &str) -> String {
     let mut words = Vec::new();
     for (nth, part) in line.split('\'').enumerate() {
         if nth % 2 == 0 {
@@ -40,7 +40,7 @@ pub(crate) fn queuectl(url: &ServerUrl, line: &str) -> String {
             words.push(part);
         }
     }
-    run(url, "queuectl", &words)
+    run(url, "rowmq", &words)
 }
 
 /// A program under way that is refused nothing.
@@ -55,14 +55,14 @@ impl Process {
 
     pub(crate) fn consumer(url: &ServerUrl, topic: &str, options: &[&str]) -> Self {
         let handler = ["--timeout", "700s", "--", "/bin/sh", "-c", HANDLER];
-        Self::start(url, "consumer", &[options, &["exec", topic], &handler].concat())
+        Self::start(url, "rowmq-consumer", &[options, &["exec", topic], &handler].concat())
     }
 
     /// A consumer of the topic `slow` that never stands in for the janitor.
     pub(crate) fn victim(url: &ServerUrl) -> Self {
         let arguments = ["exec", "slow", "--timeout", "700s", "--", "/bin/sh", "-c", HANDLER];
-        let mut command = program(url, "consumer", &arguments);
-        command.env("QUEUE_CONSUMER_SWEEP", "false");
+        let mut command = program(url, "rowmq-consumer", &arguments);
+        command.env("ROWMQ_CONSUMER_SWEEP", "false");
         Self { program: Program::start(&mut command) }
     }
 

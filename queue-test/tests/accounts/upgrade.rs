@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::account::Account;
-use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::migration::{self, Pending};
-use queue_core::{AsyncMysqlConnection, procedures};
+use rowmq_core::account::Account;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::migration::{self, Pending};
+use rowmq_core::{AsyncMysqlConnection, procedures};
 
 use crate::callers::{ENQUEUE, place, row, run, session};
 
@@ -46,7 +46,7 @@ async fn a_procedure_that_is_missing_is_made_again_and_who_may_call_it_stays() {
     assert_eq!(migration::run(database.url()).await.expect("migrated"), []);
 }
 
-/// How many upgrades there are while how many call; `QUEUE_UPGRADES=100` is the promise's full
+/// How many upgrades there are while how many call; `ROWMQ_UPGRADES=100` is the promise's full
 /// measure.
 fn measure(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -106,7 +106,7 @@ async fn call(url: ServerUrl, in_transaction: bool, stop: Arc<AtomicBool>) -> Du
 async fn an_upgrade_under_load_fails_no_call_for_good() {
     let (database, _own) = place().await;
     let mut own = database.connect().await;
-    let (upgrades, callers) = (measure("QUEUE_UPGRADES", 3), measure("QUEUE_UPGRADE_CALLERS", 8));
+    let (upgrades, callers) = (measure("ROWMQ_UPGRADES", 3), measure("ROWMQ_UPGRADE_CALLERS", 8));
     let url = database.account_of(Account::Caller).await;
     let stop = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..callers)

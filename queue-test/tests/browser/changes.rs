@@ -3,8 +3,8 @@
 use diesel::sql_query;
 use diesel::sql_types::{Integer, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::NewMessage;
-use queue_test::until;
+use rowmq_core::NewMessage;
+use rowmq_test::until;
 use serde_json::json;
 
 use crate::browser::chromium::Chromium;
@@ -116,8 +116,8 @@ async fn a_thousand_dead_letters_are_redriven_and_their_progress_is_seen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_put_back_to_the_start_of_its_stream() {
     let place = Place::new().await;
-    place.queuectl("topic create orders --kind stream --partitions 2");
-    place.queuectl("group create orders@billing");
+    place.rowmq("topic create orders --kind stream --partitions 2");
+    place.rowmq("group create orders@billing");
     let messages: Vec<_> = (0..100).map(|n| NewMessage::new(n.to_string())).collect();
     place.queue.enqueue_all("orders", &messages).await;
     let consumer = place.consumer("orders@billing");

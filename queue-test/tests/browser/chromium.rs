@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use queue_test::{PATIENCE, Program, until};
+use rowmq_test::{PATIENCE, Program, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel};
@@ -217,10 +217,10 @@ impl Chromium {
         log.into_iter().map(|entry| format!("{}: {}", entry.level, entry.message)).collect()
     }
 
-    /// A picture of what is in its window: in the folder of `QUEUE_PICTURES`, which
+    /// A picture of what is in its window: in the folder of `ROWMQ_PICTURES`, which
     /// `ops/capture` sets, else in cargo's for tests.
     pub(crate) async fn picture(&self, name: &str) {
-        let folder = std::env::var_os("QUEUE_PICTURES")
+        let folder = std::env::var_os("ROWMQ_PICTURES")
             .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures"), PathBuf::from);
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join(name).with_extension("png");

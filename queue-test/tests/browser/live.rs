@@ -1,7 +1,7 @@
 //! What the pages show of a fleet at work, by themselves: nobody loads one again to see it.
 
-use queue_core::NewMessage;
-use queue_test::until;
+use rowmq_core::NewMessage;
+use rowmq_test::until;
 use serde_json::json;
 
 use crate::browser::place::Place;
@@ -39,7 +39,7 @@ async fn consumers_stop_when_their_topic_is_paused_and_go_on_when_it_is_resumed(
     assert_eq!(place.queue.depth("mail").await.unsettled, 0);
     // What somebody else changes is seen as well.
     ada.reads("#access", "Pause consumers").await;
-    place.queuectl("topic access mail write-only");
+    place.rowmq("topic access mail write-only");
     ada.reads("#access", "Resume consumers").await;
     ada.close().await;
 }
@@ -57,7 +57,7 @@ async fn a_worker_that_was_killed_disappears_and_what_it_claimed_is_rescued() {
     let signs = "return [...document.querySelectorAll('#workers .good')].map((it) => it.innerText)";
     assert_eq!(ada.script(signs, json!([])).await, json!(["lock", "list", "beat"]));
     victim.kill();
-    let _janitor = place.start("janitor", &[]);
+    let _janitor = place.start("rowmq-janitor", &[]);
     ada.reads("#workers", "start a consumer").await;
     // Another one gets it: the message is a suspect now, and is claimed alone.
     let _heir = place.consumer("mail");

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use queue_core::NewMessage;
-use queue_core::topic::{Sampling, TopicSettings};
-use queue_test::{Program, until};
+use rowmq_core::NewMessage;
+use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_test::{Program, until};
 use serde_json::json;
 
 use crate::browser::chromium::{Chromium, Scheme};
@@ -36,7 +36,7 @@ async fn fleet(place: &Place) -> Fleet {
         "schedule set nightly invoices --cron @daily --body report",
         "schedule set heartbeat mail --cron @hourly --body fine",
     ] {
-        place.queuectl(line);
+        place.rowmq(line);
     }
     let mut dead = String::new();
     for (error, count) in ERRORS {
@@ -61,7 +61,7 @@ async fn fleet(place: &Place) -> Fleet {
     place.queue.enqueue_all("invoices", &waiting).await;
     place.queue.enqueue_all("orders", &waiting).await;
     let consumers = ["mail", "orders@billing"].map(|topic| place.consumer(topic));
-    let programs = consumers.into_iter().chain([place.start("janitor", &[])]).collect();
+    let programs = consumers.into_iter().chain([place.start("rowmq-janitor", &[])]).collect();
     Fleet { _programs: programs, dead }
 }
 

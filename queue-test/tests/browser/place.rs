@@ -1,8 +1,8 @@
 //! A queue with its fleet, and the console before it.
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::account::Account;
-use queue_test::{Console, Program, TestQueue};
+use rowmq_core::account::Account;
+use rowmq_test::{Console, Program, TestQueue};
 use url::Url;
 
 use crate::browser::chromium::Chromium;
@@ -29,24 +29,24 @@ impl Place {
         queue.connect().await.batch_execute(&grant).await.expect("granted");
         let folder = tempfile::tempdir().expect("a folder");
         let users = folder.path().join("users");
-        let ada = Console::user(&mut Program::built("console"), "ada", "admin", PASSWORD);
+        let ada = Console::user(&mut Program::built("rowmq-console"), "ada", "admin", PASSWORD);
         std::fs::write(&users, ada).expect("written");
         let options = ["--users", users.to_str().expect("text")];
-        let console = Console::start(&mut Program::built("console"), &url, &options).await;
+        let console = Console::start(&mut Program::built("rowmq-console"), &url, &options).await;
         Self { queue, console, _folder: folder }
     }
 
     /// A program of the fleet.
     pub(crate) fn start(&self, name: &str, arguments: &[&str]) -> Program {
         let mut command = Program::built(name);
-        command.env("QUEUE_URL", self.queue.url().expose()).env_remove("RUST_LOG");
+        command.env("ROWMQ_URL", self.queue.url().expose()).env_remove("RUST_LOG");
         Program::start(command.args(arguments))
     }
 
-    /// Runs `queuectl` with the words of this line.
-    pub(crate) fn queuectl(&self, line: &str) {
-        let mut command = Program::built("queuectl");
-        command.args(line.split(' ')).env("QUEUE_URL", self.queue.url().expose());
+    /// Runs `rowmq` with the words of this line.
+    pub(crate) fn rowmq(&self, line: &str) {
+        let mut command = Program::built("rowmq");
+        command.args(line.split(' ')).env("ROWMQ_URL", self.queue.url().expose());
         let ended = command.output().expect("built: ops/test does");
         assert!(ended.status.success(), "{line}: {}", String::from_utf8_lossy(&ended.stderr));
     }
@@ -55,7 +55,7 @@ impl Place {
     pub(crate) fn consumer(&self, topic: &str) -> Program {
         let options =
             ["--sweep", "false", "exec", topic, "--timeout", "700s", "--", "/bin/sh", "-c"];
-        self.start("consumer", &[&options[..], &[HANDLER]].concat())
+        self.start("rowmq-consumer", &[&options[..], &[HANDLER]].concat())
     }
 
     /// A browser of the administrator, at the overview; `None` where no browser can be had.

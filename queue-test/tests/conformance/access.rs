@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use queue_core::connection::{Session, SessionKind, transaction};
-use queue_core::doctor::{Verdict, examine};
-use queue_core::message::Settlement;
-use queue_core::schedule::{self, Recurrence, Schedule, ScheduleName};
-use queue_core::store::dead::DeadFilter;
-use queue_core::store::topic::{existing, set_access};
-use queue_core::store::{floor, schedule as stored, switch};
-use queue_core::topic::{Access, ClosedBy};
-use queue_core::worker::Worker;
-use queue_core::{Error, NewMessage, Topic, TopicName, dead, enqueue};
-use queue_test::until;
+use rowmq_core::connection::{Session, SessionKind, transaction};
+use rowmq_core::doctor::{Verdict, examine};
+use rowmq_core::message::Settlement;
+use rowmq_core::schedule::{self, Recurrence, Schedule, ScheduleName};
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::store::topic::{existing, set_access};
+use rowmq_core::store::{floor, schedule as stored, switch};
+use rowmq_core::topic::{Access, ClosedBy};
+use rowmq_core::worker::Worker;
+use rowmq_core::{Error, NewMessage, Topic, TopicName, dead, enqueue};
+use rowmq_test::until;
 
 use crate::scene::{Scene, all, bodies, claim_n, retry, settle};
 use crate::sql_contract::{client, refusal};
@@ -67,7 +67,7 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     scene.enqueue(1).await;
     let worker = scene.worker().await;
     let got = claim_n(&worker, scene.topic.id, 1).await;
-    let cause = queue_core::message::DeadCause::Handler;
+    let cause = rowmq_core::message::DeadCause::Handler;
     let dead_letter = Settlement::DeadLetter { cause, error: "no".to_owned() };
     settle(&worker, all(&got, &dead_letter)).await;
     let recurrence = Recurrence::new("* * * * *", "UTC").unwrap();
@@ -81,7 +81,7 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     scene.topic = existing(&mut scene.conn, &scene.topic.name).await.unwrap();
     let error = enqueue(&mut scene.conn, &scene.topic.name, &NewMessage::new("x")).await;
     let says = error.unwrap_err().to_string();
-    assert!(says.contains("nor does any other: `queuectl access read-write`"), "{says}");
+    assert!(says.contains("nor does any other: `rowmq access read-write`"), "{says}");
     let mut conn = client(scene.db.url()).await;
     for call in [
         "CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)",
@@ -89,7 +89,7 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     ] {
         let (code, _, text) = refusal(&mut conn, call).await;
         assert_eq!(code, 31002, "{text}");
-        assert!(text.ends_with("queuectl access read-write"), "{text}");
+        assert!(text.ends_with("rowmq access read-write"), "{text}");
     }
     assert_eq!(stored::next(&mut scene.conn, 10).await.unwrap(), []);
     let tick =
@@ -107,7 +107,7 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
     set_access(&mut scene.conn, &scene.topic.name, Access::Denied).await.unwrap();
     let (_, _, text) =
         refusal(&mut conn, "CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)").await;
-    assert!(text.ends_with("queuectl topic resume NAME"), "{text}");
+    assert!(text.ends_with("rowmq topic resume NAME"), "{text}");
     set_access(&mut scene.conn, &scene.topic.name, Access::ReadWrite).await.unwrap();
     switch::set(&mut scene.conn, Access::WriteOnly).await.unwrap();
     conn.query_drop("CALL queue_enqueue('t', 'b', NULL, NULL, NULL, NULL, NULL)").await.unwrap();

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::audit::{Action, Actor, Change};
-use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use queue_core::connection::{Link, Session};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::dead::{DeadFilter, errors};
-use queue_core::store::{audit, topic};
-use queue_core::topic::{Access, TopicSettings, change_access, change_settings};
-use queue_core::{Error, TopicName, dead};
-use queue_test::until;
+use rowmq_core::audit::{Action, Actor, Change};
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::dead::{DeadFilter, errors};
+use rowmq_core::store::{audit, topic};
+use rowmq_core::topic::{Access, TopicSettings, change_access, change_settings};
+use rowmq_core::{Error, TopicName, dead};
+use rowmq_test::until;
 
 use crate::dead::session;
 use crate::scene::{Scene, all, claim_n, settle};

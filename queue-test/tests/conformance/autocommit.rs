@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use queue_core::topic::{Sampling, TopicSettings};
-use queue_core::{MsgId, NewMessage, enqueue_all};
+use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_core::{MsgId, NewMessage, enqueue_all};
 
 use crate::scene::Scene;
 use crate::sql_contract::client;

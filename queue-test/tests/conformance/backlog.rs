@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU64;
 
-use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::message::RowId;
-use queue_core::store::backlog;
-use queue_core::store::topic;
-use queue_core::topic::{Backlog, TopicSettings, WhenFull};
-use queue_core::{Error, Fault, NewMessage, enqueue, enqueue_all};
+use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::message::RowId;
+use rowmq_core::store::backlog;
+use rowmq_core::store::topic;
+use rowmq_core::topic::{Backlog, TopicSettings, WhenFull};
+use rowmq_core::{Error, Fault, NewMessage, enqueue, enqueue_all};
 
 use crate::scene::{Scene, failure, text};
 
@@ -121,7 +121,7 @@ async fn a_topic_that_somebody_has_locked_is_not_waited_for() {
 async fn a_backlog_is_read_in_stretches_of_one_topic_and_priority() {
     let mut scene = Scene::with(&limited()).await;
     let other = scene.db.topic("other").await;
-    let urgent = queue_core::Priority::FIRST;
+    let urgent = rowmq_core::Priority::FIRST;
     for n in 0..20 {
         let messages = [
             NewMessage::new(vec![b'x'; 10 + n % 2]),

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::find::StateWord;
-use queue_core::message::Settlement;
-use queue_core::topic::{Limits, Sampling, TopicSettings};
-use queue_core::worker::SettleOutcome;
-use queue_core::{NewMessage, Priority, Unique, enqueue_to, store};
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::find::StateWord;
+use rowmq_core::message::Settlement;
+use rowmq_core::topic::{Limits, Sampling, TopicSettings};
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{NewMessage, Priority, Unique, enqueue_to, store};
 
 use crate::rescue::crash_and_rescue;
 use crate::scene::{Scene, all, claim_n, settle};
@@ -88,7 +88,7 @@ async fn a_claim_that_is_taken_away_is_fenced_and_frees_its_slot() {
     let answer = cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     assert_eq!(answer, Attempt::Asked(worker.id()));
     let row = held[1].row;
-    queue_test::until("the worker hears of it", async || worker.is_cancelled(row)).await;
+    rowmq_test::until("the worker hears of it", async || worker.is_cancelled(row)).await;
     assert!(!worker.is_cancelled(held[0].row));
     let answer = cancellation.attempt(&mut session, Claims::TakeAway).await.unwrap();
     assert_eq!(answer, Attempt::Cancelled(Was::Fenced));
@@ -167,9 +167,9 @@ async fn whoever_claims_next_hears_of_the_request_too() {
     settle(&worker, all(&held, &Settlement::Release)).await;
     let again = claim_n(&other, scene.topic.id, 1).await;
     let row = again[0].row;
-    queue_test::until("the other hears of it", async || other.is_cancelled(row)).await;
+    rowmq_test::until("the other hears of it", async || other.is_cancelled(row)).await;
     cancellation.give_up(&mut session).await.unwrap();
-    queue_test::until("nobody asks any more", async || !other.is_cancelled(row)).await;
+    rowmq_test::until("nobody asks any more", async || !other.is_cancelled(row)).await;
     worker.stop().await.unwrap();
     other.stop().await.unwrap();
 }
@@ -319,8 +319,8 @@ async fn a_request_that_is_not_made_again_ends_by_itself() {
     let mut cancellation = Cancellation::new(&scene.topic, held[0].msg_id);
     cancellation.attempt(&mut session, Claims::Ask).await.unwrap();
     let row = held[0].row;
-    queue_test::until("the worker hears of it", async || worker.is_cancelled(row)).await;
+    rowmq_test::until("the worker hears of it", async || worker.is_cancelled(row)).await;
     scene.sql("UPDATE queue_cancellation SET requested_at = requested_at - INTERVAL 1 HOUR").await;
-    queue_test::until("nobody asks any more", async || !worker.is_cancelled(row)).await;
+    rowmq_test::until("nobody asks any more", async || !worker.is_cancelled(row)).await;
     worker.stop().await.unwrap();
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use queue_core::checkpoint::{Checkpoint, Percent};
-use queue_core::enqueue_to;
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::checkpoint;
+use rowmq_core::checkpoint::{Checkpoint, Percent};
+use rowmq_core::enqueue_to;
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::checkpoint;
 
 use crate::scene::{Scene, all, claim_n, settle};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::RunQueryDsl;
-use queue_core::connection::{Pool, ServerUrl, SessionKind, Tls, connect};
-use queue_core::store::process_list;
-use queue_core::{AsyncMysqlConnection, Fault, store};
+use rowmq_core::connection::{Pool, ServerUrl, SessionKind, Tls, connect};
+use rowmq_core::store::process_list;
+use rowmq_core::{AsyncMysqlConnection, Fault, store};
 
 use crate::scene::{Scene, number, text};
 

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
-use queue_core::connection::{ServerUrl, Session, SessionKind, transaction};
-use queue_core::dead;
-use queue_core::message::{DeadCause, RowId, Settlement};
-use queue_core::store::dead::{self as stored, DeadFilter, DeadLetter};
-use queue_core::store::prune::Pruned;
-use queue_core::store::row_set::RowSet;
-use queue_core::store::topic::{existing, set_access};
-use queue_core::topic::Access;
-use queue_core::{Delivery, Error};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, transaction};
+use rowmq_core::dead;
+use rowmq_core::message::{DeadCause, RowId, Settlement};
+use rowmq_core::store::dead::{self as stored, DeadFilter, DeadLetter};
+use rowmq_core::store::prune::Pruned;
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::topic::{existing, set_access};
+use rowmq_core::topic::Access;
+use rowmq_core::{Delivery, Error};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use crate::scene::{Scene, all, bodies, claim_n, settle};
 

@@ -1,9 +1,9 @@
 //! Topics whose dead letters are enqueued in another topic.
 
-use queue_core::message::{DeadCause, FailedRun, NewMessage, Settlement};
-use queue_core::store::topic;
-use queue_core::topic::TopicSettings;
-use queue_core::{Delivery, Error, Topic, enqueue};
+use rowmq_core::message::{DeadCause, FailedRun, NewMessage, Settlement};
+use rowmq_core::store::topic;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Delivery, Error, Topic, enqueue};
 
 use crate::rescue::crash_and_rescue;
 use crate::scene::{Scene, all, claim_n, claim_one_suspect, settle};
@@ -24,8 +24,8 @@ impl Scene {
 
 async fn lead(
     scene: &mut Scene,
-    from: &queue_core::TopicName,
-    to: Option<&queue_core::TopicName>,
+    from: &rowmq_core::TopicName,
+    to: Option<&rowmq_core::TopicName>,
 ) -> Result<(), Error> {
     let settings =
         TopicSettings { dead_letter_topic: to.cloned(), max_crashes: 2, ..Default::default() };

@@ -5,15 +5,15 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use futures_util::future::join_all;
-use queue_core::connection::transaction;
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::topic::server_time;
-use queue_core::{
+use rowmq_core::connection::transaction;
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::store::scheduled::{self, Reach};
+use rowmq_core::store::topic::server_time;
+use rowmq_core::{
     AsyncMysqlConnection, Moment, MsgId, NewMessage, TopicName, cancel, enqueue, enqueue_all,
     reschedule,
 };
-use queue_test::TestQueue;
+use rowmq_test::TestQueue;
 
 use crate::moves::promote;
 use crate::scene::{Scene, bodies, claim_n};
@@ -262,7 +262,7 @@ async fn a_ride_that_nobody_rates_gets_five_stars_after_48_hours() {
             .execute(conn)
             .await
             .unwrap();
-        queue_core::Result::Ok(id)
+        rowmq_core::Result::Ok(id)
     };
     let first = transaction(&mut conn, "end a ride", async |conn| ends(conn, 1).await);
     let first = first.await.unwrap();

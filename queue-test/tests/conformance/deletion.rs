@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::audit::{Action, Actor, Change};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::doctor::{Verdict, examine};
-use queue_core::store::topic;
-use queue_core::topic::deletion::{Closed, lost, restore};
-use queue_core::topic::{Access, TopicSettings, change_access};
-use queue_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
+use rowmq_core::audit::{Action, Actor, Change};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::doctor::{Verdict, examine};
+use rowmq_core::store::topic;
+use rowmq_core::topic::deletion::{Closed, lost, restore};
+use rowmq_core::topic::{Access, TopicSettings, change_access};
+use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 
 use crate::scene::{Scene, bodies, claim_n};
 

@@ -1,12 +1,12 @@
 //! The self-test.
 
-use queue_core::connection::ServerUrl;
-use queue_core::doctor::{Report, Verdict, examine, require};
-use queue_core::store::doctor as ask;
-use queue_core::store::duty::{self, take_office};
-use queue_core::store::installation::Office;
-use queue_core::{Error, Fault};
-use queue_test::TestDatabase;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::doctor::{Report, Verdict, examine, require};
+use rowmq_core::store::doctor as ask;
+use rowmq_core::store::duty::{self, take_office};
+use rowmq_core::store::installation::Office;
+use rowmq_core::{Error, Fault};
+use rowmq_test::TestDatabase;
 
 use crate::middleman::Middleman;
 use crate::scene::Scene;
@@ -54,12 +54,12 @@ async fn the_trial_of_skip_locked_leaves_nothing_behind() {
 }
 
 /// A fleet that starts at the same moment: every process of it runs the self-test. Long runs:
-/// `QUEUE_SELF_TESTS=100 QUEUE_SELF_TEST_ROUNDS=40`.
+/// `ROWMQ_SELF_TESTS=100 ROWMQ_SELF_TEST_ROUNDS=40`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_self_tests_at_once_do_not_disturb_each_other() {
     let count = |name, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let tests: usize = count("QUEUE_SELF_TESTS", 24);
-    let rounds: usize = count("QUEUE_SELF_TEST_ROUNDS", 3);
+    let tests: usize = count("ROWMQ_SELF_TESTS", 24);
+    let rounds: usize = count("ROWMQ_SELF_TEST_ROUNDS", 3);
     let scene = Scene::new().await;
     for round in 0..rounds {
         // In the last round workers register beside them.
@@ -133,10 +133,10 @@ async fn a_database_without_the_tables_fails_with_what_to_do() {
     assert_eq!(verdict(&report, "schema"), Verdict::Failure);
     let refused = require(bare.url()).await.unwrap_err();
     assert!(matches!(refused, Error::Schema { .. }), "{refused}");
-    assert!(refused.to_string().contains("queuectl migrate"), "{refused}");
+    assert!(refused.to_string().contains("rowmq migrate"), "{refused}");
 }
 
-/// After a migration: `QUEUE_WRITE_SHAPE=1` writes what the doctor expects.
+/// After a migration: `ROWMQ_WRITE_SHAPE=1` writes what the doctor expects.
 #[tokio::test]
 async fn the_tables_have_the_shape_that_the_doctor_expects() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../queue-core/src/doctor/shape.txt");
@@ -144,7 +144,7 @@ async fn the_tables_have_the_shape_that_the_doctor_expects() {
     let mut shape = ask::shape(&mut scene.conn).await.unwrap();
     shape.sort();
     let text = shape.join("\n") + "\n";
-    if std::env::var_os("QUEUE_WRITE_SHAPE").is_some() {
+    if std::env::var_os("ROWMQ_WRITE_SHAPE").is_some() {
         std::fs::write(file, &text).unwrap();
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), text);

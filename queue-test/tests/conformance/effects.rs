@@ -8,15 +8,15 @@ use std::time::Duration;
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use queue_core::connection::ServerUrl;
-use queue_core::handler::{Context, HandlerError, RunOutcome};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker};
-use queue_core::{
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::handler::{Context, HandlerError, RunOutcome};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker};
+use rowmq_core::{
     AsyncMysqlConnection, Delivery, NewMessage, TopicName, Unique, enqueue, enqueue_all, enqueue_to,
 };
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 use tokio_util::sync::CancellationToken;
 
 use crate::scene::{Scene, claim_n};
@@ -92,7 +92,7 @@ fn contexts(scene: &Scene, deliveries: &[Delivery]) -> Vec<Context> {
         delivery: Arc::new(delivery.clone()),
         cancelled: CancellationToken::new(),
         deadline: None,
-        checkpoints: queue_core::checkpoint::Checkpoints::default(),
+        checkpoints: rowmq_core::checkpoint::Checkpoints::default(),
     };
     deliveries.iter().map(context).collect()
 }

@@ -1,9 +1,9 @@
 //! Messages on their way in.
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::message::MsgId;
-use queue_core::topic::{Access, TopicSettings};
-use queue_core::{
+use rowmq_core::message::MsgId;
+use rowmq_core::topic::{Access, TopicSettings};
+use rowmq_core::{
     Error, Fault, NewMessage, Priority, TopicName, enqueue, enqueue_all, enqueue_to, store,
 };
 
@@ -197,7 +197,7 @@ async fn a_connection_of_the_callers_own_making_will_do() {
     use diesel_async::AsyncConnection;
     let scene = Scene::new().await;
     let mut conn =
-        queue_core::AsyncMysqlConnection::establish(scene.db.url().expose()).await.unwrap();
+        rowmq_core::AsyncMysqlConnection::establish(scene.db.url().expose()).await.unwrap();
     conn.batch_execute("SET sql_mode = ''; SET time_zone = '+08:00'; BEGIN").await.unwrap();
     let message = NewMessage::new("m").with_key("k");
     enqueue(&mut conn, &scene.topic.name, &message).await.unwrap();

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{ServerUrl, SessionKind, connect};
-use queue_core::{AsyncMysqlConnection, Error, Fault, TopicName, store};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect};
+use rowmq_core::{AsyncMysqlConnection, Error, Fault, TopicName, store};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use crate::scene::{Scene, failure, number};
 
@@ -99,8 +99,8 @@ async fn a_write_in_a_read_only_transaction_is_read_only() {
     scene.sql("SET SESSION TRANSACTION READ ONLY").await;
     assert_eq!(fault(&mut scene.conn, insert).await, Fault::ReadOnly);
     let name = scene.topic.name.clone();
-    let message = queue_core::NewMessage::new("m");
-    let refused = queue_core::enqueue(&mut scene.conn, &name, &message).await.unwrap_err();
+    let message = rowmq_core::NewMessage::new("m");
+    let refused = rowmq_core::enqueue(&mut scene.conn, &name, &message).await.unwrap_err();
     assert_eq!(refused.fault(), Fault::ReadOnly, "{refused}");
     assert!(refused.is_transient(), "a failover ends it");
     let fresh = TopicName::new("fresh").unwrap();
@@ -234,7 +234,7 @@ async fn what_the_account_may_not_is_denied() {
         assert!(!fault.is_transient(), "{denied}: {error}");
     }
     let name = scene.topic.name.clone();
-    let refused = queue_core::enqueue(&mut conn, &name, &queue_core::NewMessage::new("m")).await;
+    let refused = rowmq_core::enqueue(&mut conn, &name, &rowmq_core::NewMessage::new("m")).await;
     assert_eq!(refused.unwrap_err().fault(), Fault::Denied);
 
     let refused = refusal(&scene.db.url_as("queue", "wrong")).await;
@@ -264,7 +264,7 @@ async fn what_is_missing_is_the_schemas_fault() {
     scene.sql("DROP TABLE queue_message").await;
     let name = scene.topic.name.clone();
     let refused =
-        queue_core::enqueue(&mut scene.conn, &name, &queue_core::NewMessage::new("m")).await;
+        rowmq_core::enqueue(&mut scene.conn, &name, &rowmq_core::NewMessage::new("m")).await;
     assert_eq!(refused.unwrap_err().fault(), Fault::Schema);
 }
 
@@ -280,7 +280,7 @@ async fn an_account_out_of_connections_is_busy() {
     assert_eq!(refused.fault(), Fault::Busy, "{refused}");
     assert!(refused.is_transient());
     assert!(!refused.to_string().contains("test@") && !refused.to_string().contains(":test"));
-    let pool = queue_core::connection::Pool::new(url, 1, Duration::from_secs(5)).unwrap();
+    let pool = rowmq_core::connection::Pool::new(url, 1, Duration::from_secs(5)).unwrap();
     let refused = pool.call("ask", async |conn| store::topic::all(conn).await).await.unwrap_err();
     assert_eq!(refused.fault(), Fault::Busy, "{refused}");
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use queue_core::find::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, find};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::dead::DeadFilter;
-use queue_core::store::find::Bodies;
-use queue_core::store::topic;
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{Settled, Worker};
-use queue_core::{Delivery, MsgId, NewMessage, cancel, dead, enqueue, enqueue_all};
+use rowmq_core::find::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, find};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::store::find::Bodies;
+use rowmq_core::store::topic;
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{Settled, Worker};
+use rowmq_core::{Delivery, MsgId, NewMessage, cancel, dead, enqueue, enqueue_all};
 
 use crate::moves::promote;
 use crate::scene::{Scene, claim_n, retry, settle};
@@ -128,7 +128,7 @@ async fn a_message_is_found_wherever_it_goes_by_its_row_and_without_a_search() {
     let answer = scene.find(&filters[0], 10, None).await;
     assert_eq!(answer.found[0].state, State::Gone);
     let scanned = Searched::Table {
-        table: queue_core::store::inspect::MessageTable::Ready,
+        table: rowmq_core::store::inspect::MessageTable::Ready,
         rows: 3,
         whole: true,
     };
@@ -286,7 +286,7 @@ async fn a_search_without_a_lookup_reads_so_many_rows_and_says_so() {
     };
     scene.sql(&format!("SET SESSION {deep} = 30000")).await;
     scene.sql(&many.replace("SELECT 1,", &format!("SELECT {},", scene.topic.id.0))).await;
-    let last = NewMessage::new("m").with_biz_id("last").with_priority(queue_core::Priority::LAST);
+    let last = NewMessage::new("m").with_biz_id("last").with_priority(rowmq_core::Priority::LAST);
     enqueue(&mut scene.conn, &scene.topic.name, &last).await.unwrap();
     for filter in [of_biz("last"), of(last.msg_id)] {
         let (mut after, mut answers) = (None, Vec::new());

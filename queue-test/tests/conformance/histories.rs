@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::message::{ClaimNo, DeadCause, DeliveryNo, Settlement};
-use queue_core::store::claim::Fence;
-use queue_core::store::worker::{self, Registration, Role, WorkerRow};
-use queue_core::topic::OnDone;
-use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{AsyncMysqlConnection, Error, NewMessage, enqueue};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::message::{ClaimNo, DeadCause, DeliveryNo, Settlement};
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::worker::{self, Registration, Role, WorkerRow};
+use rowmq_core::topic::OnDone;
+use rowmq_core::worker::{SettleOutcome, Settled, Worker};
+use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, enqueue};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 use uuid::Uuid;
 
 use crate::rescue::{claim_uncommitted, claims_of, strand_claim};

@@ -1,15 +1,15 @@
 //! Several hosts in one URL: the dead and the dark ones are passed over, and a worker finds its way
 //! from one to the next with all it holds.
 
-use queue_core::connection::{ServerUrl, Session, SessionKind, connect};
-use queue_core::doctor::{Verdict, examine, require};
-use queue_core::message::Settlement;
-use queue_core::store::topic;
-use queue_core::topic::OnDone;
-use queue_core::worker::{Phase, SettleOutcome, Settled, Worker};
-use queue_core::{Delivery, Error, Fault, MsgId};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
+use rowmq_core::doctor::{Verdict, examine, require};
+use rowmq_core::message::Settlement;
+use rowmq_core::store::topic;
+use rowmq_core::topic::OnDone;
+use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker};
+use rowmq_core::{Delivery, Error, Fault, MsgId};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 use std::time::Duration;
 
 use crate::scene::{Scene, claim_n};

@@ -5,14 +5,14 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::connection::{SessionKind, connect};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
-use queue_core::store::process_list;
-use queue_core::topic::OnDone;
-use queue_core::worker::Settled;
-use queue_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue, enqueue_all};
-use queue_test::until;
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
+use rowmq_core::store::process_list;
+use rowmq_core::topic::OnDone;
+use rowmq_core::worker::Settled;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue, enqueue_all};
+use rowmq_test::until;
 
 use crate::scene::{Scene, all, bodies, claim_n, number, retry, settle};
 
@@ -195,7 +195,7 @@ async fn the_archive_is_pruned_of_what_has_served_its_time() {
         scene.number("SELECT SUM(keep_until < UTC_TIMESTAMP(6)) FROM queue_archive").await == 2
     })
     .await;
-    let prune = queue_core::store::prune::archive;
+    let prune = rowmq_core::store::prune::archive;
     assert_eq!(prune(&mut scene.conn, 1).await.unwrap(), 1);
     assert_eq!(prune(&mut scene.conn, 10).await.unwrap(), 1);
     assert_eq!(prune(&mut scene.conn, 10).await.unwrap(), 0);
@@ -231,7 +231,7 @@ async fn the_process_list_can_be_read_while_a_binary_body_is_on_its_way() {
     let id = process_list::sight(&mut sender).await.unwrap().conn;
     let topic = scene.topic.clone();
     let binary = NewMessage::new(vec![0xC3, 0x28, 0xFF, 0x00, 0xA1]).with_key([0xFF, 0xFE]);
-    let sending = queue_core::enqueue_to(&mut sender, &topic, std::slice::from_ref(&binary));
+    let sending = rowmq_core::enqueue_to(&mut sender, &topic, std::slice::from_ref(&binary));
     let looking = async {
         until("the message is on its way", async || {
             let threads = crate::scene::threads(&mut scene.conn).await;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use queue_core::Delivery;
-use queue_core::connection::ServerUrl;
-use queue_core::message::Settlement;
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{SettleOutcome, Worker};
+use rowmq_core::Delivery;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::message::Settlement;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{SettleOutcome, Worker};
 
 use crate::scene::{Scene, all, retry};
 use crate::sql_contract::client;

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use diesel::mysql::Mysql;
 use diesel::{QueryResult, QueryableByName};
-use queue_core::connection::{Connection, transaction};
-use queue_core::message::{DeadCause, Priority, RowId, Settlement};
-use queue_core::store::Statement;
-use queue_core::store::claim::Fence;
-use queue_core::store::row_set::RowSet;
-use queue_core::store::settle::ClaimedRows;
-use queue_core::store::{ledger, unique};
-use queue_core::topic::TopicSettings;
-use queue_core::{
+use rowmq_core::connection::{Connection, transaction};
+use rowmq_core::message::{DeadCause, Priority, RowId, Settlement};
+use rowmq_core::store::Statement;
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::settle::ClaimedRows;
+use rowmq_core::store::{ledger, unique};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{
     AsyncMysqlConnection, Enqueued, MsgId, NewMessage, Unique, cancel, enqueue_to, stream,
 };
 
@@ -113,7 +113,7 @@ async fn the_ledger_forgets_no_biz_id() {
     let worker = scene.worker().await;
     let got = claim_n(&worker, scene.topic.id, 2).await;
     let acked =
-        |one| queue_core::worker::Settled::in_topic(one, Settlement::Ack, &scene.topic.settings);
+        |one| rowmq_core::worker::Settled::in_topic(one, Settlement::Ack, &scene.topic.settings);
     settle(&worker, got.iter().map(acked).collect()).await;
     let mut killed = KilledOnce::new(&mut scene.conn, "FROM queue_ledger");
     let known = ledger::look(&mut killed, scene.topic.id, &[b"a", b"b"]).await.unwrap();

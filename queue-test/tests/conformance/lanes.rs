@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::store::enqueue::{insert, insert_in_lane};
-use queue_core::store::inspect::{depth, peek};
-use queue_core::store::lane::{self, Fenced, LaneId, LaneKind};
-use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, Result, Topic, store};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::store::enqueue::{insert, insert_in_lane};
+use rowmq_core::store::inspect::{depth, peek};
+use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
+use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, Result, Topic, store};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 use uuid::Uuid;
 
 use crate::scene::{Scene, number};

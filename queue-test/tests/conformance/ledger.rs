@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::{ledger, prune};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{SettleOutcome, Settled};
-use queue_core::{Delivery, NewMessage, enqueue_all};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::{ledger, prune};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{SettleOutcome, Settled};
+use rowmq_core::{Delivery, NewMessage, enqueue_all};
 
 use crate::scene::{Scene, claim_n, retry, settle};
 
@@ -130,9 +130,9 @@ async fn the_ledger_is_asked_by_topic_and_pruned_piece_by_piece() {
 #[tokio::test]
 async fn a_message_that_is_entered_by_itself_is_entered_once() {
     let mut scene = Scene::with(&settings(OnDone::Delete)).await;
-    let (topic, id) = (scene.topic.id, queue_core::MsgId::new());
+    let (topic, id) = (scene.topic.id, rowmq_core::MsgId::new());
     ledger::enter_alone(&mut scene.conn, topic, id).await.unwrap();
     let again = ledger::enter_alone(&mut scene.conn, topic, id).await.unwrap_err();
-    assert_eq!(again.fault(), queue_core::Fault::Duplicate);
+    assert_eq!(again.fault(), rowmq_core::Fault::Duplicate);
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_ledger").await, 1);
 }

@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::message::{Priority, Settlement};
-use queue_core::store::topic::set;
-use queue_core::topic::{Limits, TopicSettings};
-use queue_core::worker::{Settled, Worker};
-use queue_core::{Delivery, Error, NewMessage, Topic, TopicName, enqueue_to};
-use queue_test::until;
+use rowmq_core::message::{Priority, Settlement};
+use rowmq_core::store::topic::set;
+use rowmq_core::topic::{Limits, TopicSettings};
+use rowmq_core::worker::{Settled, Worker};
+use rowmq_core::{Delivery, Error, NewMessage, Topic, TopicName, enqueue_to};
+use rowmq_test::until;
 
 use crate::rescue::crash_and_rescue;
 use crate::scene::{Scene, all, bodies, settle};
@@ -243,7 +243,7 @@ async fn a_limit_can_be_set_and_lifted_while_workers_run() {
 async fn limits_are_kept_with_the_topic_and_only_queues_have_them() {
     let all = Limits { rate: Some("100/1m".parse().unwrap()), ..limits(7, 2) };
     let mut scene = scene(all).await;
-    let found = queue_core::store::topic::existing(&mut scene.conn, &scene.topic.name).await;
+    let found = rowmq_core::store::topic::existing(&mut scene.conn, &scene.topic.name).await;
     assert_eq!(found.unwrap().settings.limits, all);
     let mut stream = Stream::new(1).await;
     let group = TopicName::of_group(&stream.topic.name, "g").unwrap();

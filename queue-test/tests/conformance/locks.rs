@@ -3,13 +3,13 @@
 //! a person's open transaction.
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
-use queue_core::store::claim::Fence;
-use queue_core::store::rescue::Charge;
-use queue_core::store::row_set::RowSet;
-use queue_core::store::settle::{self, ClaimedRows};
-use queue_core::store::{claim, moves, rescue, scheduled};
-use queue_core::{AsyncMysqlConnection, Error, Fault, Moment, Priority};
+use rowmq_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::rescue::Charge;
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::settle::{self, ClaimedRows};
+use rowmq_core::store::{claim, moves, rescue, scheduled};
+use rowmq_core::{AsyncMysqlConnection, Error, Fault, Moment, Priority};
 
 use crate::inspect::rows_read;
 use crate::scene::{STRATEGIES, Scene, bodies, claim_n, numbers};
@@ -223,8 +223,8 @@ async fn an_open_transaction_of_a_producer_holds_up_no_claim() {
             let mut producer = scene.db.connect().await;
             producer.batch_execute("BEGIN").await.unwrap();
             let message =
-                queue_core::NewMessage::new("open").with_priority(Priority::new(priority).unwrap());
-            queue_core::enqueue(&mut producer, &topic.name, &message).await.unwrap();
+                rowmq_core::NewMessage::new("open").with_priority(Priority::new(priority).unwrap());
+            rowmq_core::enqueue(&mut producer, &topic.name, &message).await.unwrap();
             open.push(producer);
         }
         let worker = scene.worker_by(strategy).await;

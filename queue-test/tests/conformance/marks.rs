@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::transaction;
-use queue_core::message::Settlement;
-use queue_core::rescue::Why;
-use queue_core::store::duty::{is_held, take_office};
-use queue_core::store::installation::Office;
-use queue_core::store::scheduled::Reach;
-use queue_core::store::{claim, floor, worker};
-use queue_core::topic::Access;
-use queue_core::worker::{ClaimStrategy, Worker};
-use queue_core::{NewMessage, Priority, enqueue, store};
-use queue_test::until;
+use rowmq_core::connection::transaction;
+use rowmq_core::message::Settlement;
+use rowmq_core::rescue::Why;
+use rowmq_core::store::duty::{is_held, take_office};
+use rowmq_core::store::installation::Office;
+use rowmq_core::store::scheduled::Reach;
+use rowmq_core::store::{claim, floor, worker};
+use rowmq_core::topic::Access;
+use rowmq_core::worker::{ClaimStrategy, Worker};
+use rowmq_core::{NewMessage, Priority, enqueue, store};
+use rowmq_test::until;
 
 use crate::rescue::{claims_of, crash, take};
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle};
@@ -45,12 +45,12 @@ async fn a_released_row_below_the_mark_is_found() {
 }
 
 /// A release of one row that the worker holds.
-async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> queue_core::worker::Settled {
+async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> rowmq_core::worker::Settled {
     let claims = claims_of(&mut scene.conn, holder.id()).await;
-    queue_core::worker::Settled {
+    rowmq_core::worker::Settled {
         topic: scene.topic.id,
         priority: Priority::default(),
-        row: queue_core::message::RowId(row),
+        row: rowmq_core::message::RowId(row),
         claim_no: claims[0].fence.claim_no,
         settlement: Settlement::Release,
         on_done: scene.topic.settings.on_done,
@@ -207,7 +207,7 @@ async fn a_floor_is_published_with_its_transaction_and_counts_up() {
     let mut scene = Scene::new().await;
     let (topic, priority) = (scene.topic.id, Priority::default());
     for (row, seq) in [(50, 1), (70, 2), (40, 3)] {
-        let row = queue_core::message::RowId(row);
+        let row = rowmq_core::message::RowId(row);
         let published = transaction(&mut scene.conn, "publish", async |conn| {
             floor::publish(conn, topic, priority, row).await
         });
@@ -218,7 +218,7 @@ async fn a_floor_is_published_with_its_transaction_and_counts_up() {
         assert_eq!((floor.row, floor.seq), (row, seq));
     }
     scene.sql("BEGIN").await;
-    let row = queue_core::message::RowId(1);
+    let row = rowmq_core::message::RowId(1);
     floor::publish(&mut scene.conn, topic, priority, row).await.unwrap();
     scene.sql("ROLLBACK").await;
     assert_eq!(floor::pulse(&mut scene.conn).await.unwrap().floors[0].seq, 3);
@@ -257,7 +257,7 @@ async fn a_worker_hears_of_floors_pauses_and_sweepers_with_its_pulse() {
     until("nobody sweeps again", async || life.borrow().pulse.unswept).await;
 
     store::topic::set_access(&mut scene.conn, &scene.topic.name, Access::WriteOnly).await.unwrap();
-    floor::publish(&mut scene.conn, scene.topic.id, Priority::LAST, queue_core::message::RowId(9))
+    floor::publish(&mut scene.conn, scene.topic.id, Priority::LAST, rowmq_core::message::RowId(9))
         .await
         .unwrap();
     until("the worker hears of the pause and the floor", async || {

@@ -1,6 +1,6 @@
 //! Servers and proxies that do not keep to what the queue stands on.
 
-use queue_core::connection::ServerUrl;
+use rowmq_core::connection::ServerUrl;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};

@@ -6,21 +6,21 @@ use std::time::Duration;
 use chrono::DateTime;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
-use queue_core::checkpoint::Checkpoint;
-use queue_core::connection::{Connection, Link};
-use queue_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
-use queue_core::rescue::{Why, take_back};
-use queue_core::store::claim::{self, Fence, Marks};
-use queue_core::store::lane::{self, LaneId, LaneKind};
-use queue_core::store::moves::{self, Outcome};
-use queue_core::store::scheduled::{self, Reach};
-use queue_core::store::settle::{self, ClaimedRows};
-use queue_core::store::worker::{self, Incarnation, Registration, Role};
-use queue_core::store::{cancel, checkpoint, enqueue, floor, ledger, unique};
-use queue_core::topic::{TopicId, TopicName, TopicSettings};
-use queue_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Priority, store};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rowmq_core::checkpoint::Checkpoint;
+use rowmq_core::connection::{Connection, Link};
+use rowmq_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
+use rowmq_core::rescue::{Why, take_back};
+use rowmq_core::store::claim::{self, Fence, Marks};
+use rowmq_core::store::lane::{self, LaneId, LaneKind};
+use rowmq_core::store::moves::{self, Outcome};
+use rowmq_core::store::scheduled::{self, Reach};
+use rowmq_core::store::settle::{self, ClaimedRows};
+use rowmq_core::store::worker::{self, Incarnation, Registration, Role};
+use rowmq_core::store::{cancel, checkpoint, enqueue, floor, ledger, unique};
+use rowmq_core::topic::{TopicId, TopicName, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Priority, store};
 use simulation::Model;
 use uuid::Uuid;
 
@@ -466,7 +466,7 @@ fn messages(step: &Step, n: usize) -> Vec<NewMessage> {
     let message = |at: u64| {
         let id = Uuid::from_u128(u128::from(at) + n as u128 * 10 + 1);
         NewMessage::new(format!("{n}-{at}"))
-            .with_msg_id(queue_core::MsgId(id))
+            .with_msg_id(rowmq_core::MsgId(id))
             .with_priority(Priority::new(*priority).unwrap())
             .with_biz_id(format!("b{}", (n as u64 + at) % 7))
     };

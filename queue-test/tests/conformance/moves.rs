@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
-use queue_core::connection::transaction;
-use queue_core::message::RowId;
-use queue_core::store::moves;
-use queue_core::store::row_set::RowSet;
-use queue_core::store::scheduled::{self, Due, Reach};
-use queue_core::store::{floor, lookup, settle};
-use queue_core::{AsyncMysqlConnection, Error, Moment, NewMessage, Priority, enqueue_all};
+use rowmq_core::connection::transaction;
+use rowmq_core::message::RowId;
+use rowmq_core::store::moves;
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::scheduled::{self, Due, Reach};
+use rowmq_core::store::{floor, lookup, settle};
+use rowmq_core::{AsyncMysqlConnection, Error, Moment, NewMessage, Priority, enqueue_all};
 
 use crate::scene::{Scene, all, bodies, claim_n, numbers, retry, settle as settle_all};
 
@@ -200,7 +200,7 @@ async fn a_settle_by_move_of_a_row_that_is_not_its_own_is_rolled_back_whole() {
     let worker = scene.worker().await;
     let got = claim_n(&worker, scene.topic.id, 3).await;
     scene.sql("UPDATE queue_message SET worker_id = 77 WHERE body = '1'").await;
-    let fence = queue_core::store::claim::Fence { worker: worker.id(), claim_no: got[0].claim_no };
+    let fence = rowmq_core::store::claim::Fence { worker: worker.id(), claim_no: got[0].claim_no };
     let claimed = settle::ClaimedRows {
         fence,
         topic: scene.topic.id,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::connection::{Session, SessionKind, connect, transaction};
-use queue_core::store::doctor::connection_ids;
-use queue_core::{Error, Fault, NewMessage, enqueue};
-use queue_test::proxy::{FaultProxy, Side};
-use queue_test::until;
+use rowmq_core::connection::{Session, SessionKind, connect, transaction};
+use rowmq_core::store::doctor::connection_ids;
+use rowmq_core::{Error, Fault, NewMessage, enqueue};
+use rowmq_test::proxy::{FaultProxy, Side};
+use rowmq_test::until;
 
 use crate::scene::{Scene, threads};
 

@@ -6,21 +6,21 @@ use std::time::Duration;
 use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
-use queue_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
-use queue_core::find::{Filter, Query, StateWord, find};
-use queue_core::message::{ClaimNo, DeadCause, MsgId, RowId, Settlement, WorkerId};
-use queue_core::rescue::{Why, take_back};
-use queue_core::store::claim::Fence;
-use queue_core::store::dead::{self, DeadFilter};
-use queue_core::store::enqueue::insert_in_lane;
-use queue_core::store::find::Bodies;
-use queue_core::store::lane::{self, LaneKind};
-use queue_core::store::row_set::RowSet;
-use queue_core::store::scheduled::{self, Reach, Scheduled};
-use queue_core::store::{audit, backlog, floor, ledger, lookup, prune, rescue, unique};
-use queue_core::topic::{OnDone, TopicId, TopicSettings};
-use queue_core::worker::{ClaimStrategy, Settled};
-use queue_core::{
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
+use rowmq_core::find::{Filter, Query, StateWord, find};
+use rowmq_core::message::{ClaimNo, DeadCause, MsgId, RowId, Settlement, WorkerId};
+use rowmq_core::rescue::{Why, take_back};
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::dead::{self, DeadFilter};
+use rowmq_core::store::enqueue::insert_in_lane;
+use rowmq_core::store::find::Bodies;
+use rowmq_core::store::lane::{self, LaneKind};
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::scheduled::{self, Reach, Scheduled};
+use rowmq_core::store::{audit, backlog, floor, ledger, lookup, prune, rescue, unique};
+use rowmq_core::topic::{OnDone, TopicId, TopicSettings};
+use rowmq_core::worker::{ClaimStrategy, Settled};
+use rowmq_core::{
     AsyncMysqlConnection, Moment, NewMessage, Topic, Unique, cancel, enqueue, enqueue_to,
     reschedule,
 };

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::Fault;
-use queue_core::connection::{SessionKind, connect};
-use queue_core::store::inspect;
+use rowmq_core::Fault;
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::store::inspect;
 
 use crate::scene::Scene;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
-use queue_core::connection::{Session, SessionKind};
-use queue_core::message::{RowId, Settlement};
-use queue_core::topic::TopicSettings;
-use queue_core::{Error, NewMessage, Priority, Unique, enqueue_to, ready, store};
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::message::{RowId, Settlement};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Error, NewMessage, Priority, Unique, enqueue_to, ready, store};
 
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, settle};
 

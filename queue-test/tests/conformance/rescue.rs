@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::transaction;
-use queue_core::message::{ClaimNo, ConnId, DeliveryNo, RowId, Settlement, WorkerId};
-use queue_core::rescue::{TakenBack, Why, rows_held, take_back};
-use queue_core::store::claim::{Claim, Fence};
-use queue_core::store::rescue::ZombieClaim;
-use queue_core::store::row_set::RowSet;
-use queue_core::store::{claim, prune, rescue, worker};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{SettleOutcome, Worker, WorkerOptions};
-use queue_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue};
-use queue_test::until;
+use rowmq_core::connection::transaction;
+use rowmq_core::message::{ClaimNo, ConnId, DeliveryNo, RowId, Settlement, WorkerId};
+use rowmq_core::rescue::{TakenBack, Why, rows_held, take_back};
+use rowmq_core::store::claim::{Claim, Fence};
+use rowmq_core::store::rescue::ZombieClaim;
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::{claim, prune, rescue, worker};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{SettleOutcome, Worker, WorkerOptions};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue};
+use rowmq_test::until;
 
 use crate::scene::{
     STRATEGIES, Scene, all, bodies, claim_n, claim_one_suspect, number, numbers, retry, settle,

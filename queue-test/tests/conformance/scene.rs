@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::message::Settlement;
-use queue_core::topic::{OnDone, TopicId, TopicSettings};
-use queue_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
-use queue_test::{TestDatabase, until};
+use rowmq_core::message::Settlement;
+use rowmq_core::topic::{OnDone, TopicId, TopicSettings};
+use rowmq_core::worker::{ClaimStrategy, SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{AsyncMysqlConnection, Delivery, NewMessage, Topic, enqueue_all};
+use rowmq_test::{TestDatabase, until};
 
 /// Both ways to claim; what must hold for one must hold for the other.
 pub(crate) const STRATEGIES: [ClaimStrategy; 3] =

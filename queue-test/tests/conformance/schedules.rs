@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
-use queue_core::connection::transaction;
-use queue_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
-use queue_core::store::backlog;
-use queue_core::store::schedule::{self as stored, Standing};
-use queue_core::store::topic::set_access;
-use queue_core::topic::{Access, Backlog, TopicSettings};
-use queue_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
-use queue_test::until;
+use rowmq_core::connection::transaction;
+use rowmq_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::store::backlog;
+use rowmq_core::store::schedule::{self as stored, Standing};
+use rowmq_core::store::topic::set_access;
+use rowmq_core::topic::{Access, Backlog, TopicSettings};
+use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
+use rowmq_test::until;
 
 use crate::scene::Scene;
 
@@ -47,7 +47,7 @@ async fn a_thousand_ticks_of_two_processes_are_a_thousand_messages() {
     let mut scene = Scene::new().await;
     let nightly = schedule("30 2 * * *", "Europe/Berlin", Missed::All);
     scene.set_at(&nightly, "2024-01-31 01:30:00").await;
-    let now = queue_core::store::topic::server_time(&mut scene.conn).await.unwrap().and_utc();
+    let now = rowmq_core::store::topic::server_time(&mut scene.conn).await.unwrap().and_utc();
     let first: DateTime<Utc> = "2024-01-31T01:30:00Z".parse().unwrap();
     let expected = std::iter::successors(Some(first), |at| nightly.recurrence.next_after(*at))
         .take_while(|at| *at <= now)

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
-use queue_core::connection::{SessionKind, connect};
-use queue_core::store::installation;
-use queue_core::{Error, Fault, migration};
-use queue_test::TestDatabase;
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::store::installation;
+use rowmq_core::{Error, Fault, migration};
+use rowmq_test::TestDatabase;
 
 use crate::scene::{Scene, number};
 
@@ -183,7 +183,7 @@ async fn a_migrator_that_finds_another_at_work_says_so() {
     let wait = std::time::Duration::from_secs(1);
     installation::make_table(&mut other).await.unwrap();
     installation::keep_secret(&mut other, [1; 16]).await.unwrap();
-    assert!(queue_core::store::migration::take_lock(&mut other, wait).await.unwrap());
+    assert!(rowmq_core::store::migration::take_lock(&mut other, wait).await.unwrap());
     let refused = migration::run(bare.url()).await.unwrap_err();
     assert!(matches!(refused, Error::MigrationRunning { .. }), "{refused}");
     // Another database's migrator has a lock of its own.
@@ -229,6 +229,6 @@ async fn a_half_made_schema_is_noticed() {
         assert!(refused.to_string().contains("queue_topic"), "{refused}");
         assert_eq!(migration::pending(bare.url()).await.unwrap(), pending);
     } else {
-        queue_core::doctor::require(bare.url()).await.unwrap();
+        rowmq_core::doctor::require(bare.url()).await.unwrap();
     }
 }

@@ -6,15 +6,15 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{SessionKind, connect};
-use queue_core::handler::{Context, HandlerError, RawHandler};
-use queue_core::message::{ClaimNo, ConnId, DeadCause, RowId, Settlement, WorkerId};
-use queue_core::rescue::Why;
-use queue_core::store::claim::{self, Claim, Fence, Marks};
-use queue_core::store::{floor, moves, process_list, rescue, settle, worker};
-use queue_core::worker::SettleOutcome;
-use queue_core::{AsyncMysqlConnection, Moment, NewMessage, Priority, enqueue, enqueue_all};
-use queue_test::{TestQueue, until};
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::message::{ClaimNo, ConnId, DeadCause, RowId, Settlement, WorkerId};
+use rowmq_core::rescue::Why;
+use rowmq_core::store::claim::{self, Claim, Fence, Marks};
+use rowmq_core::store::{floor, moves, process_list, rescue, settle, worker};
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{AsyncMysqlConnection, Moment, NewMessage, Priority, enqueue, enqueue_all};
+use rowmq_test::{TestQueue, until};
 
 use crate::rescue::{claims_of, take};
 use crate::scene::{
@@ -237,7 +237,7 @@ async fn s6_an_earlier_claim_of_the_same_worker_settles_nothing() {
 async fn s7_a_long_run_is_never_started_twice() {
     let mut scene = Scene::new().await;
     scene.enqueue(1).await;
-    let short = |options: &mut queue_core::worker::WorkerOptions| {
+    let short = |options: &mut rowmq_core::worker::WorkerOptions| {
         options.lease = Duration::from_secs(2);
         options.beat = Duration::from_millis(500);
     };

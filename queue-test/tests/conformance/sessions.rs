@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::{Link, Pool, Session, SessionKind, connect, transaction};
-use queue_core::store::doctor::connection_ids;
-use queue_core::topic::TopicId;
-use queue_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{Link, Pool, Session, SessionKind, connect, transaction};
+use rowmq_core::store::doctor::connection_ids;
+use rowmq_core::topic::TopicId;
+use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use crate::scene::{Scene, failure, number, text, threads};
 
@@ -22,14 +22,14 @@ fn server(link: &mut Link) -> &mut AsyncMysqlConnection {
     conn
 }
 
-async fn own_id(conn: &mut AsyncMysqlConnection) -> queue_core::Result<u64> {
+async fn own_id(conn: &mut AsyncMysqlConnection) -> rowmq_core::Result<u64> {
     let (bare, inner) = connection_ids(conn).await?;
     assert_eq!(bare, inner, "a reply to another question");
     Ok(inner.0)
 }
 
 /// Runs `sql` as a call does it: its failure named and classed.
-async fn run(conn: &mut AsyncMysqlConnection, sql: &str) -> queue_core::Result<()> {
+async fn run(conn: &mut AsyncMysqlConnection, sql: &str) -> rowmq_core::Result<()> {
     conn.batch_execute(sql).await.map_err(|error| Error::Database {
         operation: "test",
         fault: Fault::of(&error),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use chrono::Utc;
 use diesel_async::SimpleAsyncConnection;
-use queue_core::message::{DeadCause, DeliveryNo, Settlement};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{SettleOutcome, Settled};
-use queue_core::{NewMessage, Priority, enqueue, enqueue_all, store};
-use queue_test::until;
+use rowmq_core::message::{DeadCause, DeliveryNo, Settlement};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{SettleOutcome, Settled};
+use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all, store};
+use rowmq_test::until;
 
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, retry, settle};
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
-use queue_core::account::Account;
-use queue_core::connection::ServerUrl;
-use queue_core::store;
-use queue_core::topic::{Access, Limits, TopicSettings};
-use queue_core::{NewMessage, Priority, enqueue};
-use queue_test::until;
+use rowmq_core::account::Account;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::store;
+use rowmq_core::topic::{Access, Limits, TopicSettings};
+use rowmq_core::{NewMessage, Priority, enqueue};
+use rowmq_test::until;
 
 use crate::scene::{Scene, claim_n, numbers};
 use crate::sql_contract::{client, refusal};

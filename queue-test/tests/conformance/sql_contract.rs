@@ -3,10 +3,10 @@
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
-use queue_core::connection::ServerUrl;
-use queue_core::message::MsgId;
-use queue_core::store;
-use queue_core::topic::{Access, TopicSettings};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::message::MsgId;
+use rowmq_core::store;
+use rowmq_core::topic::{Access, TopicSettings};
 use uuid::Uuid;
 
 use crate::scene::{Scene, claim_n};
@@ -121,7 +121,7 @@ async fn every_refusal_has_its_number_and_says_what_to_do() {
     let mut conn = client(scene.db.url()).await;
     let call = |arguments: &str| format!("CALL queue_enqueue({arguments})");
     for (arguments, number, part) in [
-        ("'nowhere', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "queuectl topic create"),
+        ("'nowhere', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "rowmq topic create"),
         ("'T', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "'T'"),
         ("'t ', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "'t '"),
         ("'', 'b', NULL, NULL, NULL, NULL, NULL", 31001, "topic"),
@@ -161,12 +161,12 @@ async fn a_refusal_of_the_longest_name_still_says_what_to_do() {
     let call = OK.replace("'t'", &format!("'{long}'"));
     let (code, _, text) = refusal(&mut conn, &call).await;
     assert_eq!(code, 31001);
-    assert!(text.contains(&long) && text.contains("queuectl topic create"), "{text}");
+    assert!(text.contains(&long) && text.contains("rowmq topic create"), "{text}");
     let topic = scene.db.topic(&long).await;
     store::topic::set_access(&mut scene.conn, &topic.name, Access::ReadOnly).await.unwrap();
     let (code, _, text) = refusal(&mut conn, &call).await;
     assert_eq!(code, 31002);
-    assert!(text.contains("queuectl topic resume"), "{text}");
+    assert!(text.contains("rowmq topic resume"), "{text}");
 }
 
 #[tokio::test]

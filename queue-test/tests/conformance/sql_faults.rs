@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
-use queue_core::connection::ServerUrl;
-use queue_core::{NewMessage, Priority, Unique, enqueue};
-use queue_test::until;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::{NewMessage, Priority, Unique, enqueue};
+use rowmq_test::until;
 
 use crate::scene::{Scene, text};
 use crate::sql_consumer::{SqlConsumer, bodies};

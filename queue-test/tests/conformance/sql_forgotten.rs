@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use queue_core::cancellation::{Attempt, Cancellation, Claims, Was};
-use queue_core::store::inspect::{self, MessageTable};
-use queue_core::{NewMessage, enqueue};
-use queue_test::until;
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
+use rowmq_core::store::inspect::{self, MessageTable};
+use rowmq_core::{NewMessage, enqueue};
+use rowmq_test::until;
 
 use crate::cancellation::session;
 use crate::scene::Scene;

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mysql_async::Row;
-use queue_core::cancellation::{Attempt, Cancellation, Claims};
-use queue_core::connection::Session;
-use queue_core::message::Settlement;
-use queue_core::worker::Worker;
-use queue_core::{MsgId, NewMessage, Topic, enqueue};
-use queue_test::until;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use rowmq_core::cancellation::{Attempt, Cancellation, Claims};
+use rowmq_core::connection::Session;
+use rowmq_core::message::Settlement;
+use rowmq_core::worker::Worker;
+use rowmq_core::{MsgId, NewMessage, Topic, enqueue};
+use rowmq_test::until;
 
 use crate::cancellation::session;
 use crate::scene::{Scene, all, bodies, settle};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use queue_core::topic::TopicSettings;
-use queue_core::{NewMessage, enqueue};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{NewMessage, enqueue};
 
 use crate::scene::Scene;
 use crate::sql_consumer::{Claimed, SqlConsumer, deliveries};

@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
-use queue_core::connection::{Session, SessionKind};
-use queue_core::dead;
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::dead::DeadFilter;
-use queue_core::topic::TopicSettings;
+use rowmq_core::connection::{Session, SessionKind};
+use rowmq_core::dead;
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::topic::TopicSettings;
 use uuid::Uuid;
 
 use crate::moves::promote;

@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use queue_core::connection::transaction;
-use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
-use queue_core::topic::{OnDone, RetryPolicy, Sampling, TopicSettings};
-use queue_core::worker::Settled;
-use queue_core::{MsgId, NewMessage, Priority, Unique, enqueue, procedures};
+use rowmq_core::connection::transaction;
+use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
+use rowmq_core::topic::{OnDone, RetryPolicy, Sampling, TopicSettings};
+use rowmq_core::worker::Settled;
+use rowmq_core::{MsgId, NewMessage, Priority, Unique, enqueue, procedures};
 
 use crate::scene::{Scene, claim_n, settle};
 use crate::sql_consumer::{SqlConsumer, deliveries};

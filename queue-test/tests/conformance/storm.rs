@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::message::{DeliveryNo, MsgId, Settlement};
-use queue_core::worker::{ClaimStrategy, SettleOutcome};
-use queue_core::{Delivery, NewMessage, enqueue_all};
+use rowmq_core::message::{DeliveryNo, MsgId, Settlement};
+use rowmq_core::worker::{ClaimStrategy, SettleOutcome};
+use rowmq_core::{Delivery, NewMessage, enqueue_all};
 
 use crate::moves::promote;
 use crate::scene::{Scene, all, retry};

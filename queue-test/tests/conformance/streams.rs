@@ -17,14 +17,14 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
-use queue_core::stream::group::{Place, create_group, create_stream, group_settings};
-use queue_core::stream::{Contention, sequence};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::Worker;
-use queue_core::{
+use rowmq_core::stream::group::{Place, create_group, create_stream, group_settings};
+use rowmq_core::stream::{Contention, sequence};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::Worker;
+use rowmq_core::{
     AsyncMysqlConnection, Delivery, NewMessage, Topic, TopicName, enqueue_all, store,
 };
-use queue_test::TestDatabase;
+use rowmq_test::TestDatabase;
 
 /// How long is waited for messages: far longer than it takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -74,7 +74,7 @@ impl Stream {
         let mut messages = 0;
         loop {
             let id = self.topic.id;
-            let turn = queue_core::connection::transaction(&mut self.conn, "test", async |conn| {
+            let turn = rowmq_core::connection::transaction(&mut self.conn, "test", async |conn| {
                 sequence(conn, id, 1000, Contention::Wait).await
             });
             let turn = turn.await.unwrap();
@@ -90,11 +90,11 @@ impl Stream {
     }
 
     pub(crate) async fn sql(&mut self, sql: &str) {
-        queue_core::connection::Connection::batch(&mut self.conn, sql).await.unwrap();
+        rowmq_core::connection::Connection::batch(&mut self.conn, sql).await.unwrap();
     }
 
     pub(crate) async fn worker(&self) -> Worker {
-        let options = queue_core::worker::WorkerOptions::new(self.db.url().clone(), "conformance");
+        let options = rowmq_core::worker::WorkerOptions::new(self.db.url().clone(), "conformance");
         Worker::start(options).await.unwrap()
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::throughput::{TOLD, by_topic};
-use queue_core::throughput::{Throughput, fold};
-use queue_core::topic::TopicId;
-use queue_test::until;
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::throughput::{TOLD, by_topic};
+use rowmq_core::throughput::{Throughput, fold};
+use rowmq_core::topic::TopicId;
+use rowmq_test::until;
 
 use crate::scene::{Scene, retry};
 use crate::sql_consumer::SqlConsumer;

@@ -3,12 +3,12 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use queue_core::store::topic;
-use queue_core::stream::HeaderFilter;
-use queue_core::topic::{
+use rowmq_core::store::topic;
+use rowmq_core::stream::HeaderFilter;
+use rowmq_core::topic::{
     Access, Limits, OnDone, Retention, RetryPolicy, Sampling, TopicSettings, WhenFull,
 };
-use queue_core::{Error, TopicName};
+use rowmq_core::{Error, TopicName};
 
 use crate::scene::Scene;
 

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::connection::{Connection, SessionKind, connect, transaction};
-use queue_core::handler::{Context, RunOutcome};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::rescue::Why;
-use queue_core::store::enqueue::insert_in_lane;
-use queue_core::store::lane::{self, LaneKind};
-use queue_core::store::{topic, trace};
-use queue_core::topic::{OnDone, Sampling, TopicSettings};
-use queue_core::trace::{Event, Record, tell};
-use queue_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled};
-use queue_core::{AsyncMysqlConnection, Error, MsgId, NewMessage, Unique, enqueue, enqueue_all};
-use queue_test::until;
+use rowmq_core::connection::{Connection, SessionKind, connect, transaction};
+use rowmq_core::handler::{Context, RunOutcome};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::rescue::Why;
+use rowmq_core::store::enqueue::insert_in_lane;
+use rowmq_core::store::lane::{self, LaneKind};
+use rowmq_core::store::{topic, trace};
+use rowmq_core::topic::{OnDone, Sampling, TopicSettings};
+use rowmq_core::trace::{Event, Record, tell};
+use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled};
+use rowmq_core::{AsyncMysqlConnection, Error, MsgId, NewMessage, Unique, enqueue, enqueue_all};
+use rowmq_test::until;
 use tokio_util::sync::CancellationToken;
 
 use crate::moves::promote;
@@ -250,7 +250,7 @@ async fn an_ack_in_a_handlers_transaction_is_told_by_that_transaction() {
         delivery: Arc::new(got[0].clone()),
         cancelled: CancellationToken::new(),
         deadline: None,
-        checkpoints: queue_core::checkpoint::Checkpoints::default(),
+        checkpoints: rowmq_core::checkpoint::Checkpoints::default(),
     }];
     let effects = Effects::new(scene.db.url().clone(), &worker, 1).unwrap();
     let give_up = CancellationToken::new();

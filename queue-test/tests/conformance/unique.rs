@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
-use queue_core::connection::transaction;
-use queue_core::message::Settlement;
-use queue_core::store::{prune, unique};
-use queue_core::{
+use rowmq_core::connection::transaction;
+use rowmq_core::message::Settlement;
+use rowmq_core::store::{prune, unique};
+use rowmq_core::{
     AsyncMysqlConnection, Enqueued, Error, NewMessage, Result, Topic, Unique, enqueue_to,
 };
-use queue_test::until;
+use rowmq_test::until;
 
 use crate::scene::{Scene, all, claim_n, number, settle};
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::handler::{HandlerError, RunOutcome, settlement_for};
-use queue_core::message::{DeadCause, FailedRun, RowId, Settlement};
-use queue_core::store::row_set::RowSet;
-use queue_core::store::{dead, topic};
-use queue_core::topic::{OnDone, RetryPolicy, TopicSettings};
-use queue_core::worker::Settled;
+use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
+use rowmq_core::message::{DeadCause, FailedRun, RowId, Settlement};
+use rowmq_core::store::row_set::RowSet;
+use rowmq_core::store::{dead, topic};
+use rowmq_core::topic::{OnDone, RetryPolicy, TopicSettings};
+use rowmq_core::worker::Settled;
 
 use crate::moves::promote;
 use crate::rescue::crash_and_rescue;

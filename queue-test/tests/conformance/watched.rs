@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use queue_core::connection::{SessionKind, connect};
-use queue_core::doctor::{TABLES, server_state};
-use queue_core::message::RowId;
-use queue_core::store::backlog::{self, Span};
-use queue_core::store::server::{history_length, table_sizes};
-use queue_core::topic::{LogWeight, Weight, weigh};
-use queue_core::{NewMessage, Priority, enqueue, enqueue_all};
+use rowmq_core::connection::{SessionKind, connect};
+use rowmq_core::doctor::{TABLES, server_state};
+use rowmq_core::message::RowId;
+use rowmq_core::store::backlog::{self, Span};
+use rowmq_core::store::server::{history_length, table_sizes};
+use rowmq_core::topic::{LogWeight, Weight, weigh};
+use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all};
 
 use crate::scene::Scene;
 use crate::streams::Stream;
@@ -94,7 +94,7 @@ async fn every_table_has_a_size_that_follows_what_is_in_it() {
     let messages: Vec<_> = (0..200).map(|_| NewMessage::new("x".repeat(20_000))).collect();
     enqueue_all(&mut scene.conn, &scene.topic.name, &messages).await.unwrap();
     scene.sql("ANALYZE TABLE queue_message").await;
-    let size = |sizes: &[queue_core::store::server::TableSize]| {
+    let size = |sizes: &[rowmq_core::store::server::TableSize]| {
         sizes.iter().find(|size| size.name == "queue_message").unwrap().bytes
     };
     let after = table_sizes(&mut scene.conn, &TABLES).await.unwrap();

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::ServerUrl;
-use queue_core::message::{ClaimNo, Settlement, WorkerId};
-use queue_core::rescue::Why;
-use queue_core::store::claim::Fence;
-use queue_core::store::rescue::zombie_claims;
-use queue_core::store::worker::{self, Role, WorkerRow, lock_name};
-use queue_core::worker::{Phase, SettleOutcome, Worker, WorkerOptions};
-use queue_core::{AsyncMysqlConnection, Error, Fault};
-use queue_test::proxy::FaultProxy;
-use queue_test::{TestDatabase, until};
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::message::{ClaimNo, Settlement, WorkerId};
+use rowmq_core::rescue::Why;
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::rescue::zombie_claims;
+use rowmq_core::store::worker::{self, Role, WorkerRow, lock_name};
+use rowmq_core::worker::{Phase, SettleOutcome, Worker, WorkerOptions};
+use rowmq_core::{AsyncMysqlConnection, Error, Fault};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::{TestDatabase, until};
 
 use crate::rescue::{claims_of, take};
 use crate::scene::{Scene, all, bodies, claim_n, failure, numbers, settle, text, threads};
@@ -61,7 +61,7 @@ async fn both_sessions_are_listed_and_each_holds_its_name_lock() {
     let row = row(&mut scene.conn, &worker).await;
     assert!(row.locked);
     assert_ne!(row.conn, row.life_conn);
-    let listed = queue_core::store::process_list::show(&mut scene.conn).await.unwrap();
+    let listed = rowmq_core::store::process_list::show(&mut scene.conn).await.unwrap();
     assert!(listed.contains(&row.conn) && listed.contains(&row.life_conn));
     for (role, conn) in [(Role::Work, row.conn), (Role::Life, row.life_conn)] {
         let holder = format!("SELECT IS_USED_LOCK('{}')", lock_name(worker.instance(), role));

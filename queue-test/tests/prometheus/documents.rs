@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use queue_core::telemetry::METRICS;
+use rowmq_core::telemetry::METRICS;
 use serde_json::Value;
 
 fn checkout() -> PathBuf {
@@ -60,7 +60,7 @@ pub(crate) fn rules() -> Vec<Rule> {
 
 /// Every query of the dashboard.
 pub(crate) fn dashboard() -> Vec<String> {
-    let dashboard: Value = serde_json::from_str(&text("ops/grafana/queue.json")).expect("JSON");
+    let dashboard: Value = serde_json::from_str(&text("ops/grafana/rowmq.json")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     targets.map(|target| target["expr"].as_str().expect("a query").to_owned()).collect()

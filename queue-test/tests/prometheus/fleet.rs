@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use queue_core::stream::group::{Place, create_group, create_stream};
-use queue_core::topic::{Retention, RetryPolicy, TopicName, TopicSettings};
-use queue_test::{Program, TestDatabase};
+use rowmq_core::stream::group::{Place, create_group, create_stream};
+use rowmq_core::topic::{Retention, RetryPolicy, TopicName, TopicSettings};
+use rowmq_test::{Program, TestDatabase};
 
 /// What a handler of the fleet does: the body says how it ends.
-const HANDLER: &str = r#"read -r body; case $body in retry) [ "$QUEUE_DELIVERY_NO" -gt 1 ] || exit 75 ;; dead) exit 65 ;; esac"#;
+const HANDLER: &str = r#"read -r body; case $body in retry) [ "$ROWMQ_DELIVERY_NO" -gt 1 ] || exit 75 ;; dead) exit 65 ;; esac"#;
 
 /// A program of the fleet.
 struct Serving {
@@ -24,7 +24,7 @@ impl Serving {
     /// Starts it and reads from its log where it serves.
     async fn start(database: &TestDatabase, name: &str, arguments: &[&str]) -> Self {
         let mut command = Program::built(name);
-        command.args(arguments).env("QUEUE_URL", database.url().expose()).env_remove("RUST_LOG");
+        command.args(arguments).env("ROWMQ_URL", database.url().expose()).env_remove("RUST_LOG");
         let program = Program::start(&mut command);
         let address = async |said: &str| {
             let line = program.said(said).await;
@@ -68,11 +68,11 @@ impl Fleet {
         let folder = journal.path().to_str().expect("a path").to_owned();
         let handle = ["--metrics", "0", "--", "/bin/sh", "-c", HANDLER];
         let consumer = |topic| [&["exec", topic][..], &handle].concat();
-        let janitor = Serving::start(database, "janitor", &["--metrics", "0"]).await;
-        let mail = Serving::start(database, "consumer", &consumer("mail")).await;
-        let billing = Serving::start(database, "consumer", &consumer("orders@billing")).await;
+        let janitor = Serving::start(database, "rowmq-janitor", &["--metrics", "0"]).await;
+        let mail = Serving::start(database, "rowmq-consumer", &consumer("mail")).await;
+        let billing = Serving::start(database, "rowmq-consumer", &consumer("orders@billing")).await;
         let relay = ["relay", "--listen", "0", "--metrics", "0", "--spill-dir", &folder];
-        let relay = Serving::start(database, "producer", &relay).await;
+        let relay = Serving::start(database, "rowmq-producer", &relay).await;
         Self { programs: vec![janitor, mail, billing, relay], _journal: journal }
     }
 

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use queue_core::Delivery;
-use queue_core::handler::{RunOutcome, settlement_for};
-use queue_core::message::Settlement;
-use queue_core::topic::TopicSettings;
-use queue_core::worker::Worker;
+use rowmq_core::Delivery;
+use rowmq_core::handler::{RunOutcome, settlement_for};
+use rowmq_core::message::Settlement;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::Worker;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 

@@ -1,8 +1,8 @@
 //! What the worker has got done, counted as the consumer's program does it.
 
-use queue_core::Delivery;
-use queue_core::message::Settlement;
-use queue_core::worker::SettleOutcome;
+use rowmq_core::Delivery;
+use rowmq_core::message::Settlement;
+use rowmq_core::worker::SettleOutcome;
 
 use super::Crew;
 

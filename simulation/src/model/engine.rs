@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use queue_core::simulation::Answer;
+use rowmq_core::simulation::Answer;
 
 use super::locks::{Failure, Halt, NameLock};
 use super::table::{Id, Key, Table};

@@ -1,8 +1,8 @@
 //! What those were told who wanted a message cancelled, and what must hold from then on.
 
-use queue_core::cancellation::Was;
-use queue_core::message::Settlement;
-use queue_core::worker::SettleOutcome;
+use rowmq_core::cancellation::Was;
+use rowmq_core::message::Settlement;
+use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Sent, Story};
 use crate::recorder::Place;

@@ -1,8 +1,8 @@
 //! What handlers have written down of how far they are, and what later ones were told of it.
 
-use queue_core::Delivery;
-use queue_core::message::{DeliveryNo, Settlement};
-use queue_core::worker::SettleOutcome;
+use rowmq_core::Delivery;
+use rowmq_core::message::{DeliveryNo, Settlement};
+use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Story, share};
 use crate::stage::Share;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::worker::SettleOutcome;
+use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Sent};
 use crate::stage::Share;

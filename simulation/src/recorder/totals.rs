@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use queue_core::message::{Settlement, WorkerId};
-use queue_core::throughput::Throughput;
-use queue_core::topic::TopicId;
+use rowmq_core::message::{Settlement, WorkerId};
+use rowmq_core::throughput::Throughput;
+use rowmq_core::topic::TopicId;
 
 use super::Recorder;
 

@@ -1,6 +1,6 @@
 //! The tables, read from the migrations, so that the model has the schema that servers have.
 
-use queue_core::store::installation::TABLE;
+use rowmq_core::store::installation::TABLE;
 
 use super::Expr;
 use super::parser::Parser;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
 
-use queue_core::cancellation::Was;
-use queue_core::message::MsgId;
-use queue_core::topic::TopicId;
+use rowmq_core::cancellation::Was;
+use rowmq_core::message::MsgId;
+use rowmq_core::topic::TopicId;
 
 use super::{CANCELLED, Share, Stage, messages};
 use crate::model::{Row, Table, Value};

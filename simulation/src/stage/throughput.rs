@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use queue_core::message::WorkerId;
-use queue_core::throughput::Throughput;
-use queue_core::topic::TopicId;
+use rowmq_core::message::WorkerId;
+use rowmq_core::throughput::Throughput;
+use rowmq_core::topic::TopicId;
 
 use super::Stage;
 use crate::model::{Row, Value};

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 pub(crate) struct Arguments {
     /// The database: `mysql://user:password@host:port/database`.
-    #[arg(long, env = "QUEUE_URL", hide_env_values = true)]
+    #[arg(long, env = "ROWMQ_URL", hide_env_values = true)]
     pub(crate) url: String,
     #[command(subcommand)]
     pub(crate) case: Case,

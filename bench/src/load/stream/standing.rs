@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
-use queue_core::TopicName;
-use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::store;
-use queue_core::store::stream::standing;
-use queue_core::stream::group::{Place, create_group, reset_group};
-use queue_core::topic::TopicSettings;
+use rowmq_core::TopicName;
+use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::store;
+use rowmq_core::store::stream::standing;
+use rowmq_core::stream::group::{Place, create_group, reset_group};
+use rowmq_core::topic::TopicSettings;
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -1,5 +1,5 @@
 use maud::{Markup, html};
-use queue_core::{MsgId, TopicName};
+use rowmq_core::{MsgId, TopicName};
 use serde::Deserialize;
 
 use crate::show;

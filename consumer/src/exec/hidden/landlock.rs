@@ -67,15 +67,15 @@ mod tests {
     fn all_is_allowed_but_the_hidden_file_and_links_to_it() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |name: &str| root.path().join(name);
-        for directory in ["etc/queue", "etc/other", "run"] {
+        for directory in ["etc/rowmq", "etc/other", "run"] {
             std::fs::create_dir_all(at(directory)).expect("made");
         }
-        for file in ["etc/queue/url", "etc/queue/queue.toml", "etc/hosts"] {
+        for file in ["etc/rowmq/url", "etc/rowmq/rowmq.toml", "etc/hosts"] {
             std::fs::write(at(file), "").expect("written");
         }
-        std::os::unix::fs::symlink(at("etc/queue/url"), at("etc/link")).expect("linked");
-        let mut found = all_but(root.path(), &[at("etc/queue/url")]);
+        std::os::unix::fs::symlink(at("etc/rowmq/url"), at("etc/link")).expect("linked");
+        let mut found = all_but(root.path(), &[at("etc/rowmq/url")]);
         found.sort();
-        assert_eq!(found, ["etc/hosts", "etc/other", "etc/queue/queue.toml", "run"].map(at));
+        assert_eq!(found, ["etc/hosts", "etc/other", "etc/rowmq/rowmq.toml", "run"].map(at));
     }
 }

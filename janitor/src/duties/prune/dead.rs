@@ -1,6 +1,6 @@
-use queue_core::Result;
-use queue_core::connection::{Link, Session};
-use queue_core::store::dead;
+use rowmq_core::Result;
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::store::dead;
 
 use super::{BATCH, ROUNDS, some};
 

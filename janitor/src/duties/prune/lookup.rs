@@ -1,10 +1,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use queue_core::Result;
-use queue_core::connection::{Link, Session};
-use queue_core::store::lookup::{self, Kept, TimePlace};
-use queue_core::topic::TopicId;
+use rowmq_core::Result;
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::store::lookup::{self, Kept, TimePlace};
+use rowmq_core::topic::TopicId;
 use tokio::time::Instant;
 
 use super::{BATCH, ROUNDS};

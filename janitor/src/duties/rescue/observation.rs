@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use queue_core::message::{ConnId, WorkerId};
-use queue_core::store::process_list::Sight;
-use queue_core::store::worker::{Incarnation, WorkerRow};
+use rowmq_core::message::{ConnId, WorkerId};
+use rowmq_core::store::process_list::Sight;
+use rowmq_core::store::worker::{Incarnation, WorkerRow};
 use tokio::time::Instant;
 
 /// What one sweep knows of the server.

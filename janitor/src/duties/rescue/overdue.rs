@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use queue_core::Result;
-use queue_core::connection::{Link, Session};
-use queue_core::message::{ClaimNo, WorkerId};
-use queue_core::store::claim::Fence;
-use queue_core::store::rescue::timed_claims;
-use queue_core::store::stream::range::timed;
-use queue_core::stream::{Offset, RangeId};
+use rowmq_core::Result;
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::message::{ClaimNo, WorkerId};
+use rowmq_core::store::claim::Fence;
+use rowmq_core::store::rescue::timed_claims;
+use rowmq_core::store::stream::range::timed;
+use rowmq_core::stream::{Offset, RangeId};
 use tokio::time::Instant;
 
 use super::PAGE;

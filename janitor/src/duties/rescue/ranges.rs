@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use queue_core::Result;
-use queue_core::connection::Link;
-use queue_core::message::WorkerId;
-use queue_core::store::stream::range;
-use queue_core::stream::RangeId;
+use rowmq_core::Result;
+use rowmq_core::connection::Link;
+use rowmq_core::message::WorkerId;
+use rowmq_core::store::stream::range;
+use rowmq_core::stream::RangeId;
 
 use super::taking::{Found, What};
 use super::{PAGE, PAGES_PER_RUN, Rescue, RescueReport, why};

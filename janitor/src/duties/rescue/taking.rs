@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use queue_core::connection::{Link, Session};
-use queue_core::rescue::{TakenBack, Why, take_back, take_range_back};
-use queue_core::store::cancel::taken_away;
-use queue_core::store::claim::{Claim, Fence};
-use queue_core::store::stream::range::Range;
-use queue_core::{Error, Result};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::rescue::{TakenBack, Why, take_back, take_range_back};
+use rowmq_core::store::cancel::taken_away;
+use rowmq_core::store::claim::{Claim, Fence};
+use rowmq_core::store::stream::range::Range;
+use rowmq_core::{Error, Result};
 use tokio::time::Instant;
 
 use super::{RescueReport, SHARED_BLAME};
@@ -203,9 +203,9 @@ impl Taking {
 
 #[cfg(test)]
 mod tests {
-    use queue_core::Priority;
-    use queue_core::message::{ClaimNo, ConnId, RowId, WorkerId};
-    use queue_core::topic::TopicId;
+    use rowmq_core::Priority;
+    use rowmq_core::message::{ClaimNo, ConnId, RowId, WorkerId};
+    use rowmq_core::topic::TopicId;
 
     use super::*;
 

@@ -47,7 +47,7 @@ fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// `Deployment queue-janitor`.
+/// `Deployment rowmq-janitor`.
 fn name(document: &Value) -> String {
     let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or("unnamed");
     format!("{} {}", text("/kind"), text("/metadata/name"))

@@ -13,7 +13,7 @@ use crate::name;
 /// What a pod has beyond its drain, to give back what is left.
 const GIVE_BACK: Duration = Duration::from_secs(10);
 
-/// The drain of `producer relay`, which no setting changes.
+/// The drain of `rowmq-producer relay`, which no setting changes.
 const RELAY_DRAIN: Duration = Duration::from_secs(25);
 
 /// What the console takes at the most: for pages that are open, and then for runs.
@@ -88,7 +88,7 @@ fn ingress(ingress: &Value, documents: &[Value], faults: &mut Vec<String>) {
     let workloads = documents.iter().filter(|it| has(it, "/spec/template/spec"));
     let variables = workloads.flat_map(containers).flat_map(|it| list(it, "env"));
     let origins: Vec<_> = variables
-        .filter(|it| it["name"] == "QUEUE_CONSOLE_ORIGIN")
+        .filter(|it| it["name"] == "ROWMQ_CONSOLE_ORIGIN")
         .map(|it| &it["value"])
         .collect();
     for rule in list(&ingress["spec"], "rules") {
@@ -99,7 +99,7 @@ fn ingress(ingress: &Value, documents: &[Value], faults: &mut Vec<String>) {
                 faults.push(format!("it leads to no port of a service: {to}"));
             }
             let origin = Value::from(format!("https://{}", rule["host"].as_str().unwrap_or("")));
-            if to["name"] == "queue-console" && !origins.contains(&&origin) {
+            if to["name"] == "rowmq-console" && !origins.contains(&&origin) {
                 faults.push(format!("the console does not expect to be asked by {origin}"));
             }
         }
@@ -122,10 +122,10 @@ fn pod(workload: &Value, documents: &[Value], faults: &mut Vec<String>) {
     if spec["automountServiceAccountToken"] != false {
         faults.push("its pods get a token of the cluster that they do not need".to_owned());
     }
-    if template["metadata"]["labels"]["app.kubernetes.io/part-of"] == "queue"
+    if template["metadata"]["labels"]["app.kubernetes.io/part-of"] == "rowmq"
         && spec["enableServiceLinks"] != false
     {
-        // Those of a Service queue-console are called as settings of the console are.
+        // Those of a Service rowmq-console are called as settings of the console are.
         faults.push("the variables of Services could be taken for settings".to_owned());
     }
     if let Some(account) = spec.get("serviceAccountName")
@@ -138,9 +138,9 @@ fn pod(workload: &Value, documents: &[Value], faults: &mut Vec<String>) {
     let grace = Duration::from_secs(spec["terminationGracePeriodSeconds"].as_u64().unwrap_or(30));
     let drains = containers(workload).filter_map(|it| it.pointer("/command/0")?.as_str());
     let drain = drains.filter_map(|program| match program.rsplit('/').next()? {
-        "consumer" => Some(drain_of_consumers(documents)),
-        "producer" => Some(RELAY_DRAIN),
-        "queue-console" => Some(CONSOLE_DRAIN),
+        "rowmq-consumer" => Some(drain_of_consumers(documents)),
+        "rowmq-producer" => Some(RELAY_DRAIN),
+        "rowmq-console" => Some(CONSOLE_DRAIN),
         _ => None,
     });
     if drain.max().is_some_and(|drain| grace < drain + GIVE_BACK) {
@@ -150,7 +150,7 @@ fn pod(workload: &Value, documents: &[Value], faults: &mut Vec<String>) {
 
 /// What the configuration says, or the default.
 fn drain_of_consumers(documents: &[Value]) -> Duration {
-    let config = documents.iter().find_map(|it| it.pointer("/data/queue.toml")?.as_str());
+    let config = documents.iter().find_map(|it| it.pointer("/data/rowmq.toml")?.as_str());
     let line = config.unwrap_or_default().lines().find_map(|line| line.strip_prefix("drain = \""));
     let seconds = line.and_then(|line| line.split_once("s\"")?.0.parse().ok());
     Duration::from_secs(seconds.unwrap_or(25))
@@ -234,29 +234,29 @@ mod tests {
         let container = json!({
             "name": "console",
             "ports": [{"name": "pages", "containerPort": 9480}],
-            "env": [{"name": "QUEUE_CONSOLE_ORIGIN", "value": "https://queue.example.com"}],
+            "env": [{"name": "ROWMQ_CONSOLE_ORIGIN", "value": "https://rowmq.example.com"}],
         });
         let template = json!({
             "metadata": {"labels": {"name": "console"}},
             "spec": {"containers": [container]},
         });
-        let to = json!({"service": {"name": "queue-console", "port": {"name": "http"}}});
+        let to = json!({"service": {"name": "rowmq-console", "port": {"name": "http"}}});
         let paths = json!([{"path": "/", "backend": to}]);
         [
             json!({
-                "kind": "Deployment", "metadata": {"name": "queue-console"},
+                "kind": "Deployment", "metadata": {"name": "rowmq-console"},
                 "spec": {"template": template},
             }),
             json!({
-                "kind": "Service", "metadata": {"name": "queue-console"},
+                "kind": "Service", "metadata": {"name": "rowmq-console"},
                 "spec": {
                     "selector": {"name": "console"},
                     "ports": [{"name": "http", "port": 80, "targetPort": "pages"}],
                 },
             }),
             json!({
-                "kind": "Ingress", "metadata": {"name": "queue-console"},
-                "spec": {"rules": [{"host": "queue.example.com", "http": {"paths": paths}}]},
+                "kind": "Ingress", "metadata": {"name": "rowmq-console"},
+                "spec": {"rules": [{"host": "rowmq.example.com", "http": {"paths": paths}}]},
             }),
         ]
     }
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_service_leads_to_a_port_that_its_pods_have() {
         assert_eq!(after(1, "/metadata/none", ""), Vec::<String>::new());
-        let wrong = "Service queue-console: no pod that it selects has the port";
+        let wrong = "Service rowmq-console: no pod that it selects has the port";
         assert_eq!(after(1, "/spec/ports/0/targetPort", "web"), [format!("{wrong} \"web\"")]);
         assert_eq!(after(1, "/spec/selector/name", "web"), [format!("{wrong} \"pages\"")]);
     }
@@ -283,7 +283,7 @@ mod tests {
     fn an_ingress_leads_to_a_service_by_the_name_that_the_console_expects() {
         let at = "/spec/rules/0/http/paths/0/backend/service/port/name";
         assert!(after(2, at, "https")[0].contains("it leads to no port of a service"));
-        let wrong = "Ingress queue-console: the console does not expect to be asked by";
+        let wrong = "Ingress rowmq-console: the console does not expect to be asked by";
         let said = after(2, "/spec/rules/0/host", "other.example.com");
         assert_eq!(said, [format!("{wrong} \"https://other.example.com\"")]);
     }

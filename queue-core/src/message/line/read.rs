@@ -15,7 +15,7 @@ use crate::message::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, U
 #[error("{0}")]
 pub struct LineError(String);
 
-/// A message as a line of JSON says it. What `queuectl export` and `consumer forward` write is
+/// A message as a line of JSON says it. What `rowmq export` and `rowmq-consumer forward` write is
 /// read, too; where a message was is of no account here.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

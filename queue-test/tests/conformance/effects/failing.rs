@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use futures_util::FutureExt;
-use queue_core::handler::{HandlerError, settlement_for};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::Ending;
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::handler::{HandlerError, settlement_for};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::Ending;
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use super::{Runs, Stand, contexts, does, effect, effects_of, stage, words};
 use crate::scene::{Scene, claim_n};
@@ -28,7 +28,7 @@ enum Then {
 }
 
 /// What becomes of what ended so.
-fn settlement(scene: &Scene, ending: Ending, of: &queue_core::Delivery) -> Settlement {
+fn settlement(scene: &Scene, ending: Ending, of: &rowmq_core::Delivery) -> Settlement {
     let Ending::Undone(outcome) = ending else { panic!("{ending:?}") };
     settlement_for(outcome, of, &scene.topic.settings)
 }

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::message::{DeadCause, RowId, Settlement};
-use queue_core::stream::broadcast::{
+use rowmq_core::message::{DeadCause, RowId, Settlement};
+use rowmq_core::stream::broadcast::{
     broadcast_settings, create_broadcast, forget_member, reset_members,
 };
-use queue_core::stream::group::Place;
-use queue_core::stream::{MemberName, Offset};
-use queue_core::topic::Access;
-use queue_core::worker::{Member, Settled, Worker};
-use queue_core::{Delivery, Error, Topic, TopicName, store};
-use queue_test::until;
+use rowmq_core::stream::group::Place;
+use rowmq_core::stream::{MemberName, Offset};
+use rowmq_core::topic::Access;
+use rowmq_core::worker::{Member, Settled, Worker};
+use rowmq_core::{Delivery, Error, Topic, TopicName, store};
+use rowmq_test::until;
 
 use super::{DEADLINE, Stream, offsets};
 use crate::scene::{all, bodies, numbers, retry};
@@ -182,7 +182,7 @@ async fn a_position_in_memory_outlives_its_worker() {
         let counted: Vec<_> = again.iter().map(|one| (one.delivery_no.0, one.failures)).collect();
         assert_eq!(counted, [(2, 0), (2, 0), (2, 1), (2, 0), (1, 0), (1, 0)]);
         let late = one.settle(all(&got[3..4], &Settlement::Ack)).await;
-        assert!(late.is_err() || late.unwrap() == [queue_core::worker::SettleOutcome::Fenced]);
+        assert!(late.is_err() || late.unwrap() == [rowmq_core::worker::SettleOutcome::Fenced]);
         ack(&two, &again).await;
         nothing_more(&two, &member).await;
     }
@@ -210,7 +210,7 @@ async fn a_reset_fences_named_members_and_those_without_a_name_refuse_it() {
     seen.sort_by_key(|body| body.parse::<usize>().unwrap());
     assert_eq!(seen, numbers(0..40));
     let late = other.settle(all(&got[20..], &dead("late"))).await.unwrap();
-    assert!(late.iter().all(|outcome| *outcome == queue_core::worker::SettleOutcome::Fenced));
+    assert!(late.iter().all(|outcome| *outcome == rowmq_core::worker::SettleOutcome::Fenced));
     ack(&other, &again).await;
     let told = "SELECT CAST(SUM(next_offset) AS SIGNED) FROM queue_member";
     until("it has told", async || stream.number(told).await == 40).await;
@@ -230,7 +230,7 @@ async fn what_a_member_says_after_a_reset_changes_nothing() {
     reset_members(&mut stream.conn, &group, Place::Offset(Offset(2))).await.unwrap();
     ack(&worker, &got[..9]).await;
     let outcome = worker.settle(all(&got[9..], &dead("late"))).await.unwrap();
-    assert_eq!(outcome, [queue_core::worker::SettleOutcome::Fenced]);
+    assert_eq!(outcome, [rowmq_core::worker::SettleOutcome::Fenced]);
     assert_eq!(stream.number("SELECT COUNT(*) FROM queue_dead").await, 0);
     assert_eq!(stream.place().await, 2);
     assert_eq!(offsets(&read_n(&worker, &named, 8).await), (2..10).collect::<Vec<_>>());
@@ -342,7 +342,7 @@ async fn a_paused_group_reads_nothing_and_a_deleted_one_leaves_no_members() {
     let other = Member::new(&group, None).unwrap();
     let second = stream.worker().await;
     until("it has begun", async || second.read(&other, 1).await.is_ok()).await;
-    queue_core::stream::group::leave(&mut stream.conn, &group).await.unwrap();
+    rowmq_core::stream::group::leave(&mut stream.conn, &group).await.unwrap();
     store::topic::delete(&mut stream.conn, group.id).await.unwrap();
     for (worker, member) in [(&worker, &member), (&second, &other)] {
         let mut said = String::new();

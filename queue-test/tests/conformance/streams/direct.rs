@@ -1,10 +1,10 @@
 //! Batches appended to the log, past the inbox.
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::transaction;
-use queue_core::store::stream::{inbox, partition};
-use queue_core::stream::{self, Appended, Offset};
-use queue_core::{NewMessage, enqueue};
+use rowmq_core::connection::transaction;
+use rowmq_core::store::stream::{inbox, partition};
+use rowmq_core::stream::{self, Appended, Offset};
+use rowmq_core::{NewMessage, enqueue};
 
 use super::Stream;
 use crate::scene::text;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use queue_core::message::Settlement;
-use queue_core::rescue::{Why, take_range_back};
-use queue_core::store::stream::log::{self, Reading, Stretch};
-use queue_core::store::stream::range::zombies;
-use queue_core::store::stream::standing;
-use queue_core::store::topic;
-use queue_core::stream::group::{Place, group_settings, replay};
-use queue_core::stream::{HeaderFilter, Offset, PartitionNo, RangeId};
-use queue_core::topic::{RetryPolicy, TopicSettings};
-use queue_core::worker::{Claimed, Worker};
-use queue_core::{Delivery, Error, NewMessage, Topic, enqueue_all};
-use queue_test::until;
+use rowmq_core::message::Settlement;
+use rowmq_core::rescue::{Why, take_range_back};
+use rowmq_core::store::stream::log::{self, Reading, Stretch};
+use rowmq_core::store::stream::range::zombies;
+use rowmq_core::store::stream::standing;
+use rowmq_core::store::topic;
+use rowmq_core::stream::group::{Place, group_settings, replay};
+use rowmq_core::stream::{HeaderFilter, Offset, PartitionNo, RangeId};
+use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::worker::{Claimed, Worker};
+use rowmq_core::{Delivery, Error, NewMessage, Topic, enqueue_all};
+use rowmq_test::until;
 
 use super::{Stream, offsets};
 use crate::scene::{all, bodies, retry};
@@ -309,7 +309,7 @@ async fn some_messages_of_the_log_are_read_by_their_offsets() {
     let (lo, hi) = (Offset(100), Offset(1100));
     let stretch = Stretch { stream: stream.topic.id, partition, lo, hi };
     let (claim_no, delivery_no) =
-        (queue_core::message::ClaimNo(1), queue_core::message::DeliveryNo(3));
+        (rowmq_core::message::ClaimNo(1), rowmq_core::message::DeliveryNo(3));
     let reading = Reading { group: group.id, claim_no, delivery_no };
     let some: Vec<_> = (100..1100).filter(|n| n % 7 != 0).map(Offset).collect();
     let read = log::read_some(&mut stream.conn, stretch, reading, &some).await.unwrap();

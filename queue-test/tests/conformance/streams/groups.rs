@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::stream::{cursor, range};
-use queue_core::stream::Offset;
-use queue_core::stream::group::{Place, replay, reset_group};
-use queue_core::worker::{SettleOutcome, Worker, WorkerOptions};
-use queue_test::until;
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::stream::{cursor, range};
+use rowmq_core::stream::Offset;
+use rowmq_core::stream::group::{Place, replay, reset_group};
+use rowmq_core::worker::{SettleOutcome, Worker, WorkerOptions};
+use rowmq_test::until;
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, bodies, numbers, retry};
@@ -154,7 +154,7 @@ async fn a_group_goes_to_an_offset_or_a_time_and_replays_a_stretch_without_movin
     let group = stream.group("g", false).await;
     stream.enqueue(0..50).await;
     stream.sequence().await;
-    let now = queue_core::store::topic::server_time(&mut stream.conn).await.unwrap().and_utc();
+    let now = rowmq_core::store::topic::server_time(&mut stream.conn).await.unwrap().and_utc();
     stream.enqueue(50..100).await;
     stream.sequence().await;
     let worker = stream.worker().await;
@@ -191,11 +191,11 @@ async fn an_ordered_group_has_one_range_a_partition_and_waits_for_a_failed_head(
     one.settle(all(&got[..2], &Settlement::Ack)).await.unwrap();
     one.settle(all(&got[2..3], &retry(Duration::from_secs(3600)))).await.unwrap();
     assert_eq!(two.claim_range(group.group().unwrap(), 5).await.unwrap().deliveries, []);
-    let held = range::of_partition(&mut stream.conn, group.id, queue_core::stream::PartitionNo(0))
+    let held = range::of_partition(&mut stream.conn, group.id, rowmq_core::stream::PartitionNo(0))
         .await
         .unwrap();
     assert_eq!((held.len(), held[0].mark, held[0].failures), (1, Offset(2), 1));
-    queue_core::connection::Connection::batch(
+    rowmq_core::connection::Connection::batch(
         &mut stream.conn,
         "UPDATE queue_range SET ready_at = UTC_TIMESTAMP(6)",
     )

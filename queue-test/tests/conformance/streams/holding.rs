@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::connection::Connection;
-use queue_core::store::stream::holding::{Held, claims_of_group, names_held, ranges_held};
-use queue_core::store::stream::standing::of_group;
-use queue_core::stream::group::Place;
-use queue_core::stream::{Offset, PartitionNo};
+use rowmq_core::connection::Connection;
+use rowmq_core::store::stream::holding::{Held, claims_of_group, names_held, ranges_held};
+use rowmq_core::store::stream::standing::of_group;
+use rowmq_core::stream::group::Place;
+use rowmq_core::stream::{Offset, PartitionNo};
 
 use super::broadcast::{member, name, read_n};
 use super::{Stream, claim_n};

@@ -3,22 +3,22 @@
 
 use std::time::Duration;
 
-use queue_core::AsyncMysqlConnection;
-use queue_core::connection::{SessionKind, connect, transaction};
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::rescue::{Why, take_range_back};
-use queue_core::store::stream::holding::claims_of_group;
-use queue_core::store::stream::log::{self, Stretch};
-use queue_core::store::stream::member::standings;
-use queue_core::store::stream::range::{self, Lock, held_back, messages_of, zombies};
-use queue_core::store::stream::standing::of_group;
-use queue_core::store::stream::{partition, passed};
-use queue_core::stream::broadcast::{forget_member, reset_members};
-use queue_core::stream::group::{Place, group_settings, leave, replay, reset_group};
-use queue_core::stream::{HeaderFilter, Offset, PartitionNo, RangeId};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{Settled, Worker, WorkerOptions};
-use queue_core::{Delivery, NewMessage, Topic, enqueue_all};
+use rowmq_core::AsyncMysqlConnection;
+use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::rescue::{Why, take_range_back};
+use rowmq_core::store::stream::holding::claims_of_group;
+use rowmq_core::store::stream::log::{self, Stretch};
+use rowmq_core::store::stream::member::standings;
+use rowmq_core::store::stream::range::{self, Lock, held_back, messages_of, zombies};
+use rowmq_core::store::stream::standing::of_group;
+use rowmq_core::store::stream::{partition, passed};
+use rowmq_core::stream::broadcast::{forget_member, reset_members};
+use rowmq_core::stream::group::{Place, group_settings, leave, replay, reset_group};
+use rowmq_core::stream::{HeaderFilter, Offset, PartitionNo, RangeId};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{Settled, Worker, WorkerOptions};
+use rowmq_core::{Delivery, NewMessage, Topic, enqueue_all};
 
 use super::broadcast::{member, name, read_n};
 use super::{Stream, claim_n};

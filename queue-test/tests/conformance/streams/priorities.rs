@@ -1,9 +1,9 @@
 //! Streams have no priorities: they would take a producer's messages out of their order.
 
-use queue_core::message::{DeadCause, Settlement};
-use queue_core::store::topic;
-use queue_core::topic::TopicSettings;
-use queue_core::{Error, NewMessage, Priority, TopicName, Unique, enqueue, enqueue_to};
+use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::store::topic;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Error, NewMessage, Priority, TopicName, Unique, enqueue, enqueue_to};
 
 use super::Stream;
 use crate::scene::{all, claim_n, failure};

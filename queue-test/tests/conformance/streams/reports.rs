@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use queue_core::connection::{Connection, transaction};
-use queue_core::message::Settlement;
-use queue_core::store::stream::passed;
-use queue_core::store::stream::range::{self, Lock};
-use queue_core::stream::group::{Place, leave, reset_group};
-use queue_core::stream::{Offset, RangeId};
-use queue_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
-use queue_core::{AsyncMysqlConnection, Delivery, Topic};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{Connection, transaction};
+use rowmq_core::message::Settlement;
+use rowmq_core::store::stream::passed;
+use rowmq_core::store::stream::range::{self, Lock};
+use rowmq_core::stream::group::{Place, leave, reset_group};
+use rowmq_core::stream::{Offset, RangeId};
+use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
+use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, retry, transactions_of};

@@ -1,15 +1,15 @@
 //! Ranges whose worker is gone.
 
-use queue_core::connection::{Connection, transaction};
-use queue_core::message::Settlement;
-use queue_core::rescue::{TakenBack, Why, rows_held, take_range_back};
-use queue_core::store::stream::range::{
+use rowmq_core::connection::{Connection, transaction};
+use rowmq_core::message::Settlement;
+use rowmq_core::rescue::{TakenBack, Why, rows_held, take_range_back};
+use rowmq_core::store::stream::range::{
     self, Zombie, held_back, left_of, messages_of, orphans, zombies,
 };
-use queue_core::stream::group::{Place, reset_group};
-use queue_core::stream::{PartitionNo, RangeId};
-use queue_core::worker::SettleOutcome;
-use queue_core::{AsyncMysqlConnection, Delivery, Topic};
+use rowmq_core::stream::group::{Place, reset_group};
+use rowmq_core::stream::{PartitionNo, RangeId};
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, retry};

@@ -1,17 +1,17 @@
 //! What retention removes, and what a group that has fallen behind it is told.
 
-use queue_core::connection::{Connection, transaction};
-use queue_core::message::Settlement;
-use queue_core::store::stream::log::Stretch;
-use queue_core::store::stream::standing;
-use queue_core::store::topic;
-use queue_core::stream::Offset;
-use queue_core::stream::group::{Place, reset_group};
-use queue_core::stream::retention::{Excess, Removed, excess, remove_excess};
-use queue_core::topic::{Retention, TopicSettings};
-use queue_core::worker::{Worker, WorkerOptions};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::connection::{Connection, transaction};
+use rowmq_core::message::Settlement;
+use rowmq_core::store::stream::log::Stretch;
+use rowmq_core::store::stream::standing;
+use rowmq_core::store::topic;
+use rowmq_core::stream::Offset;
+use rowmq_core::stream::group::{Place, reset_group};
+use rowmq_core::stream::retention::{Excess, Removed, excess, remove_excess};
+use rowmq_core::topic::{Retention, TopicSettings};
+use rowmq_core::worker::{Worker, WorkerOptions};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::{all, retry};
@@ -149,9 +149,9 @@ async fn what_a_group_is_put_back_to_while_retention_is_at_work_stays() {
 async fn a_stream_keeps_about_as_many_bytes_as_it_may() {
     let mut stream = Stream::new(1).await;
     for n in 0..10 {
-        let body = |n: usize| queue_core::NewMessage::new(vec![b'x'; 1000 + n % 2]);
+        let body = |n: usize| rowmq_core::NewMessage::new(vec![b'x'; 1000 + n % 2]);
         let messages: Vec<_> = (n * 100..n * 100 + 100).map(body).collect();
-        queue_core::enqueue_all(&mut stream.conn, &stream.topic.name, &messages).await.unwrap();
+        rowmq_core::enqueue_all(&mut stream.conn, &stream.topic.name, &messages).await.unwrap();
     }
     stream.sequence().await;
     stream.retain(Retention { bytes: Some(100_000), ..Retention::default() }).await;

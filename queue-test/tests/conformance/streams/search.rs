@@ -1,12 +1,12 @@
 //! Finding messages in a stream's log.
 
 use chrono::{TimeDelta, Utc};
-use queue_core::find::{Answer, Filter, Place, Query, Searched, State, StateWord, find};
-use queue_core::store::find::Bodies;
-use queue_core::store::stream::log::{self, Stretch};
-use queue_core::store::topic::server_time;
-use queue_core::stream::{Offset, PartitionNo, Position};
-use queue_core::{Error, MsgId, NewMessage, enqueue_all, store};
+use rowmq_core::find::{Answer, Filter, Place, Query, Searched, State, StateWord, find};
+use rowmq_core::store::find::Bodies;
+use rowmq_core::store::stream::log::{self, Stretch};
+use rowmq_core::store::topic::server_time;
+use rowmq_core::stream::{Offset, PartitionNo, Position};
+use rowmq_core::{Error, MsgId, NewMessage, enqueue_all, store};
 use uuid::Uuid;
 
 use super::Stream;
@@ -28,7 +28,7 @@ impl Stream {
 }
 
 fn bodies(answer: &Answer) -> Vec<String> {
-    let body = |found: &queue_core::find::Found| {
+    let body = |found: &rowmq_core::find::Found| {
         let body = found.trace.as_ref().and_then(|trace| trace.body.clone()).unwrap();
         String::from_utf8(body).unwrap()
     };

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::transaction;
-use queue_core::store::stream::{cursor, inbox, log, partition};
-use queue_core::stream::{Contention, Offset, PartitionNo, sequence};
-use queue_core::{NewMessage, TopicName, enqueue};
-use queue_test::until;
+use rowmq_core::connection::transaction;
+use rowmq_core::store::stream::{cursor, inbox, log, partition};
+use rowmq_core::stream::{Contention, Offset, PartitionNo, sequence};
+use rowmq_core::{NewMessage, TopicName, enqueue};
+use rowmq_test::until;
 
 use super::Stream;
 
@@ -122,7 +122,7 @@ async fn nothing_is_lost_and_producers_keep_their_order_whatever_commits_late() 
     }
 
     async fn produce(
-        conn: &mut queue_core::AsyncMysqlConnection,
+        conn: &mut rowmq_core::AsyncMysqlConnection,
         topic: &TopicName,
         producer: usize,
     ) -> Vec<String> {

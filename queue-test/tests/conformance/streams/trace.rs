@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use queue_core::message::Settlement;
-use queue_core::rescue::{Why, take_range_back};
-use queue_core::store::stream::range::zombies;
-use queue_core::store::topic;
-use queue_core::stream::{GroupPart, RangeId};
-use queue_core::topic::Sampling;
-use queue_core::trace::{Event, Record, tell};
-use queue_core::worker::Worker;
-use queue_core::{Delivery, MsgId};
-use queue_test::until;
+use rowmq_core::message::Settlement;
+use rowmq_core::rescue::{Why, take_range_back};
+use rowmq_core::store::stream::range::zombies;
+use rowmq_core::store::topic;
+use rowmq_core::stream::{GroupPart, RangeId};
+use rowmq_core::topic::Sampling;
+use rowmq_core::trace::{Event, Record, tell};
+use rowmq_core::worker::Worker;
+use rowmq_core::{Delivery, MsgId};
+use rowmq_test::until;
 
 use super::{Stream, claim_n};
 use crate::moves::promote;
@@ -29,7 +29,7 @@ impl Stream {
 
     /// What a group has told of a message.
     async fn told_by(&mut self, group: &str, id: MsgId) -> Vec<Record> {
-        let records = queue_core::store::trace::of_message(&mut self.conn, id).await.unwrap();
+        let records = rowmq_core::store::trace::of_message(&mut self.conn, id).await.unwrap();
         records.into_iter().filter(|record| record.topic == group).collect()
     }
 
@@ -128,7 +128,7 @@ async fn a_range_that_is_rescued_tells_it_of_each_of_its_messages() {
 async fn every_group_samples_the_same_messages() {
     let mut stream = Stream::new(1).await;
     let sampling = Sampling::per_million(200_000);
-    let settings = queue_core::topic::TopicSettings { trace: sampling, ..traced() };
+    let settings = rowmq_core::topic::TopicSettings { trace: sampling, ..traced() };
     topic::set(&mut stream.conn, &stream.topic.name, &settings).await.unwrap();
     let groups = [stream.group("a", false).await, stream.group("b", false).await];
     stream.enqueue(0..200).await;
@@ -162,7 +162,7 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
         &worker,
         &got,
         &Settlement::DeadLetter {
-            cause: queue_core::message::DeadCause::Handler,
+            cause: rowmq_core::message::DeadCause::Handler,
             error: "no".to_owned(),
         },
     )
@@ -182,7 +182,7 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
     assert!(matches!(part(&has.name), GroupPart::Claimed { worker: it, .. } if *it == worker.id()));
     let places: Vec<_> =
         story.found.iter().map(|it| (it.topic.as_str(), it.state.word())).collect();
-    use queue_core::find::StateWord::{Dead, Logged};
+    use rowmq_core::find::StateWord::{Dead, Logged};
     assert_eq!(places, [("s", Logged), ("s@through", Dead)]);
     // A group is as good as its stream.
     let by_group = tell(&mut session, Some(ahead), id).await.unwrap();

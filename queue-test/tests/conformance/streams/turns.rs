@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use queue_core::NewMessage;
-use queue_core::connection::Connection;
-use queue_core::message::Settlement;
-use queue_core::store::stream::cursor;
-use queue_core::store::{enqueue, topic};
-use queue_core::stream::PartitionNo;
-use queue_core::stream::group::{Place, replay, reset_group};
-use queue_core::stream::retention::{excess, remove_some};
-use queue_core::topic::{Retention, TopicSettings};
+use rowmq_core::NewMessage;
+use rowmq_core::connection::Connection;
+use rowmq_core::message::Settlement;
+use rowmq_core::store::stream::cursor;
+use rowmq_core::store::{enqueue, topic};
+use rowmq_core::stream::PartitionNo;
+use rowmq_core::stream::group::{Place, replay, reset_group};
+use rowmq_core::stream::retention::{excess, remove_some};
+use rowmq_core::topic::{Retention, TopicSettings};
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::all;

@@ -1,14 +1,14 @@
 //! Every end of a message frees the key it holds, in the same transaction.
 
-use queue_core::connection::Session;
-use queue_core::connection::SessionKind;
-use queue_core::message::{DeadCause, RowId, Settlement};
-use queue_core::rescue::{Why, take_back};
-use queue_core::store::dead::DeadFilter;
-use queue_core::store::{self, settle, unique};
-use queue_core::topic::{OnDone, TopicSettings};
-use queue_core::worker::{SettleOutcome, Settled, Worker};
-use queue_core::{Delivery, Enqueued, NewMessage, Unique, cancel, dead};
+use rowmq_core::connection::Session;
+use rowmq_core::connection::SessionKind;
+use rowmq_core::message::{DeadCause, RowId, Settlement};
+use rowmq_core::rescue::{Why, take_back};
+use rowmq_core::store::dead::DeadFilter;
+use rowmq_core::store::{self, settle, unique};
+use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::worker::{SettleOutcome, Settled, Worker};
+use rowmq_core::{Delivery, Enqueued, NewMessage, Unique, cancel, dead};
 
 use super::{HOUR, KEYS, WAITING, until_done};
 use crate::rescue::claims_of;
@@ -112,7 +112,7 @@ async fn a_message_dead_lettered_by_its_crashes_frees_its_key() {
     let (worker, _) = claimed(&mut scene).await;
     let claim = claims_of(&mut scene.conn, worker.id()).await.remove(0);
     let why = Why::Crashed { rows_held: 1 };
-    let taken = queue_core::connection::transaction(&mut scene.conn, "rescue", async |conn| {
+    let taken = rowmq_core::connection::transaction(&mut scene.conn, "rescue", async |conn| {
         take_back(conn, &claim, why).await
     });
     assert_eq!(taken.await.unwrap().dead_lettered, 1);

@@ -1,14 +1,14 @@
 //! Keys that a sender's open transaction has locked: who waits for them, and who does not.
 
 use diesel_async::SimpleAsyncConnection;
-use queue_core::connection::transaction;
-use queue_core::message::Settlement;
-use queue_core::rescue::{Why, take_back};
-use queue_core::store::{dedupe, prune};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::SettleOutcome;
-use queue_core::{AsyncMysqlConnection, MsgId, NewMessage, Unique, enqueue_to};
-use queue_test::until;
+use rowmq_core::connection::transaction;
+use rowmq_core::message::Settlement;
+use rowmq_core::rescue::{Why, take_back};
+use rowmq_core::store::{dedupe, prune};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::SettleOutcome;
+use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Unique, enqueue_to};
+use rowmq_test::until;
 
 use super::{HOUR, KEYS, until_done};
 use crate::rescue::claims_of;
@@ -34,7 +34,7 @@ async fn a_key_that_a_stranger_has_locked_holds_up_only_its_own_message() {
     let got = claim_n(&worker, scene.topic.id, 3).await;
     let mut stranger = scene.db.connect().await;
     stranger.batch_execute("BEGIN").await.unwrap();
-    queue_core::enqueue_to(&mut stranger, &scene.topic, &[until_done("b")]).await.unwrap();
+    rowmq_core::enqueue_to(&mut stranger, &scene.topic, &[until_done("b")]).await.unwrap();
     let outcomes = worker.settle(all(&got, &Settlement::Ack)).await.unwrap();
     let settled = SettleOutcome::Settled;
     assert_eq!(outcomes, [settled, SettleOutcome::Deferred, settled]);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use queue_core::message::Settlement;
-use queue_core::{Enqueued, NewMessage, Unique};
+use rowmq_core::message::Settlement;
+use rowmq_core::{Enqueued, NewMessage, Unique};
 
 use super::{HOUR, KEYS, WAITING};
 use crate::find::searchable;
@@ -156,8 +156,8 @@ async fn a_batch_replaces_within_itself() {
     let mut scene = Scene::new().await;
     let topic = scene.topic.clone();
     let batch = [replacing("1"), NewMessage::new("2"), replacing("3"), replacing("4")];
-    let sent = queue_core::connection::transaction(&mut scene.conn, "send", async |conn| {
-        queue_core::enqueue_to(conn, &topic, &batch).await
+    let sent = rowmq_core::connection::transaction(&mut scene.conn, "send", async |conn| {
+        rowmq_core::enqueue_to(conn, &topic, &batch).await
     });
     let first = batch[0].msg_id;
     let expected = [

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use queue_core::stream::broadcast::{broadcast_settings, create_broadcast};
-use queue_core::stream::group::Place;
-use queue_core::stream::{HeaderFilter, Offset};
-use queue_core::topic::TopicSettings;
-use queue_core::worker::{Member, Worker};
-use queue_core::{Delivery, NewMessage, Topic, TopicName, enqueue_all, store};
+use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
+use rowmq_core::stream::group::Place;
+use rowmq_core::stream::{HeaderFilter, Offset};
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::worker::{Member, Worker};
+use rowmq_core::{Delivery, NewMessage, Topic, TopicName, enqueue_all, store};
 
 use super::{ack, member};
 use crate::scene::{all, retry};

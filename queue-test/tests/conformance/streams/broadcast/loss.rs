@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use queue_core::message::Settlement;
-use queue_core::store::stream::member;
-use queue_core::stream::broadcast::forget_member;
-use queue_core::stream::group::Place;
-use queue_core::topic::Retention;
-use queue_core::worker::{Worker, WorkerOptions};
-use queue_test::proxy::FaultProxy;
-use queue_test::until;
+use rowmq_core::message::Settlement;
+use rowmq_core::store::stream::member;
+use rowmq_core::stream::broadcast::forget_member;
+use rowmq_core::stream::group::Place;
+use rowmq_core::topic::Retention;
+use rowmq_core::worker::{Worker, WorkerOptions};
+use rowmq_test::proxy::FaultProxy;
+use rowmq_test::until;
 
 use super::{ack, dead, name, nothing_more, read_n};
 use crate::scene::{all, retry};

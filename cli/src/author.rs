@@ -1,0 +1,22 @@
+use std::fmt::Display;
+
+use rowmq_core::audit::{Action, Actor, Change};
+use rowmq_core::connection::{Link, Session};
+use rowmq_core::store::audit;
+use rowmq_service::identity;
+
+/// What whoever runs this command is about to change, as the audit will have it: their name as the
+/// environment says it, this machine, and the account that the server sees.
+pub(crate) async fn change(
+    session: &mut Session,
+    action: Action,
+    target: impl Display,
+    detail: impl Into<Option<String>>,
+) -> rowmq_core::Result<Change> {
+    let read = async |conn: &mut Link| audit::account(conn).await;
+    let account = session.call("read the account", read).await?;
+    let origin = format!("rowmq@{} as {account}", identity::host());
+    let actor = Actor { name: identity::person(), origin };
+    let detail = detail.into().filter(|detail| !detail.is_empty());
+    Ok(Change { actor, action, target: target.to_string(), detail })
+}

@@ -1,0 +1,62 @@
+mod blocked;
+mod create;
+mod filter;
+mod forget_member;
+pub(super) mod list;
+mod members;
+mod replay;
+mod reset;
+mod set;
+mod show;
+
+use clap::Subcommand;
+use rowmq_core::connection::Session;
+use rowmq_core::{Error, Topic, TopicName};
+
+use super::topic::find;
+use crate::invocation::Invocation;
+
+/// Create the groups of streams, see how far they have come, and have them go elsewhere.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Group {
+    Create(Box<create::Create>),
+    Set(Box<set::Set>),
+    List(list::List),
+    Show(show::Show),
+    Members(members::Members),
+    Blocked(blocked::Blocked),
+    Reset(reset::Reset),
+    Replay(replay::Replay),
+    ForgetMember(forget_member::ForgetMember),
+}
+
+impl Group {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        match self {
+            Self::Create(command) => command.run(invocation).await,
+            Self::Set(command) => command.run(invocation).await,
+            Self::List(command) => command.run(invocation).await,
+            Self::Show(command) => command.run(invocation).await,
+            Self::Members(command) => command.run(invocation).await,
+            Self::Blocked(command) => command.run(invocation).await,
+            Self::Reset(command) => command.run(invocation).await,
+            Self::Replay(command) => command.run(invocation).await,
+            Self::ForgetMember(command) => command.run(invocation).await,
+        }
+    }
+}
+
+/// A group, and its own topic; one that gives every member every message is refused for this
+/// reason.
+async fn find_group(
+    session: &mut Session,
+    name: &TopicName,
+    unless_broadcast: &'static str,
+) -> rowmq_core::Result<(Topic, rowmq_core::stream::Group)> {
+    let topic = find(session, name).await?;
+    match (topic.group(), topic.broadcast()) {
+        (Some(group), _) => Ok((topic, group)),
+        (None, Some(_)) => Err(Error::OfBroadcast { topic: topic.name, reason: unless_broadcast }),
+        (None, None) => Err(Error::NoGroup { topic: topic.name }),
+    }
+}

@@ -1,0 +1,37 @@
+use rowmq_core::audit::Action;
+use rowmq_core::topic::TopicSettings;
+use rowmq_core::{Error, TopicName};
+
+use super::filter::FilterArgs;
+use crate::commands::topic::settings::{self, SettingsArgs};
+use crate::commands::topic::{change, find};
+use crate::invocation::Invocation;
+
+/// Change a group's filter and settings; what is not named stays.
+///
+/// A filter holds for what is claimed from then on, also again. What its members hold they handle.
+#[derive(Debug, clap::Args)]
+#[command(group(settings::at_least_one().arg("conditions")))]
+pub(crate) struct Set {
+    /// STREAM@GROUP.
+    name: TopicName,
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+impl Set {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let topic = find(&mut invocation.session().await?, &self.name).await?;
+        if topic.of_stream().is_none() {
+            return Err(Error::NoGroup { topic: topic.name }.into());
+        }
+        let (filter, settings) = (self.filter, self.settings);
+        change(invocation, self.name, Action::SetGroup, |old| {
+            let filter = filter.clone().or(old.filter.clone());
+            TopicSettings { filter, ..settings.clone().laid_over(old) }
+        })
+        .await
+    }
+}

@@ -1,0 +1,72 @@
+use anyhow::bail;
+use rowmq_core::{doctor, migration};
+use serde::Serialize;
+
+use crate::invocation::Invocation;
+
+/// Bring the queue's tables up to date, in the database of the URL.
+///
+/// Adds only; it never drops or rewrites what is there. Giving up is safe: it waits at most 5 s for
+/// a table's lock and says so.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Migrate {
+    /// Print the SQL that would be run, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Applied<'a> {
+    database: &'a str,
+    applied: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pending<'a> {
+    database: &'a str,
+    pending: Vec<Script>,
+}
+
+#[derive(Debug, Serialize)]
+struct Script {
+    name: String,
+    sql: String,
+}
+
+impl Migrate {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let url = invocation.url()?;
+        let database = url.database();
+        // An old server would fail half-way, with a syntax error that explains nothing.
+        let report = doctor::examine(&url).await?;
+        if let Some(check) = report.failures().find(|check| check.name == "version") {
+            bail!("{}", check.detail);
+        }
+        if self.dry_run {
+            let pending = migration::pending(&url).await?;
+            let pending: Vec<_> = pending
+                .into_iter()
+                .map(|pending| Script { name: pending.name, sql: pending.sql })
+                .collect();
+            let text = as_sql(database, &pending);
+            return invocation.output.told(&Pending { database, pending }, &text);
+        }
+        let applied = migration::run(&url).await?;
+        let applied: Vec<_> = applied.into_iter().map(|pending| pending.name).collect();
+        let sentence = if applied.is_empty() {
+            format!("The database '{database}' is up to date.")
+        } else {
+            format!("The database '{database}' has been migrated: {}.", applied.join(", "))
+        };
+        invocation.output.told(&Applied { database, applied }, &sentence)
+    }
+}
+
+fn as_sql(database: &str, pending: &[Script]) -> String {
+    if pending.is_empty() {
+        return format!("-- The database '{database}' is up to date.");
+    }
+    let texts =
+        pending.iter().map(|script| format!("-- {}\n{}", script.name, script.sql.trim_end()));
+    texts.collect::<Vec<_>>().join("\n\n")
+}

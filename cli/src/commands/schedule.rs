@@ -1,0 +1,42 @@
+mod delete;
+mod list;
+mod next;
+mod pause;
+mod resume;
+mod set;
+
+use clap::Subcommand;
+use rowmq_core::schedule::ScheduleName;
+use serde::Serialize;
+
+use crate::invocation::Invocation;
+
+/// Recurring messages: look at schedules, set and delete them while everything runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Schedule {
+    Set(set::Set),
+    List(list::List),
+    Next(next::Next),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
+    Delete(delete::Delete),
+}
+
+impl Schedule {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        match self {
+            Self::Set(command) => command.run(invocation).await,
+            Self::List(command) => command.run(invocation).await,
+            Self::Next(command) => command.run(invocation),
+            Self::Pause(command) => command.run(invocation).await,
+            Self::Resume(command) => command.run(invocation).await,
+            Self::Delete(command) => command.run(invocation).await,
+        }
+    }
+}
+
+/// A schedule with which something was done.
+#[derive(Debug, Serialize)]
+struct Dealt {
+    schedule: ScheduleName,
+}

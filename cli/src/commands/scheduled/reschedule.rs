@@ -1,0 +1,43 @@
+use anyhow::bail;
+use rowmq_core::audit::Action;
+use rowmq_core::connection::Link;
+use rowmq_core::{Moment, MsgId, TopicName, reschedule};
+use serde::Serialize;
+
+use super::{refuse_past, waits_no_more};
+use crate::author::change;
+use crate::invocation::Invocation;
+
+/// Give a message that waits for its time, or to be tried again, another time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reschedule {
+    topic: TopicName,
+    /// Its message id.
+    id: MsgId,
+    /// When it becomes ready: a time from now (48h; 0s: at once), or a moment
+    /// (2026-12-24T18:00:00Z).
+    #[arg(long, value_name = "WHEN")]
+    deliver: Moment,
+}
+
+#[derive(Debug, Serialize)]
+struct Rescheduled {
+    msg_id: MsgId,
+}
+
+impl Reschedule {
+    pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
+        let mut session = invocation.session().await?;
+        refuse_past(&mut session, "--deliver", Some(self.deliver)).await?;
+        let Self { topic, id, deliver } = &self;
+        let detail = format!("{id}, due {deliver}");
+        let by = change(&mut session, Action::Reschedule, topic, detail).await?;
+        let work =
+            async |conn: &mut Link| reschedule(conn, topic, *id, *deliver).await.map(usize::from);
+        if by.make_counted(&mut session, "reschedule", work).await? == 0 {
+            bail!(waits_no_more(&self.topic, self.id));
+        }
+        let sentence = format!("The message {} has its new time.", self.id);
+        invocation.output.told(&Rescheduled { msg_id: self.id }, &sentence)
+    }
+}

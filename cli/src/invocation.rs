@@ -1,0 +1,32 @@
+use std::time::Duration;
+
+use rowmq_core::connection::{ServerUrl, Session, SessionKind, Wanted};
+use rowmq_service::args::ServerArgs;
+
+use crate::output::Output;
+
+/// The longest one call may take. Far above any of them; a server that is silent for so long is
+/// not coming back while somebody waits at a prompt.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What every command is given: where the server is, and where to write.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    server: ServerArgs,
+    pub(crate) output: Output,
+}
+
+impl Invocation {
+    pub(crate) fn new(server: ServerArgs, output: Output) -> Self {
+        Self { server, output }
+    }
+
+    pub(crate) fn url(&self) -> anyhow::Result<ServerUrl> {
+        self.server.url()
+    }
+
+    /// Leads to a replica if there is no writer: to look at the queue is all the more wanted then.
+    pub(crate) async fn session(&self) -> anyhow::Result<Session> {
+        Ok(Session::open_to(&self.url()?, SessionKind::Plain, Wanted::Any, DEADLINE).await?)
+    }
+}

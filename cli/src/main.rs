@@ -1,0 +1,10 @@
+//! The admin command line as a process.
+
+use std::process::ExitCode;
+
+use rowmq_service::{args, process};
+
+fn main() -> ExitCode {
+    let arguments: rowmq_cli::Arguments = args::parse();
+    process::run(|| rowmq_cli::run(arguments))
+}
