@@ -4,12 +4,14 @@
 
 #[path = "tidy/promises.rs"]
 mod promises;
+#[path = "tidy/rooms.rs"]
+mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use tidy::tree::{self, File, root};
 
 /// The longest source file, in lines. Beyond it there is a noun to split by.
 const LONGEST_FILE: usize = 400;
@@ -58,58 +60,24 @@ const EXAMPLES: &str = "examples/";
 /// The check of the Kubernetes manifests, a package with a lock file of its own.
 const VALIDATE: &str = "ops/kubernetes/validate/";
 
-struct File {
-    path: PathBuf,
-    text: String,
+/// Whether a file is only for tests.
+fn is_test(file: &File) -> bool {
+    let name = file.name();
+    let for_tests = ["queue-test/", "simulation/"];
+    name.contains("/tests/")
+        || name.ends_with("/tests.rs")
+        || for_tests.iter().any(|folder| name.starts_with(folder))
 }
 
-impl File {
-    /// Its path from the root of the checkout.
-    fn name(&self) -> String {
-        self.path.strip_prefix(root()).unwrap().display().to_string()
-    }
-
-    fn is_test(&self) -> bool {
-        let name = self.name();
-        let for_tests = ["queue-test/", "simulation/"];
-        name.contains("/tests/")
-            || name.ends_with("/tests.rs")
-            || for_tests.iter().any(|folder| name.starts_with(folder))
-    }
-
-    /// Its lines with their numbers, up to its tests and without comments.
-    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let lines = self.text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
-        (1..).zip(lines).filter(|(_, line)| !line.trim_start().starts_with("//"))
-    }
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+/// A file's lines with their numbers, up to its tests and without comments.
+fn code(file: &File) -> impl Iterator<Item = (usize, &str)> {
+    let lines = file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+    (1..).zip(lines).filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
 /// All files below the root that people write and that end with one of `endings`.
 fn files(endings: &[&str]) -> Vec<File> {
-    let mut found = Vec::new();
-    let mut folders = vec![root().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() {
-                if !matches!(name.as_str(), "target" | "node_modules" | ".git") {
-                    folders.push(path);
-                }
-            } else if endings.iter().any(|ending| name.ends_with(ending)) {
-                // What is no text is nothing that a rule is about.
-                if let Ok(text) = fs::read_to_string(&path) {
-                    found.push(File { path, text });
-                }
-            }
-        }
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    found
+    tree::files(endings).unwrap()
 }
 
 fn sources() -> Vec<File> {
@@ -199,14 +167,14 @@ fn nothing_is_unfinished() {
 #[test]
 fn sql_is_only_in_the_store() {
     let mut violations = Vec::new();
-    for file in sources().iter().filter(|file| !file.is_test()) {
+    for file in sources().iter().filter(|file| !is_test(file)) {
         // The chaos harness must not take the store's word for what is in the tables. The peers
         // have tables of their own, and the references of the benchmark are bare statements.
         let may = ["queue-core/src/store", "chaos/", "bench/src/", PEERS, EXAMPLES];
         if may.iter().any(|folder| file.name().starts_with(folder)) {
             continue;
         }
-        for (number, line) in file.code() {
+        for (number, line) in code(file) {
             if SQL.iter().any(|mark| line.contains(mark)) {
                 violations.push(format!("{}:{number}: {}", file.name(), line.trim()));
             }
@@ -218,12 +186,12 @@ fn sql_is_only_in_the_store() {
 #[test]
 fn every_public_module_says_what_it_is_for() {
     let mut violations = Vec::new();
-    for file in sources().iter().filter(|file| !file.is_test()) {
+    for file in sources().iter().filter(|file| !is_test(file)) {
         let folder = match file.path.file_name().and_then(|name| name.to_str()) {
             Some("lib.rs" | "main.rs" | "mod.rs") => file.path.parent().unwrap().to_owned(),
             _ => file.path.with_extension(""),
         };
-        for (number, line) in file.code() {
+        for (number, line) in code(file) {
             let module =
                 line.trim().strip_prefix("pub mod ").and_then(|rest| rest.strip_suffix(';'));
             let Some(module) = module else { continue };
