@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
-use rowmq_core::topic::{Limits, Sampling, TopicSettings};
+use rowmq_core::model::{Limits, Sampling, TopicSettings};
 use rowmq_core::{NewMessage, Topic, enqueue_to, store};
 use rowmq_test::TestDatabase;
 use serde::Serialize;

@@ -19,7 +19,7 @@ mod stream;
 
 use std::time::Duration;
 
-use rowmq_core::topic::Sampling;
+use rowmq_core::model::Sampling;
 use serde::{Deserialize, Serialize};
 
 use crate::arena::Arena;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::{ServerUrl, SessionKind, connect, connect_to_any};
-use rowmq_core::topic::{Limits, OnDone, Sampling, TopicSettings};
+use rowmq_core::model::{Limits, OnDone, Sampling, TopicSettings};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, migration, store};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;

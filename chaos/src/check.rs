@@ -13,7 +13,7 @@ mod trace;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use rowmq_core::find::StateWord;
+use rowmq_core::model::found::StateWord;
 
 use crate::record::{Answer, Ended, Enqueued, Moment};
 use crate::stream::Group;

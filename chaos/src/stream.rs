@@ -5,10 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
-use rowmq_core::stream::HeaderFilter;
+use rowmq_core::model::{HeaderFilter, Place, Retention, RetryPolicy, Sampling, TopicSettings};
 use rowmq_core::stream::broadcast::create_broadcast;
-use rowmq_core::stream::group::{Place, create_group, create_stream};
-use rowmq_core::topic::{Retention, RetryPolicy, Sampling, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{AsyncMysqlConnection, TopicName};
 
 use crate::tag::Tag;

@@ -1,7 +1,7 @@
 use std::fmt::Display;
 
-use rowmq_core::audit::{Action, Actor, Change};
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::{Action, Actor, Change};
 use rowmq_core::store::audit;
 use rowmq_service::identity;
 

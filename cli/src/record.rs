@@ -1,5 +1,5 @@
 use chrono::{DateTime, Utc};
-use rowmq_core::message::{Delivery, LineBytes};
+use rowmq_core::model::{Delivery, LineBytes};
 use rowmq_core::store::scheduled::Scheduled;
 use rowmq_core::store::stored::Stored;
 use rowmq_core::{Headers, MsgId, Priority, TopicName};

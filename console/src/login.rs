@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rowmq_core::audit::Actor;
+use rowmq_core::model::Actor;
 
 use crate::role::Role;
 use crate::secret::{self, Digested};

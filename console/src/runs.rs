@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rowmq_core::audit::{Action, Change};
 use rowmq_core::connection::Session;
+use rowmq_core::model::{Action, Change};
 use rowmq_core::store::dead::DeadFilter;
 use rowmq_core::{Topic, TopicName, dead};
 use schemars::JsonSchema;

@@ -12,10 +12,9 @@ use rowmq_core::connection::{Link, Session};
 use rowmq_core::inspect::{
     DutyStanding, GroupStanding, WorkerStanding, Workers, duties, groups, workers,
 };
+use rowmq_core::model::{Throughput, TopicId};
 use rowmq_core::store::inspect::Depth;
 use rowmq_core::store::{self, stream::partition};
-use rowmq_core::throughput::Throughput;
-use rowmq_core::topic::TopicId;
 use rowmq_core::{Error, Fault, Result, Topic, TopicName};
 use rowmq_service::endpoint::Health;
 use schemars::JsonSchema;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
-use rowmq_core::find::State;
+use rowmq_core::model::found::State;
+use rowmq_core::model::{Access, TopicKind};
 use rowmq_core::store::inspect::DEPTH_CAP;
-use rowmq_core::topic::{Access, TopicKind};
 use rowmq_core::{Topic, TopicName};
 
 use crate::login::Login;

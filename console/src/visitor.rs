@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use rowmq_core::audit::Actor;
+use rowmq_core::model::Actor;
 use rowmq_service::http::{is_foreign, is_loopback_name};
 
 use crate::login::Login;

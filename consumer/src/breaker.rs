@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, Settlement};
 use serde::{Deserialize, Serialize};
 
 /// When a topic is paused: at this share of failures among the last messages that were handled.

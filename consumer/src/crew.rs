@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rowmq_core::checkpoint::Keeper;
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::TopicId;
 use rowmq_core::worker::{Claimed, Worker};
 use rowmq_core::{Delivery, Topic};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rowmq_core::codec::{Codecs, Room};
 use rowmq_core::handler::{Context, RunOutcome};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::worker::{Effects, Ending};
 use tokio_util::sync::CancellationToken;
 

@@ -26,9 +26,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rowmq_core::handler::{BoxError, Context, HandlerError, RawBatchHandler};
+use rowmq_core::handler::{Context, HandlerError, RawBatchHandler};
+use rowmq_core::model::{BoxError, RetryPolicy};
 use rowmq_core::telemetry;
-use rowmq_core::topic::RetryPolicy;
 use rowmq_service::signals::Shutdown;
 
 pub use self::redis::{RedisStream, RedisStreamError, RedisStreamOptions};

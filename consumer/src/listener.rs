@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rowmq_core::message::{DeliveryNo, Settlement};
+use rowmq_core::model::{DeliveryNo, Settlement};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{Error, MsgId, TopicName};
 

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rowmq_core::stream::MemberName;
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::{MemberName, TopicId};
 use rowmq_core::worker::Member;
 use rowmq_core::{Result, Topic};
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowmq_core::Topic;
-use rowmq_core::stream::MemberName;
+use rowmq_core::model::MemberName;
 use rowmq_core::worker::{ClaimStrategy, WorkerOptions};
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use rowmq_core::message::ClaimNo;
-use rowmq_core::stream::PartitionNo;
+use rowmq_core::model::{ClaimNo, PartitionNo};
 
 use crate::breaker::Tally;
 use crate::run::Waiting;

@@ -11,7 +11,7 @@ use rowmq_core::checkpoint::Keeper;
 use rowmq_core::codec::Codecs;
 use rowmq_core::connection::{Pool, ServerUrl};
 use rowmq_core::handler::RunOutcome;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::telemetry::TopicMeter;
 use rowmq_core::wake::{self, Wakes};
 use rowmq_core::worker::{Claimed, Phase, Worker, WorkerOptions};

@@ -7,7 +7,7 @@ use rowmq_core::handler::{
     BatchHandler, BatchTxHandler, Context, Handler, RawBatchHandler, RawHandler, RawTxHandler,
     RunOutcome, TxHandler,
 };
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::worker::{Effects, Ending, Perform};
 use rowmq_core::{Topic, TopicName};
 use tokio_util::sync::CancellationToken;

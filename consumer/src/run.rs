@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rowmq_core::checkpoint::Checkpoints;
 use rowmq_core::handler::{Context, RunOutcome, settlement_for};
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::telemetry::TopicMeter;
 use rowmq_core::worker::{Effects, Ending, Settled};
 use rowmq_core::{Delivery, Topic};

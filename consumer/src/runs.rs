@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use rowmq_core::Delivery;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::Waiting;

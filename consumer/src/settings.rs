@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use humantime::parse_duration;
-use rowmq_core::stream::MemberName;
+use rowmq_core::model::MemberName;
 use rowmq_core::worker::ClaimStrategy;
 
 use crate::options::{ConsumerOptions, DoorbellMode};

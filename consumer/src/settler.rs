@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::{DeliveryNo, Settlement};
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::{DeliveryNo, Settlement, TopicId};
 use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{Error, MsgId, TopicName, telemetry};
 use tokio::sync::{mpsc, oneshot};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rowmq_consumer::exec::{ExecError, ExecHandler, ExecOptions};
 use rowmq_core::TraceParent;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
-use rowmq_core::message::Headers;
+use rowmq_core::model::Headers;
 use tempfile::TempDir;
 
 use crate::message::{all_bytes, context, context_with};

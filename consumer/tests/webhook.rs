@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::HeaderValue;
 use rowmq_consumer::webhook::{AddressPolicy, WebhookError, WebhookHandler, WebhookOptions};
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
-use rowmq_core::message::Headers;
+use rowmq_core::model::Headers;
 use sha2::Sha256;
 use tokio::net::TcpListener;
 use url::Url;

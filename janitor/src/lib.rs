@@ -6,6 +6,7 @@
 mod driver;
 pub mod duties;
 mod duty;
+mod gauges;
 
 pub use self::driver::{Driver, DriverOptions, Role};
 pub use self::duty::{Duty, Sweep};

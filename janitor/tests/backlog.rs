@@ -9,9 +9,8 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{OnDone, Settlement, TopicSettings, WhenFull};
 use rowmq_core::store::inspect::{self, MessageTable};
-use rowmq_core::topic::{OnDone, TopicSettings, WhenFull};
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{Error, NewMessage, Topic, store};
 use rowmq_janitor::{Driver, DriverOptions};

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::message::{Settlement, WorkerId};
+use rowmq_core::model::{OnDone, PartitionNo, Place, Settlement, TopicSettings, WorkerId};
 use rowmq_core::rescue::rows_held;
 use rowmq_core::store::duty;
 use rowmq_core::store::inspect::{depth, peek};
 use rowmq_core::store::stream::range::of_partition;
 use rowmq_core::store::topic::existing;
-use rowmq_core::stream::PartitionNo;
-use rowmq_core::stream::group::{Place, create_group, create_stream};
-use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use rowmq_core::{Delivery, NewMessage, Topic, TopicName, enqueue, enqueue_to};
 use rowmq_janitor::{Driver, DriverOptions};

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use rowmq_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::model::{Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::schedule;
 use rowmq_core::store;
 use rowmq_janitor::{Driver, DriverOptions};
 use rowmq_test::TestQueue;

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rowmq_core::connection::{Link, ServerUrl, Session, SessionKind};
+use rowmq_core::model::TopicSettings;
 use rowmq_core::store::lane::{self, Fenced, LaneId, LaneKind};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{Enqueued, Error, Fault, Result, Topic, TopicName, chance, store};
 use tokio::time::Instant;
 

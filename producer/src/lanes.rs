@@ -211,7 +211,7 @@ where
 {
     // A simulation is one thread, on which its scheduler decides who goes on.
     #[cfg(feature = "simulation")]
-    if rowmq_core::simulation::is_on() {
+    if rowmq_core::connection::simulation::is_on() {
         drop(tokio::task::spawn_local(actors()));
         return Ok(());
     }

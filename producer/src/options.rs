@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowmq_core::codec::Encoding;
-use rowmq_core::topic::RetryPolicy;
+use rowmq_core::model::RetryPolicy;
 use rowmq_core::{Error, TopicName};
 
 /// How a producer sends.

@@ -4,9 +4,9 @@
 
 use crate::setup::{depth, messages};
 use rowmq_core::connection::transaction;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::stream::group::create_stream;
 use rowmq_core::stream::{Contention, sequence};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{NewMessage, TopicName, store};
 use rowmq_producer::{Producer, ProducerOptions};
 use rowmq_test::TestDatabase;

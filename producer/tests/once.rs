@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::setup::{stored, stored_ids};
 use futures_util::future::join_all;
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{Enqueued, MsgId, NewMessage, Topic, Unique};
 use rowmq_producer::{Producer, ProducerOptions, Sent};
 use rowmq_test::TestDatabase;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::setup::{Told, lane_count, messages, stored, stored_ids};
+use rowmq_core::model::{Access, TopicSettings};
 use rowmq_core::store::{self, lane::LaneId};
-use rowmq_core::topic::{Access, TopicSettings};
 use rowmq_core::{Error, Headers, MsgId, NewMessage, Priority, TopicName, wake};
 use rowmq_producer::{Producer, ProducerOptions, SendError};
 use rowmq_test::{TestDatabase, until};

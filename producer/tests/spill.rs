@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::setup::{depth, lanes, messages, stored, stored_ids};
 use futures_util::future::{join, join_all};
+use rowmq_core::model::{Backlog, TopicSettings};
 use rowmq_core::store::{self, lane};
-use rowmq_core::topic::{Backlog, TopicSettings};
 use rowmq_core::{Error, MsgId, NewMessage, Priority, TopicName};
 use rowmq_producer::{Place, Producer, ProducerOptions, ResendPolicy, SendError, SpillOptions};
 use rowmq_test::TestDatabase;

@@ -1,5 +1,5 @@
 -- Not for callers. The wait after so many failures by a retry policy, in microseconds, or after 0 the
--- shortest that it ever makes; NULL if the policy cannot be read. As queue-core/src/topic/retry.rs reads it.
+-- shortest that it ever makes; NULL if the policy cannot be read. As queue-core/src/model/retry.rs reads it.
 CREATE PROCEDURE queue_retry_wait(
   IN  in_policy   BLOB,
   IN  in_failures INT UNSIGNED,

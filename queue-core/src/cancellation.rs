@@ -7,20 +7,19 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::audit::{self, AuditNo, Change};
+use crate::audit;
 use crate::connection::{Link, Session};
-use crate::error::Result;
-use crate::find::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, find};
+use crate::find::{Answer, Place, Query, Searched, find};
 use crate::handler::CANCELLED;
-use crate::message::{MsgId, RowId, Settlement, WorkerId};
+use crate::model::found::{Filter, Found, State, StateWord};
+use crate::model::trace::Traced;
+use crate::model::{AuditNo, Change, MsgId, Result, RowId, Settlement, Topic, WorkerId};
 use crate::store::audit::record;
 use crate::store::cancel::{self, LockedRow};
 use crate::store::find::{Bodies, TablePlace};
 use crate::store::inspect::MessageTable;
 use crate::store::topic::server_time;
 use crate::store::trace;
-use crate::topic::Topic;
-use crate::trace::Traced;
 use crate::waiting;
 use crate::worker::{Settled, end_for};
 

@@ -1,15 +1,37 @@
-//! Chance: jitter and random names. In a simulation both come from its seed, so that a history can
-//! be played again.
+//! Chance: jitter and random names. A simulation lets both come from its seed, so that a history
+//! can be played again.
 
 use std::ops::RangeInclusive;
 
 use rand::Rng;
 use uuid::Uuid;
 
+/// What a simulation draws its numbers from.
+#[cfg(feature = "simulation")]
+pub(crate) type Source = std::rc::Rc<dyn Fn() -> u64>;
+
+#[cfg(feature = "simulation")]
+thread_local! {
+    static SOURCE: std::cell::RefCell<Option<Source>> = const { std::cell::RefCell::new(None) };
+}
+
+/// From now on this thread's numbers are those of `source`; `None`: nobody can guess them.
+#[cfg(feature = "simulation")]
+pub(crate) fn draw_from(source: Option<Source>) {
+    SOURCE.set(source);
+}
+
+/// A number of this thread's source, if it has one.
+fn drawn() -> Option<u64> {
+    #[cfg(feature = "simulation")]
+    return SOURCE.with_borrow(Clone::clone).map(|source| source());
+    #[cfg(not(feature = "simulation"))]
+    None
+}
+
 /// A number in `range`, for jitter.
 pub(crate) fn between(range: RangeInclusive<f64>) -> f64 {
-    #[cfg(feature = "simulation")]
-    if let Some(bits) = crate::simulation::random() {
+    if let Some(bits) = drawn() {
         let share = f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX);
         return range.start() + (range.end() - range.start()) * share;
     }
@@ -18,22 +40,15 @@ pub(crate) fn between(range: RangeInclusive<f64>) -> f64 {
 
 /// A number that nobody can guess.
 pub(crate) fn number() -> u64 {
-    #[cfg(feature = "simulation")]
-    if let Some(bits) = crate::simulation::random() {
-        return bits;
-    }
-    rand::rng().random()
+    drawn().unwrap_or_else(|| rand::rng().random())
 }
 
 /// A name that nobody else has.
 #[must_use]
 pub fn name() -> Uuid {
-    #[cfg(feature = "simulation")]
-    if let (Some(high), Some(low)) = (crate::simulation::random(), crate::simulation::random()) {
-        return uuid::Builder::from_random_bytes(
-            (u128::from(high) << 64 | u128::from(low)).to_be_bytes(),
-        )
-        .into_uuid();
+    if let (Some(high), Some(low)) = (drawn(), drawn()) {
+        let bytes = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        return uuid::Builder::from_random_bytes(bytes).into_uuid();
     }
     Uuid::new_v4()
 }

@@ -11,8 +11,8 @@
 //!
 //! ```
 //! use rowmq_core::codec::{Codec, Codecs, Encoding, Gzip, Owner};
-//! use rowmq_core::handler::BoxError;
 //! use rowmq_core::{MsgId, NewMessage, TopicName};
+//! use rowmq_core::model::BoxError;
 //! use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 //! use ring::rand::{SecureRandom, SystemRandom};
 //!
@@ -89,7 +89,6 @@
 //! ```
 
 mod encoding;
-mod error;
 mod gzip;
 mod room;
 
@@ -99,12 +98,9 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::handler::BoxError;
-use crate::message::{Delivery, Headers, MsgId};
-use crate::topic::TopicName;
+use crate::model::{BoxError, CodecError, Delivery, Headers, MsgId, TopicName};
 
 pub use self::encoding::Encoding;
-pub use self::error::CodecError;
 pub use self::gzip::Gzip;
 pub use self::room::Room;
 
@@ -380,7 +376,7 @@ fn applied(headers: &Headers) -> impl Iterator<Item = &str> {
 
 /// The error and its sources, to stand within a sentence.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
-    crate::handler::chain(error).trim_end_matches('.').to_owned()
+    crate::model::chain(error).trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -12,6 +12,10 @@ mod hosts;
 mod link;
 mod pool;
 mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+pub(crate) mod standing;
+mod statement;
 mod transaction;
 mod url;
 
@@ -22,6 +26,13 @@ pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};
 pub use self::session::Session;
+/// What a [`Connection`] of one's own is given to run.
+#[doc(hidden)]
+pub use self::statement::Statement;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use self::statement::Value;
+pub(crate) use self::statement::{execute, load, load_surely};
 pub use self::transaction::{again_on_conflict, transaction};
 pub(crate) use self::transaction::{begin, end};
 pub use self::url::{ServerUrl, Tls};

@@ -3,17 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::audit::{self, AuditNo, Change};
+use crate::audit;
 use crate::connection::{Link, Session};
-use crate::error::{Fault, Result};
-use crate::find::StateWord;
-use crate::message::MsgId;
+use crate::model::found::StateWord;
+use crate::model::{AuditNo, Change, Fault, MsgId, Result, Topic, TopicId};
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
 use crate::store::find::{Bodies, by_ids};
 use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
 use crate::store::{floor, lookup, unique};
-use crate::topic::{Topic, TopicId};
 
 /// How often a stretch is tried of which somebody else has locked a row: each takes some two
 /// seconds, and whoever holds it (another redrive, an application) is done by then.

@@ -22,11 +22,10 @@ use crate::connection::{
     Connection, ServerUrl, SessionKind, Wanted, connect, connect_host, connect_to,
 };
 use crate::doorbell;
-use crate::error::{Error, Fault, Result};
+use crate::model::{Access, Error, Fault, Result};
 use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::switch;
-use crate::topic::Access;
 
 /// How long the server may take for all of it.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -275,7 +274,7 @@ fn binlog(variables: &Variables) -> Check {
 
 fn packet(variables: &Variables) -> Check {
     let bytes = variables.number("max_allowed_packet").unwrap_or(0);
-    let needed = crate::topic::TopicSettings::default().body_limit;
+    let needed = crate::model::TopicSettings::default().body_limit;
     let ok = bytes >= u64::from(needed) + 65_536;
     let detail = if ok {
         format!("max_allowed_packet {bytes}")

@@ -23,8 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::stream::Stream;
 use crate::connection::ServerUrl;
-use crate::error::Result;
-use crate::topic::{Topic, TopicId, TopicName};
+use crate::model::{Result, Topic, TopicId, TopicName};
 use crate::wake;
 
 /// A share in the process's follower, which ends with the last one.

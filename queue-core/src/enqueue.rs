@@ -5,14 +5,12 @@ mod admission;
 pub use self::admission::{Enqueued, enqueue_in_transaction, is_plain};
 
 use crate::connection::{Connection, begin, end};
-use crate::error::{Error, Result};
-use crate::message::{NewMessage, Priority};
+use crate::model::{Error, NewMessage, Priority, Result, Topic, TopicName};
 use crate::store;
 use crate::store::enqueue::{ROWS_PER_INSERT, packet_limit, packet_share};
 use crate::store::lookup::{self, Placed};
 use crate::store::trace;
 use crate::telemetry;
-use crate::topic::{Topic, TopicName};
 
 /// The most bytes in one INSERT, unless a single message needs more. Far below the packet of
 /// either server (16 and 64 MiB), and throughput gains nothing above it.

@@ -1,6 +1,6 @@
 //! What became of a message: in which state it is, where, and what happened to it before.
 //!
-//! A topic that is [searchable](crate::topic::TopicSettings::searchable) answers from the lookup;
+//! A topic that is [searchable](crate::model::TopicSettings::searchable) answers from the lookup;
 //! any other by message id from the keys of the tables that have one, and else from a bounded
 //! number of rows. The [`Answer`] says what was searched, and whether that was all there is.
 
@@ -10,7 +10,7 @@ mod log;
 mod place;
 mod search;
 
-pub use self::answer::{Answer, Filter, Found, Query, Searched, State, StateWord, Trace};
+pub use self::answer::{Answer, Query, Searched};
 pub use self::between::between;
 pub use self::place::Place;
 pub use self::search::find;

@@ -3,8 +3,8 @@
 mod decision;
 mod tx;
 
+pub(crate) use self::decision::CANCELLED;
 pub use self::decision::settlement_for;
-pub(crate) use self::decision::{CANCELLED, chain};
 pub use self::tx::{BatchTxHandler, RawTxHandler, TxHandler};
 
 use std::future::Future;
@@ -15,12 +15,8 @@ use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Saved};
-use crate::message::{Delivery, TraceParent};
-use crate::topic::TopicName;
-
-/// The error of a handler's own code.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::checkpoint::Checkpoints;
+use crate::model::{BoxError, Checkpoint, Delivery, Saved, TopicName, TraceParent};
 
 /// What a handler knows beside the payload.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@
 //! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
 
 pub mod account;
+mod actor;
 pub mod audit;
 pub mod cancellation;
 pub mod chance;
@@ -14,20 +15,16 @@ pub mod dead;
 pub mod doctor;
 pub mod doorbell;
 mod enqueue;
-mod error;
 pub mod find;
 pub mod handler;
 pub mod inspect;
-pub mod message;
 pub mod migration;
-mod name;
+pub mod model;
 pub mod procedures;
 pub mod ready;
 pub mod rescue;
 pub mod schedule;
 pub mod schema;
-#[cfg(feature = "simulation")]
-pub mod simulation;
 pub mod store;
 pub mod stream;
 pub mod telemetry;
@@ -43,9 +40,8 @@ pub use diesel_async::AsyncMysqlConnection;
 pub use crate::enqueue::{
     Enqueued, Part, enqueue, enqueue_all, enqueue_in_transaction, enqueue_to, is_plain, statements,
 };
-pub use crate::error::{Error, Fault, Result};
-pub use crate::message::{
-    Delivery, Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TraceParent, Unique,
+pub use crate::model::{
+    Delivery, Error, Fault, Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Result,
+    Topic, TopicName, TraceParent, Unique,
 };
-pub use crate::topic::{Topic, TopicName};
 pub use crate::waiting::{cancel, reschedule};

@@ -12,7 +12,7 @@ use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use crate::connection::{Connection, ServerUrl, SessionKind, connect, connect_to_any};
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 use crate::procedures::{self, Routine};
 use crate::store::{self, installation::Links};
 

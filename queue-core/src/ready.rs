@@ -1,13 +1,11 @@
 //! What a person does with ready messages: away with them, or into another topic. However many
 //! there are, every transaction is short, and what comes meanwhile is left alone.
 
-use crate::audit::{self, AuditNo, Change};
+use crate::audit;
 use crate::connection::{Link, Session};
-use crate::error::Result;
-use crate::message::{Priority, RowId};
+use crate::model::{AuditNo, Change, Priority, Result, RowId, Topic, TopicId};
 use crate::store::ready::{self, LockedReady};
 use crate::store::{lookup, topic as topics};
-use crate::topic::{Topic, TopicId};
 
 /// How many messages one transaction takes: as many as one list of rows has room for, and few
 /// enough that nobody waits long for its locks.

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, DeadCause, Priority, RowId, WorkerId};
+use crate::model::trace::{Step, Traced};
+use crate::model::{
+    ClaimNo, DeadCause, Group, Position, Priority, Result, RowId, TopicId, WorkerId,
+};
 use crate::store::claim::{self, Claim};
-use crate::store::rescue::{self, Charge, Zombie};
+use crate::store::rescue::{self, Charge, SHARED_CRASHES, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
 use crate::store::stream::filing::{self, Filed, Past};
@@ -15,16 +17,6 @@ use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Range};
 use crate::store::{cancel, floor, moves, settle, topic, trace, unique};
-use crate::stream::{Group, Position};
-use crate::topic::TopicId;
-use crate::trace::{Step, Traced};
-
-/// Crashes that a message may share with others before it is claimed alone.
-///
-/// At the first crash all rows of the worker come back together, so that a killed consumer's work
-/// runs again at once; a message that was there a second time is isolated. With one, a fleet would
-/// run the rows of every killed consumer one by one.
-pub(crate) const SHARED_CRASHES: u32 = 2;
 
 /// Why a claim is taken back, which decides what its rows are charged with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -362,7 +354,7 @@ mod tests {
     use super::*;
 
     fn zombie(crashes: u32, suspicions: u32) -> Zombie {
-        let (msg_id, delivery_no) = (crate::MsgId::new(), crate::message::DeliveryNo(1));
+        let (msg_id, delivery_no) = (crate::MsgId::new(), crate::model::DeliveryNo(1));
         Zombie { row: RowId(1), delivery: Traced { msg_id, delivery_no }, crashes, suspicions }
     }
 

@@ -19,6 +19,7 @@ pub mod enqueue;
 pub mod find;
 pub mod floor;
 pub mod grant;
+mod inserted;
 pub mod inspect;
 pub mod installation;
 pub mod lane;
@@ -39,8 +40,6 @@ pub mod schedule;
 pub mod scheduled;
 pub mod server;
 pub mod settle;
-pub(crate) mod standing;
-mod statement;
 pub mod stored;
 pub mod stream;
 pub mod switch;
@@ -50,10 +49,5 @@ pub mod trace;
 pub mod unique;
 pub mod worker;
 
-/// What a [`Connection`](crate::connection::Connection) of one's own is given to run.
-#[doc(hidden)]
-pub use self::statement::Statement;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub use self::statement::Value;
-use self::statement::{execute, first_inserted, load, load_surely};
+use self::inserted::first_inserted;
+use crate::connection::{Statement, execute, load, load_surely};

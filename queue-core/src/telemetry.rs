@@ -16,13 +16,14 @@ use metrics::{
     histogram,
 };
 
-use crate::error::Fault;
-use crate::message::Delivery;
-use crate::store::worker::Role;
+use crate::model::{Delivery, Fault};
 
 macro_rules! names {
     ($($name:ident = $text:literal, $kind:ident, $unit:ident, $meaning:literal;)*) => {
-        $(const $name: &str = $text;)*
+        $(
+            #[doc = $meaning]
+            pub const $name: &str = $text;
+        )*
 
         /// Every metric: name, type and meaning, as the documentation lists them.
         pub const METRICS: &[(&str, &str, &str)] =
@@ -206,9 +207,8 @@ pub fn conflict_retried(operation: &'static str, fault: Fault) {
 }
 
 /// A session of the worker was lost.
-pub fn session_lost(role: Role) {
-    counter!(SESSIONS_LOST, "role" => if role == Role::Life { "life" } else { "work" })
-        .increment(1);
+pub fn session_lost(role: &'static str) {
+    counter!(SESSIONS_LOST, "role" => role).increment(1);
 }
 
 /// This process found its worker declared dead.

@@ -2,11 +2,9 @@
 //! on a connection in autocommit only the last of its statements changes anything.
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, MsgId};
+use crate::model::{Moment, MsgId, Result, TopicName};
 use crate::store;
 use crate::store::row_set::RowSet;
-use crate::topic::TopicName;
 
 /// Takes back a message that waits for its time, also one that waits to be tried again. `false`: it
 /// does not wait. It is ready, being handled or done, or there never was such a message, and its

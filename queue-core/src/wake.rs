@@ -7,7 +7,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use tokio::sync::watch;
 
 use crate::connection::ServerUrl;
-use crate::topic::TopicName;
+use crate::model::TopicName;
 
 /// How often the consumers of each topic were woken.
 static TOPICS: LazyLock<Mutex<HashMap<String, watch::Sender<u64>>>> = LazyLock::new(Mutex::default);

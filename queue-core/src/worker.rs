@@ -4,8 +4,7 @@
 //! thread of its own, so that a handler that blocks its runtime stops no beat, and no query is
 //! cancelled half-way. Callers talk to them through channels.
 
-pub(crate) mod actor;
-mod cursor;
+pub(crate) mod cursor;
 mod effects;
 mod gate;
 mod held;
@@ -40,13 +39,10 @@ use self::lost::LostClaims;
 use self::quiet::Quiet;
 use self::work::{Command, Handover};
 use crate::chance;
-use crate::error::{Error, Result};
-use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
+use crate::model::{ClaimNo, Error, Group, Result, RowId, Settlement, TopicId, WorkerId};
 use crate::store::floor::Pulse;
 use crate::store::stream::range::Wanted;
-use crate::stream::Group;
 use crate::throughput::Counter;
-use crate::topic::TopicId;
 
 /// How a worker fares.
 #[derive(Debug, Clone, PartialEq, Eq)]

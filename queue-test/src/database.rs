@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::account::Account;
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
 use uuid::Uuid;
 

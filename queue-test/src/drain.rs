@@ -8,7 +8,7 @@ use rowmq_core::connection::{ServerUrl, transaction};
 use rowmq_core::handler::{
     Context, Handler, HandlerError, RawHandler, RunOutcome, TxHandler, settlement_for,
 };
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::store::claim::walk;
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::scheduled::{self, Reach};

@@ -3,8 +3,8 @@ use std::time::Duration;
 use rowmq_core::codec::Codecs;
 use rowmq_core::connection::{ServerUrl, transaction};
 use rowmq_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
+use rowmq_core::model::TopicSettings;
 use rowmq_core::store::inspect::{self, Depth, Peeked};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, enqueue_all, store};
 
 use crate::{Drained, TestDatabase, clock, drain};

@@ -11,8 +11,8 @@ use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rowmq_core::codec::{Encoding, Gzip};
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
 use rowmq_core::handler::{Context, Handler, HandlerError, RawHandler, TxHandler};
+use rowmq_core::model::{OnDone, RetryPolicy, TopicSettings};
 use rowmq_core::store::inspect::Peeked;
-use rowmq_core::topic::{OnDone, RetryPolicy, TopicSettings};
 use rowmq_core::{AsyncMysqlConnection, Fault, NewMessage, Priority, TopicName, enqueue};
 use rowmq_test::{TestDatabase, TestQueue};
 

@@ -14,10 +14,9 @@ use rowmq_core::connection::{
     Link, ServerUrl, Session, SessionKind, connect, connect_to_any, transaction,
 };
 use rowmq_core::doctor::{Verdict, examine, require};
-use rowmq_core::message::{ClaimNo, Settlement, WorkerId};
+use rowmq_core::model::{ClaimNo, OnDone, Settlement, WorkerId};
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::{claim, process_list, worker};
-use rowmq_core::topic::OnDone;
 use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use rowmq_core::{
     AsyncMysqlConnection, Delivery, Error, Fault, NewMessage, Topic, enqueue, migration,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowmq_core::Topic;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use rowmq_core::connection::{Session, SessionKind};
-use rowmq_core::message::MsgId;
+use rowmq_core::model::MsgId;
 use tokio::time::{Instant, sleep};
 
 use crate::recorder::Answer;

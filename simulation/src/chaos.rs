@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use rowmq_core::simulation::Value;
+use rowmq_core::connection::simulation::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 

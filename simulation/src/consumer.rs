@@ -7,8 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rowmq_core::handler::{RunOutcome, settlement_for};
-use rowmq_core::message::{DeadCause, Settlement};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::worker::{Ending, Life, Phase, SettleOutcome, Settled, Worker, WorkerOptions};
 use rowmq_core::{Delivery, Error, Topic};
 use tokio::sync::{Notify, RwLock, watch};

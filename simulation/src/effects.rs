@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use rowmq_core::connection::Link;
 use rowmq_core::handler::{Context, HandlerError, RunOutcome};
-use rowmq_core::message::MsgId;
-use rowmq_core::topic::{TopicId, TopicSettings};
+use rowmq_core::model::{MsgId, TopicId, TopicSettings};
 use rowmq_core::worker::{Effects, Ending, Links, Perform, Worker};
 use rowmq_core::{Delivery, Fault, TopicName, store};
 use tokio_util::sync::CancellationToken;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rowmq_core::connection::{ServerUrl, Session, SessionKind};
-use rowmq_core::topic::{Limits, OnDone, Rate, Sampling, TopicSettings};
+use rowmq_core::model::{Limits, OnDone, Rate, Sampling, TopicSettings};
 use rowmq_core::worker::{ClaimStrategy, Phase, Worker, WorkerOptions};
 use rowmq_core::{Topic, store};
 use tokio::sync::mpsc;
@@ -81,7 +81,7 @@ pub fn play(seed: u64, cast: Cast, logged: bool) -> Played {
         let (crashes, mut crashing) = mpsc::unbounded_channel();
         tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
         let way = Way { server: Rc::clone(&server), connects: connects.clone() };
-        let entered = rowmq_core::simulation::enter(Rc::new(way));
+        let entered = rowmq_core::connection::simulation::enter(Rc::new(way));
         let settings = settings(seed, cast);
         let stage = Stage::new(Rc::clone(&server), settings, connects, crashes);
         server.note(&format!("{:?}", stage.settings));
@@ -123,7 +123,7 @@ pub fn phases_around(hole: Duration, lease: Duration) -> Vec<Phase> {
         let (connects, connecting) = mpsc::unbounded_channel();
         tokio::task::spawn_local(Rc::clone(&server).listen(connecting));
         let way = Way { server: Rc::clone(&server), connects };
-        let _entered = rowmq_core::simulation::enter(Rc::new(way));
+        let _entered = rowmq_core::connection::simulation::enter(Rc::new(way));
         let url = ServerUrl::new("mysql://queue:queue@worker:3306/queue").expect("a URL");
         let mut options = WorkerOptions::new(url, "worker");
         (options.lease, options.beat) = (lease, lease / 4);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use rowmq_core::simulation::StandIn;
+use rowmq_core::connection::simulation::StandIn;
 use tokio::time::sleep;
 
 use crate::stage::Stage;

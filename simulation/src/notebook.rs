@@ -6,9 +6,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rowmq_core::checkpoint::Checkpoint;
 use rowmq_core::connection::{Link, Session, SessionKind};
-use rowmq_core::message::{ClaimNo, RowId, WorkerId};
+use rowmq_core::model::{Checkpoint, ClaimNo, RowId, WorkerId};
 use rowmq_core::store::checkpoint;
 use rowmq_core::{Delivery, Result};
 use tokio::time::sleep;

@@ -8,8 +8,7 @@ mod totals;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowmq_core::Delivery;
-use rowmq_core::message::{ClaimNo, MsgId, Settlement};
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::{ClaimNo, MsgId, Settlement, TopicId};
 use rowmq_core::worker::SettleOutcome;
 use tokio::time::Instant;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rowmq_core::simulation::StandIn;
+use rowmq_core::connection::simulation::StandIn;
 use rowmq_core::{Error, Fault};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::topic::{Limits, OnDone};
+use rowmq_core::model::{Limits, OnDone};
 use rowmq_core::worker::ClaimStrategy;
 
 use crate::rules::Rule;

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rowmq_core::connection::{Connection, Link, Session, SessionKind};
-use rowmq_core::message::MsgId;
-use rowmq_core::stream::group::{Place, create_group, create_stream, replay, reset_group};
-use rowmq_core::stream::{Offset, Position};
-use rowmq_core::topic::{Retention, RetryPolicy, TopicId, TopicSettings};
+use rowmq_core::model::{
+    MsgId, Offset, Place, Position, Retention, RetryPolicy, TopicId, TopicSettings,
+};
+use rowmq_core::stream::group::{create_group, create_stream, replay, reset_group};
 use rowmq_core::worker::Worker;
 use rowmq_core::{Delivery, Result, TopicName, store};
 

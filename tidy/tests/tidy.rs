@@ -168,9 +168,17 @@ fn nothing_is_unfinished() {
 fn sql_is_only_in_the_store() {
     let mut violations = Vec::new();
     for file in sources().iter().filter(|file| !is_test(file)) {
+        // How a server stands is asked before there is a connection to give to the store.
         // The chaos harness must not take the store's word for what is in the tables. The peers
         // have tables of their own, and the references of the benchmark are bare statements.
-        let may = ["queue-core/src/store", "chaos/", "bench/src/", PEERS, EXAMPLES];
+        let may = [
+            "queue-core/src/store",
+            "queue-core/src/connection/standing.rs",
+            "chaos/",
+            "bench/src/",
+            PEERS,
+            EXAMPLES,
+        ];
         if may.iter().any(|folder| file.name().starts_with(folder)) {
             continue;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::topic::Sampling;
+use rowmq_core::model::Sampling;
 
 use super::BODY;
 use crate::case::{Extent, Member, Scale};

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rowmq_core::topic::{Limits, Rate};
+use rowmq_core::model::{Limits, Rate};
 
 use super::BASE;
 use crate::case::{Member, Scale};

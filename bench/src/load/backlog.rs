@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use mysql_async::prelude::Queryable;
-use rowmq_core::message::Settlement;
-use rowmq_core::topic::OnDone;
+use rowmq_core::model::{OnDone, Settlement};
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 
 use super::{Backlog, Beside, Claimer};

@@ -8,7 +8,7 @@ use anyhow::Context;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::try_join_all;
 use rowmq_core::connection::{SessionKind, connect};
-use rowmq_core::topic::Sampling;
+use rowmq_core::model::Sampling;
 use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, Unique, enqueue_to};
 use rowmq_producer::{Producer, ProducerOptions};
 

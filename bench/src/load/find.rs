@@ -6,8 +6,9 @@ use anyhow::ensure;
 use hdrhistogram::Histogram;
 use mysql_async::prelude::Queryable;
 use rowmq_core::connection::{Session, SessionKind};
-use rowmq_core::find::{Filter, Query, find};
-use rowmq_core::message::MsgId;
+use rowmq_core::find::{Query, find};
+use rowmq_core::model::MsgId;
+use rowmq_core::model::found::Filter;
 use rowmq_core::store::find::Bodies;
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::ensure;
-use rowmq_core::topic::Limits;
+use rowmq_core::model::Limits;
 use rowmq_core::worker::{Worker, WorkerOptions};
 use serde::Serialize;
 

@@ -9,10 +9,11 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary};
 use diesel_async::RunQueryDsl;
 use rowmq_core::connection::{Link, Session, SessionKind, Wanted};
-use rowmq_core::find::{Filter, Query, StateWord, find};
+use rowmq_core::find::{Query, find};
+use rowmq_core::model::OnDone;
+use rowmq_core::model::found::{Filter, StateWord};
 use rowmq_core::store::find::Bodies;
 use rowmq_core::store::topic::existing;
-use rowmq_core::topic::OnDone;
 use rowmq_core::{MsgId, TopicName};
 
 use super::{Arena, Queue, SEARCHABLE, SERVER_PATIENCE};

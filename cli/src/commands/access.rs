@@ -1,7 +1,6 @@
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
+use rowmq_core::model::{Access as Rule, Action};
 use rowmq_core::store::switch;
-use rowmq_core::topic::Access as Rule;
 use serde::Serialize;
 
 use crate::author::change;

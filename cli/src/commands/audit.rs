@@ -1,6 +1,6 @@
 use clap::value_parser;
-use rowmq_core::audit::{AuditNo, Entry};
 use rowmq_core::connection::Link;
+use rowmq_core::model::{AuditNo, Entry};
 use rowmq_core::store::audit;
 
 use crate::invocation::Invocation;

@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use rowmq_core::audit::Action;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use rowmq_core::connection::Session;
-use rowmq_core::find::StateWord;
+use rowmq_core::model::Action;
+use rowmq_core::model::found::StateWord;
 use rowmq_core::{MsgId, Topic, TopicName};
 use serde::Serialize;
 

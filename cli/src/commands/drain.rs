@@ -3,10 +3,10 @@ use std::time::{Duration, Instant};
 
 use rowmq_core::TopicName;
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::TopicId;
 use rowmq_core::store::inspect;
 use rowmq_core::store::scheduled;
 use rowmq_core::store::topic::server_time;
-use rowmq_core::topic::TopicId;
 use serde::Serialize;
 
 use super::purge::find_queue;

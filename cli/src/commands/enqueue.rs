@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
-use rowmq_core::topic::RetryPolicy;
+use rowmq_core::model::RetryPolicy;
 use rowmq_core::{
     Enqueued, Moment, MsgId, NewMessage, OnConflict, Priority, Topic, TopicName, Unique, enqueue_to,
 };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use rowmq_core::connection::{Link, Session};
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::scheduled::ScheduledPlace;
 use rowmq_core::store::{ready, scheduled};
 use rowmq_core::{Priority, Topic, TopicName};

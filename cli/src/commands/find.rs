@@ -5,11 +5,10 @@ use chrono::{DateTime, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
 use rowmq_core::connection::Session;
-use rowmq_core::find::{
-    self as found, Answer, Filter, Found, Place, Query, Searched, State, StateWord, between,
-};
+use rowmq_core::find::{self as found, Answer, Place, Query, Searched, between};
+use rowmq_core::model::found::{Filter, Found, State, StateWord};
+use rowmq_core::model::{Offset, PartitionNo, Position};
 use rowmq_core::store::find::Bodies;
-use rowmq_core::stream::{Offset, PartitionNo, Position};
 use rowmq_core::{MsgId, Topic, TopicName};
 use serde::Serialize;
 

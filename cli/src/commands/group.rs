@@ -52,7 +52,7 @@ async fn find_group(
     session: &mut Session,
     name: &TopicName,
     unless_broadcast: &'static str,
-) -> rowmq_core::Result<(Topic, rowmq_core::stream::Group)> {
+) -> rowmq_core::Result<(Topic, rowmq_core::model::Group)> {
     let topic = find(session, name).await?;
     match (topic.group(), topic.broadcast()) {
         (Some(group), _) => Ok((topic, group)),

@@ -1,7 +1,6 @@
 use anyhow::bail;
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Session;
-use rowmq_core::topic::TopicKind;
+use rowmq_core::model::{Action, TopicKind};
 use rowmq_core::{Topic, TopicName, ready};
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
 use anyhow::bail;
-use rowmq_core::audit::Action;
+use rowmq_core::model::Action;
 use rowmq_core::{TopicName, ready};
 use serde::Serialize;
 

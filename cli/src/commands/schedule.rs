@@ -6,7 +6,7 @@ mod resume;
 mod set;
 
 use clap::Subcommand;
-use rowmq_core::schedule::ScheduleName;
+use rowmq_core::model::ScheduleName;
 use serde::Serialize;
 
 use crate::invocation::Invocation;

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::{Access, Backlog};
 use rowmq_core::store::inspect::{DEPTH_CAP, Depth};
-use rowmq_core::topic::{Access, Backlog, Weight, weigh};
+use rowmq_core::topic::{Weight, weigh};
 use rowmq_core::{Fault, Topic, TopicName, store};
 use serde::Serialize;
 

@@ -3,12 +3,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use rowmq_core::connection::{Link, Session};
-use rowmq_core::message::{ClaimNo, DeliveryNo, RowId};
+use rowmq_core::model::{ClaimNo, DeliveryNo, Offset, PartitionNo, RowId, TopicKind};
 use rowmq_core::store::ready;
 use rowmq_core::store::stream::log::{self, Reading, Stretch};
 use rowmq_core::store::stream::partition;
-use rowmq_core::stream::{Offset, PartitionNo};
-use rowmq_core::topic::TopicKind;
 use rowmq_core::{Priority, Topic, TopicName};
 
 use super::topic::find;

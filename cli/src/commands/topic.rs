@@ -4,10 +4,10 @@ mod state;
 
 use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
-use rowmq_core::audit::Action;
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::{Action, Backlog, OnDone, TopicKind, TopicSettings};
 use rowmq_core::stream::group::create_stream;
-use rowmq_core::topic::{Backlog, OnDone, TopicKind, TopicSettings, change_settings};
+use rowmq_core::topic::change_settings;
 use rowmq_core::{TopicName, store};
 use serde::Serialize;
 

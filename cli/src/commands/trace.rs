@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use rowmq_core::find::{Found, State};
-use rowmq_core::message::FailedRun;
-use rowmq_core::stream::{GroupPart, Position};
-use rowmq_core::topic::Sampling;
-use rowmq_core::trace::{Event, Part, Record, Story, tell};
+use rowmq_core::model::found::{Found, State};
+use rowmq_core::model::trace::{Event, Record};
+use rowmq_core::model::{FailedRun, GroupPart, Position, Sampling};
+use rowmq_core::trace::{Part, Story, tell};
 use rowmq_core::{MsgId, TopicName};
 use serde::Serialize;
 

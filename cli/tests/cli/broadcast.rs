@@ -1,7 +1,6 @@
 //! Broadcast groups on the command line.
 
-use rowmq_core::message::Settlement;
-use rowmq_core::stream::MemberName;
+use rowmq_core::model::{MemberName, Settlement};
 use rowmq_core::worker::{Member, Settled, Worker, WorkerOptions};
 use rowmq_core::{NewMessage, Topic, TopicName, enqueue_all, store};
 use rowmq_test::TestDatabase;

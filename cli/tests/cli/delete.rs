@@ -1,9 +1,8 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, OnDone, Settlement};
 use rowmq_core::store::inspect::{self, MessageTable};
-use rowmq_core::topic::OnDone;
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{NewMessage, Topic, enqueue_to, store};
 use rowmq_test::TestDatabase;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{NewMessage, Priority, enqueue_to};
 use rowmq_test::TestDatabase;
 use serde_json::{Value, json};

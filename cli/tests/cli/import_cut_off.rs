@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::lane::{self, LaneId, LaneKind};
 use rowmq_core::store::ready;
 use rowmq_core::{Priority, Topic};

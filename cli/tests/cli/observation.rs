@@ -1,8 +1,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use rowmq_core::message::Settlement;
-use rowmq_core::topic::OnDone;
+use rowmq_core::model::{OnDone, Settlement};
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{NewMessage, enqueue_to, store};
 use rowmq_janitor::{Driver, DriverOptions};

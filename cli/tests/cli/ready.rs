@@ -3,8 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use rowmq_core::message::Settlement;
-use rowmq_core::topic::OnDone;
+use rowmq_core::model::{OnDone, Settlement};
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{NewMessage, TopicName, enqueue_all, enqueue_to};
 use rowmq_test::TestDatabase;

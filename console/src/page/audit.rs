@@ -1,7 +1,7 @@
 use axum::extract::{Query as Fields, State};
 use maud::html;
-use rowmq_core::audit::{AuditNo, Entry};
 use rowmq_core::connection::Link;
+use rowmq_core::model::{AuditNo, Entry};
 use rowmq_core::store::audit;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,11 +1,10 @@
 use axum::extract::{Path, Query as Fields, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use rowmq_core::audit::{Action, Change};
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::dead::{self, Listed};
 use rowmq_core::find::between;
-use rowmq_core::message::DeadCause;
+use rowmq_core::model::{Action, Change, DeadCause};
 use rowmq_core::store::dead::{self as stored, DeadError, DeadFilter, DeadLetter, ERRORS_OF};
 use rowmq_core::{Topic, TopicName};
 use schemars::JsonSchema;

@@ -1,13 +1,13 @@
 use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use rowmq_core::audit::{Action, Change};
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::{Action, Change, Place};
 use rowmq_core::store::stream::holding::{self, GroupClaim, Held};
 use rowmq_core::store::stream::member::{self, MemberStanding};
 use rowmq_core::store::stream::standing::{self, Standing};
 use rowmq_core::stream::broadcast::reset_members;
-use rowmq_core::stream::group::{Place, replay as handle_again, reset_group};
+use rowmq_core::stream::group::{replay as handle_again, reset_group};
 use rowmq_core::{Error, TopicName};
 use serde::Deserialize;
 

@@ -4,11 +4,13 @@ use axum::extract::{Path, Query as Fields, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use rowmq_core::audit::{Action, Change};
 use rowmq_core::connection::{Link, Session};
-use rowmq_core::find::{Filter, Found, Query, Searched, State as MessageState, find};
+use rowmq_core::find::{Query, Searched, find};
+use rowmq_core::model::found::{Filter, Found, State as MessageState};
+use rowmq_core::model::trace::Record;
+use rowmq_core::model::{Action, Change};
 use rowmq_core::store::find::Bodies;
-use rowmq_core::trace::{Record, Story, tell};
+use rowmq_core::trace::{Story, tell};
 use rowmq_core::{Moment, MsgId, TopicName, cancel as take_back, dead, reschedule};
 use serde::Deserialize;
 
@@ -164,8 +166,8 @@ fn actions(by: &SignedIn, found: &Found) -> Markup {
     }
 }
 
-fn group_part(part: &rowmq_core::stream::GroupPart) -> String {
-    use rowmq_core::stream::GroupPart;
+fn group_part(part: &rowmq_core::model::GroupPart) -> String {
+    use rowmq_core::model::GroupPart;
     match part {
         GroupPart::Ahead => "has not come so far".to_owned(),
         GroupPart::Claimed { worker, client_id, .. } => {

@@ -3,11 +3,10 @@ use std::time::Duration;
 use axum::extract::{Query as Fields, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use rowmq_core::find::{
-    Answer, Filter, Found, Query, Searched, State as MessageState, StateWord, between, find,
-};
+use rowmq_core::find::{Answer, Query, Searched, between, find};
+use rowmq_core::model::found::{Filter, Found, State as MessageState, StateWord};
+use rowmq_core::model::{Offset, PartitionNo, Position};
 use rowmq_core::store::find::Bodies;
-use rowmq_core::stream::{Offset, PartitionNo, Position};
 use rowmq_core::{MsgId, Topic, TopicName, trace};
 use schemars::JsonSchema;
 use serde::Deserialize;

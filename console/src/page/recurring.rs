@@ -1,9 +1,9 @@
 use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
-use rowmq_core::audit::{Action, Change};
 use rowmq_core::connection::Link;
-use rowmq_core::schedule::{ScheduleName, resume as start_again};
+use rowmq_core::model::{Action, Change, ScheduleName};
+use rowmq_core::schedule::resume as start_again;
 use rowmq_core::store::schedule::{self, Standing};
 use serde::Deserialize;
 

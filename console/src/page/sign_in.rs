@@ -3,7 +3,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::html;
-use rowmq_core::audit::{Action, Actor, Change};
+use rowmq_core::model::{Action, Actor, Change};
 use serde::Deserialize;
 
 use super::{At, bare};

@@ -2,10 +2,9 @@ use axum::extract::{Path, State};
 use axum::response::Redirect;
 use maud::{Markup, html};
 use rowmq_core::TopicName;
-use rowmq_core::audit::{Action, Change};
 use rowmq_core::connection::Link;
+use rowmq_core::model::{Access, Action, Change};
 use rowmq_core::store;
-use rowmq_core::topic::Access;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

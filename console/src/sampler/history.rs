@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rowmq_core::TopicName;
+use rowmq_core::model::Throughput;
 use rowmq_core::store::inspect::DEPTH_CAP;
-use rowmq_core::throughput::Throughput;
 use schemars::JsonSchema;
 use serde::Serialize;
 

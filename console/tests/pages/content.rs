@@ -4,15 +4,15 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use rowmq_core::AsyncMysqlConnection;
-use rowmq_core::checkpoint::{Checkpoint, Percent};
 use rowmq_core::connection::transaction;
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
+use rowmq_core::model::{
+    Backlog, Checkpoint, Limits, OnDone, Percent, Place as Start, Retention, RetryPolicy, Sampling,
+    Topic, TopicSettings,
+};
 use rowmq_core::store::{self, backlog, checkpoint, duty};
 use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
-use rowmq_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
-use rowmq_core::topic::{
-    Backlog, Limits, OnDone, Retention, RetryPolicy, Sampling, Topic, TopicSettings,
-};
+use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::worker::{Member, Worker, WorkerOptions};
 use rowmq_core::{MsgId, NewMessage, TopicName};
 use rowmq_test::until;

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use rowmq_core::account::Account;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::MsgId;
-use rowmq_core::stream::group::{Place as Start, create_group, create_stream, group_settings};
+use rowmq_core::model::{MsgId, Place as Start, Sampling, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::stream::{Contention, sequence};
-use rowmq_core::topic::{Sampling, TopicSettings};
 use rowmq_core::{NewMessage, TopicName, store};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::{TestQueue, until};

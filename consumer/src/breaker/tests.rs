@@ -1,4 +1,4 @@
-use rowmq_core::message::DeadCause;
+use rowmq_core::model::DeadCause;
 
 use super::*;
 

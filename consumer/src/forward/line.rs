@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use rowmq_core::handler::Context;
-use rowmq_core::message::LineBytes;
+use rowmq_core::model::LineBytes;
 use rowmq_core::{Headers, MsgId};
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{Delivery, Topic};
 use tokio::sync::oneshot;

@@ -9,7 +9,7 @@ use reqwest::header::{
     TRANSFER_ENCODING, UPGRADE,
 };
 use rowmq_core::handler::{Context, HandlerError};
-use rowmq_core::message::{self, Delivery};
+use rowmq_core::model::{self, Delivery};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
@@ -20,8 +20,8 @@ const MSG_ID: HeaderName = HeaderName::from_static("queue-msg-id");
 const DELIVERY_NO: HeaderName = HeaderName::from_static("queue-delivery-no");
 const FAILURES: HeaderName = HeaderName::from_static("queue-failures");
 const TIMESTAMP: HeaderName = HeaderName::from_static("queue-timestamp");
-const TRACE_PARENT: HeaderName = HeaderName::from_static(message::TRACE_PARENT);
-const TRACE_STATE: HeaderName = HeaderName::from_static(message::TRACE_STATE);
+const TRACE_PARENT: HeaderName = HeaderName::from_static(model::TRACE_PARENT);
+const TRACE_STATE: HeaderName = HeaderName::from_static(model::TRACE_STATE);
 const SIGNATURE: HeaderName = HeaderName::from_static("queue-signature");
 
 /// Refuses headers that would break the request or forge what the service trusts.

@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rowmq_core::connection::ServerUrl;
+use rowmq_core::model::{Place, TopicSettings};
 use rowmq_core::store;
 use rowmq_core::store::stream::standing;
 use rowmq_core::stream::broadcast::create_broadcast;
-use rowmq_core::stream::group::{Place, create_group, create_stream};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Topic, TopicName, enqueue_to};
 use rowmq_test::TestDatabase;
 use rustix::process::{Pid, Signal, kill_process};

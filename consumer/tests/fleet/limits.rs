@@ -3,7 +3,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
 use rand::Rng;
-use rowmq_core::topic::{Limits, TopicSettings};
+use rowmq_core::model::{Limits, TopicSettings};
 use rowmq_core::{MsgId, NewMessage, enqueue_to};
 use rowmq_test::TestDatabase;
 use rustix::process::Signal;

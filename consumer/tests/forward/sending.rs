@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{MsgId, NewMessage, Topic, enqueue_to, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use rustix::process::{Pid, Signal, kill_process};

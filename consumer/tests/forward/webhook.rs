@@ -10,7 +10,7 @@ use diesel::sql_types::Binary;
 use diesel_async::RunQueryDsl;
 use hmac::{Hmac, KeyInit, Mac};
 use rowmq_core::MsgId;
-use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::model::{RetryPolicy, TopicSettings};
 use rowmq_test::until;
 use rustix::process::Signal;
 use serde_json::Value;

@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex};
 use diesel_async::SimpleAsyncConnection;
 use rowmq_consumer::{ConsumerOptions, Receiver, TopicOptions};
 use rowmq_core::codec::{CONTENT_ENCODING, Codec, Codecs, Encoding, Gzip, Owner};
-use rowmq_core::handler::{
-    BatchHandler, BoxError, Context, Handler, HandlerError, RawTxHandler, TxHandler,
-};
+use rowmq_core::handler::{BatchHandler, Context, Handler, HandlerError, RawTxHandler, TxHandler};
+use rowmq_core::model::{BoxError, TopicSettings};
 use rowmq_core::store::inspect;
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic};
 use rowmq_producer::{Producer, ProducerOptions};
 use rowmq_test::TestDatabase;

@@ -8,7 +8,7 @@ use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rowmq_consumer::TopicOptions;
 use rowmq_core::handler::{BatchTxHandler, Context, Decide, HandlerError, RawTxHandler, TxHandler};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::Notify;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use rowmq_consumer::SettledListener;
 use rowmq_core::handler::{BatchHandler, Context, HandlerError};
+use rowmq_core::model::{HeaderCondition, Place, RetryPolicy, TopicSettings};
 use rowmq_core::store::stream::standing;
-use rowmq_core::stream::HeaderCondition;
-use rowmq_core::stream::group::{Place, create_group, create_stream, reset_group};
-use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream, reset_group};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{NewMessage, Topic, TopicName, store};
 use rowmq_test::TestDatabase;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use rowmq_consumer::{ConsumerOptions, Receiver, TopicOptions};
 use rowmq_core::handler::{Context, HandlerError};
-use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::model::{OnDone, TopicSettings};
 use rowmq_core::{NewMessage, store};
 use rowmq_test::TestDatabase;
 

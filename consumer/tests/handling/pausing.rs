@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rowmq_consumer::TopicOptions;
 use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::model::{Place, RetryPolicy, TopicSettings};
 use rowmq_core::stream::broadcast::create_broadcast;
-use rowmq_core::stream::group::{Place, create_group, create_stream};
-use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_core::{NewMessage, Topic, TopicName, store};
 use rowmq_test::{TestDatabase, until};
 

@@ -70,7 +70,7 @@ async fn a_paused_topic_waits_and_a_resumed_one_goes_on() {
     let database = TestDatabase::new().await;
     let topic = database.topic("paused").await;
     let mut conn = database.connect().await;
-    let pause = rowmq_core::topic::Access::WriteOnly;
+    let pause = rowmq_core::model::Access::WriteOnly;
     store::topic::set_access(&mut conn, &topic.name, pause).await.expect("paused");
     let seen = Arc::new(Mutex::new(0_u32));
     let (name, count) = (topic.name.clone(), Arc::clone(&seen));
@@ -95,7 +95,7 @@ async fn a_paused_topic_waits_and_a_resumed_one_goes_on() {
     let now = beats(&mut conn).await;
     until("a beat later", async || beats(&mut conn).await > now).await;
     assert_eq!(*seen.lock().expect("unpoisoned"), 0, "nothing is claimed while it is paused");
-    let open = rowmq_core::topic::Access::ReadWrite;
+    let open = rowmq_core::model::Access::ReadWrite;
     store::topic::set_access(&mut conn, &topic.name, open).await.expect("resumed");
     drained(&database, &topic).await;
     assert_eq!(*seen.lock().expect("unpoisoned"), 1);

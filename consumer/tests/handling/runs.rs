@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use rowmq_consumer::TopicOptions;
 use rowmq_core::handler::Context;
-use rowmq_core::message::{ClaimNo, WorkerId};
-use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::model::{ClaimNo, OnDone, TopicSettings, WorkerId};
 use rowmq_core::{NewMessage, Priority, store};
 use rowmq_service::endpoint::Health;
 use rowmq_test::{PATIENCE, TestDatabase, until};

@@ -9,7 +9,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use rowmq_core::handler::{Context, HandlerError};
-use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::model::{OnDone, TopicSettings};
 use rowmq_core::{NewMessage, Priority, enqueue_to, migration, store};
 use rowmq_test::{TestDatabase, until};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rowmq_consumer::{ConsumerOptions, TopicOptions};
 use rowmq_core::handler::Context;
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{NewMessage, store};
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify, Semaphore};

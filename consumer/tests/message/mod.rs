@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use rowmq_core::handler::Context;
-use rowmq_core::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId};
-use rowmq_core::topic::{TopicId, TopicName};
+use rowmq_core::model::{
+    ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, TopicId, TopicName,
+};
 use tokio_util::sync::CancellationToken;
 
 /// The third delivery of a message with this body, after two failures.

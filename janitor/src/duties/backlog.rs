@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rowmq_core::connection::Session;
+use rowmq_core::model::{Backlog, TopicId, TopicSettings};
 use rowmq_core::store::{self, backlog};
-use rowmq_core::telemetry::Gauges;
-use rowmq_core::topic::{Backlog, TopicId, TopicSettings};
 use rowmq_core::{Result, Topic};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use self::ruler::Ruler;
 use crate::duty::{Duty, Sweep};
+use crate::gauges::Gauges;
 
 /// How often the topics are measured: what producers send between two times may go beyond the
 /// limit.

@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rowmq_core::model::TopicId;
 use rowmq_core::store::stream::{member, standing};
-use rowmq_core::telemetry::Gauges;
-use rowmq_core::topic::TopicId;
 use rowmq_core::{Result, store};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
+use crate::gauges::Gauges;
 
 /// Measures the topics' depths for the metrics endpoint, so that scrapes ask nothing of the server.
 #[derive(Debug, Default)]

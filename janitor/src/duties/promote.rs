@@ -141,8 +141,7 @@ fn fitting(due: &[Due]) -> usize {
 #[cfg(test)]
 mod tests {
     use rowmq_core::Priority;
-    use rowmq_core::message::RowId;
-    use rowmq_core::topic::TopicId;
+    use rowmq_core::model::{RowId, TopicId};
 
     use super::*;
 

@@ -9,13 +9,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rowmq_core::connection::Session;
-use rowmq_core::message::{ClaimNo, WorkerId};
+use rowmq_core::model::{ClaimNo, WorkerId};
 use rowmq_core::rescue::{Why, rows_held};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::process_list::{self, Sight};
 use rowmq_core::store::worker::{self, Incarnation, WorkerRow};
 use rowmq_core::store::{doctor, rescue};
-use rowmq_core::telemetry::Gauges;
 use rowmq_core::{Result, telemetry};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -25,6 +24,7 @@ use self::overdue::Overdue;
 use self::ranges::Lost;
 use self::taking::{Found, Taking, What};
 use crate::duty::{Duty, Sweep};
+use crate::gauges::Gauges;
 
 /// Claims read at once.
 const PAGE: u32 = 500;

@@ -2,7 +2,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rowmq_core::connection::Link;
-use rowmq_core::schedule::{self, ScheduleName};
+use rowmq_core::model::ScheduleName;
+use rowmq_core::schedule;
 use rowmq_core::{Error, Result, store, telemetry};
 use serde::Serialize;
 use tokio::time::Instant;

@@ -4,10 +4,10 @@ use rowmq_core::Result;
 use rowmq_core::connection::Link;
 use rowmq_core::doctor::{TABLES, server_state};
 use rowmq_core::store::server::table_sizes;
-use rowmq_core::telemetry::Gauges;
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
+use crate::gauges::Gauges;
 
 /// Reads for the metrics endpoint how the server fares and how large the tables are.
 #[derive(Debug, Default)]

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use rowmq_core::connection::Link;
-use rowmq_core::telemetry::Gauges;
 use rowmq_core::topic::weigh;
 use rowmq_core::{Result, store};
 use serde::Serialize;
 
 use crate::duty::{Duty, Sweep};
+use crate::gauges::Gauges;
 
 /// How often the topics are weighed.
 const EVERY: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::TopicId;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// How long a lane waits for its turn: many batches' time. Then it takes the way by the inbox,

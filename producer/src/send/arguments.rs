@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rowmq_core::topic::RetryPolicy;
+use rowmq_core::model::RetryPolicy;
 use rowmq_core::{Moment, Priority, TopicName};
 use rowmq_producer::{ProducerOptions, ResendPolicy};
 use rowmq_service::args::{ServerArgs, ServiceArgs};

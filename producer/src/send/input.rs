@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rowmq_core::message::MessageLine;
+use rowmq_core::model::MessageLine;
 use rowmq_core::{Headers, Moment, NewMessage, Priority};
 
 use super::arguments::Arguments;

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rowmq_core::message::{LineBytes, text_or_base64};
+use rowmq_core::model::{LineBytes, text_or_base64};
 use rowmq_core::{MsgId, NewMessage, OnConflict, Priority, Unique};
 use serde::{Deserialize, Serialize};
 

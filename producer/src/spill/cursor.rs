@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::lane::{LaneId, LaneKind};
 use uuid::Uuid;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::lane::{LaneId, LaneKind};
 use rowmq_core::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, TopicName, Unique};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::lane::{LaneId, LaneKind};
 use rowmq_core::{NewMessage, TopicName};
 use uuid::Uuid;

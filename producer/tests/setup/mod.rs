@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use diesel::QueryDsl;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::inspect::{Depth, Peeked, peek};
 use rowmq_core::store::lane::{LaneId, LaneKind};
 use rowmq_core::{MsgId, NewMessage, TopicName, store};

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{CONTENT_ENCODING, Codec, CodecError, Owner, applied, reason};
-use crate::message::{Headers, NewMessage};
-use crate::topic::TopicName;
+use super::{CONTENT_ENCODING, Codec, Owner, applied, reason};
+use crate::model::{CodecError, Headers, NewMessage, TopicName};
 
 /// The codecs that a sender applies to its bodies, the first one first.
 #[derive(Clone, Default)]
@@ -61,6 +60,28 @@ impl Encoding {
             }
         }
         Ok(())
+    }
+}
+
+impl NewMessage {
+    /// Encodes the body with codecs, and says so in the header `content-encoding`. A
+    /// producer does it with those of its options.
+    ///
+    /// # Errors
+    /// [`Error::Codec`](crate::Error::Codec) if a codec cannot encode it.
+    pub fn encoded(mut self, encoding: &Encoding) -> crate::Result<Self> {
+        encoding.apply(&mut self, None)?;
+        Ok(self)
+    }
+
+    /// As [`encoded`](Self::encoded), of a message that goes to this topic: a codec may bind the
+    /// body to it and to the message's id ([`Owner`]), so give the id before.
+    ///
+    /// # Errors
+    /// As [`encoded`](Self::encoded).
+    pub fn encoded_for(mut self, topic: &TopicName, encoding: &Encoding) -> crate::Result<Self> {
+        encoding.apply(&mut self, Some(topic))?;
+        Ok(self)
     }
 }
 

@@ -5,7 +5,7 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
 use super::{Codec, OverLimit};
-use crate::handler::BoxError;
+use crate::model::BoxError;
 
 /// Compresses, as HTTP's `gzip` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use crate::message::{Headers, NewMessage};
+use crate::model::{Headers, NewMessage};
 
 use super::*;
 

@@ -4,7 +4,7 @@ use diesel::mysql::Mysql;
 use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncConnectionCore, RunQueryDsl};
 
-use crate::store::Statement;
+use crate::connection::Statement;
 
 /// What the store's statements run on: any of diesel-async's MySQL connections, pooled or not, and
 /// what a [`Session`](super::Session) holds.

@@ -6,8 +6,8 @@ use mysql_async::{Conn, DriverError as RefusedByDriver, Error as DriverError};
 
 use super::hosts::HostNo;
 use crate::connection::ServerUrl;
-use crate::error::{Error, Fault, Result};
-use crate::store::standing::{self, Standing};
+use crate::connection::standing::{self, Standing};
+use crate::model::{Error, Fault, Result};
 
 /// How long a connection may take to be made: TCP, TLS and login. A server that answers at all
 /// does so in milliseconds; an address that swallows packets never does.

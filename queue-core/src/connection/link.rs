@@ -4,11 +4,10 @@ use diesel::mysql::Mysql;
 use diesel::{QueryResult, QueryableByName};
 use diesel_async::AsyncMysqlConnection;
 
-use super::{Connection, HostNo, ServerUrl, SessionKind, Wanted, connect_to};
-use crate::error::Result;
 #[cfg(feature = "simulation")]
-use crate::simulation::{self, StandIn};
-use crate::store::Statement;
+use super::simulation::{self, StandIn};
+use super::{Connection, HostNo, ServerUrl, SessionKind, Statement, Wanted, connect_to};
+use crate::model::Result;
 
 /// What a [`Session`](super::Session) holds: a connection to a server, or to the model of one in a
 /// simulation.

@@ -9,7 +9,7 @@ use diesel_async::AsyncMysqlConnection;
 use super::connect::connect_to;
 use super::hosts::HostNo;
 use crate::connection::{ServerUrl, SessionKind, Wanted, transaction};
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 
 /// How long a caller waits for a free connection.
 const WAIT_DEADLINE: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::hosts::HostNo;
 use crate::connection::{Link, ServerUrl, SessionKind, Wanted, transaction};
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 
 /// One connection held for a purpose, with a deadline on every call.
 ///

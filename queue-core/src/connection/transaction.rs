@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::chance;
 use crate::connection::Connection;
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 use crate::telemetry;
 
 /// How often a transaction is run before a conflict is handed to the caller. A deadlock is over at

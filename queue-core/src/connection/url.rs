@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use self::authorities::Authorities;
 use self::authority::Cut;
 use super::hosts::{HostNo, Hosts};
-use crate::error::{Error, Result};
+use crate::model::{Error, Result};
 
 /// How the connection to the server is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

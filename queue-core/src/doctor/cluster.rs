@@ -1,10 +1,10 @@
 //! How the server stands to its cluster, and the other hosts of the URL to it.
 
 use super::{Check, Verdict, check};
+use crate::connection::standing::Standing;
 use crate::connection::{HostNo, ServerUrl, SessionKind, connect_host};
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 use crate::store::doctor::{self as ask, Variables};
-use crate::store::standing::Standing;
 
 pub(super) fn writable(standing: &Standing) -> Check {
     let detail = match &standing.refusal {

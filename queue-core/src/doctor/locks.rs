@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use super::{Check, Verdict, check};
 use crate::connection::Connection;
-use crate::error::{Fault, Result};
-use crate::message::ConnId;
+use crate::model::{ConnId, Fault, Result};
 use crate::store::installation::{Holder, has_secret, holders};
 use crate::store::process_list::{Process, processes};
 

@@ -2,7 +2,7 @@
 
 use super::{Check, Verdict, check};
 use crate::connection::Connection;
-use crate::error::{Fault, Result};
+use crate::model::{Fault, Result};
 use crate::topic::deletion::lost;
 
 pub(super) async fn messages(conn: &mut impl Connection) -> Result<Check> {

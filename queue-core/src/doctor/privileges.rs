@@ -3,7 +3,7 @@
 use super::{Check, Verdict, check};
 use crate::account::{Account, Held};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::model::Result;
 use crate::store::{grant, process_list};
 
 /// Whether an account of this kind decides which workers are dead.

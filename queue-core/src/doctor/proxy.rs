@@ -2,9 +2,9 @@
 
 use super::{Check, Verdict, check};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::connection::standing::Standing;
+use crate::model::Result;
 use crate::store::doctor as ask;
-use crate::store::standing::Standing;
 
 const NAME: &str = "no multiplexing proxy";
 

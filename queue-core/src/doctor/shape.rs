@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Check, Verdict, check};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::model::Result;
 use crate::store::doctor::shape;
 
 /// What the migrations make, as [`shape`] reads it. A test compares it with both servers, and

@@ -2,7 +2,7 @@
 
 use super::{durability, is_mariadb};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::model::Result;
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::server::{history_length, status};
 

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::House;
 use super::event::{Heard, Rung};
 use super::stream::{Stream, gone};
-use crate::error::{Error, Result};
+use crate::actor;
+use crate::model::{Error, Result};
 use crate::telemetry;
-use crate::worker::actor;
 
 /// The pause before the first new try; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(200);

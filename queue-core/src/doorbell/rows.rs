@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use mysql_async::binlog::events::{RowsEventData, TableMapEvent};
 use mysql_async::consts::ColumnType;
 
-use crate::topic::TopicId;
+use crate::model::TopicId;
 
 /// How long a column's value is in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

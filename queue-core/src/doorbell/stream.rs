@@ -8,7 +8,7 @@ use rand::Rng;
 
 use super::event::{Heard, understand};
 use crate::connection::{ServerUrl, connect_follower};
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 use crate::store::binlog;
 
 /// On a silent stream the server says so this often: that is no statement, and costs nothing.

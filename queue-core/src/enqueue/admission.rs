@@ -4,11 +4,9 @@ use std::collections::HashSet;
 
 use super::{statement_limit, statements};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Hold, MsgId, NewMessage, Repeat, Unique};
+use crate::model::{Hold, MsgId, NewMessage, Repeat, Result, Topic, Unique};
 use crate::store::unique::{Holder, WantedKey};
 use crate::store::{dedupe, lookup, trace, unique};
-use crate::topic::Topic;
 
 /// What became of a message that was enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +201,7 @@ async fn store(conn: &mut impl Connection, topic: &Topic, messages: &[NewMessage
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topic::{Access, TopicId, TopicName, TopicSettings};
+    use crate::model::{Access, TopicId, TopicName, TopicSettings};
 
     #[test]
     fn an_id_or_key_that_comes_twice_begins_another_piece() {
@@ -216,7 +214,7 @@ mod tests {
             },
             access: Access::default(),
             effective_access: Access::default(),
-            kind: crate::topic::TopicKind::Queue,
+            kind: crate::model::TopicKind::Queue,
             backlog: None,
         };
         let given = MsgId::new();

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::connection::{Link, Session};
-use crate::error::Result;
+use crate::model::Result;
 use crate::store::topic::server_time;
 use chrono::{DateTime, TimeDelta, Utc};
 

@@ -3,15 +3,14 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::search::{ROWS, STRETCH, Search};
-use super::{Place, Searched, StateWord};
+use super::{Place, Searched};
 use crate::connection::Link;
-use crate::error::Result;
-use crate::message::MsgId;
+use crate::model::found::StateWord;
+use crate::model::{MsgId, Offset, Position, Result};
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::{self, Partition};
 use crate::store::stream::search::{self, Looked};
 use crate::stream::group::at_time;
-use crate::stream::{Offset, Position};
 
 /// Messages that are read together.
 const READ: usize = 500;

@@ -6,11 +6,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::message::{MsgId, RowId};
+use crate::model::{MsgId, Offset, PartitionNo, Position, RowId};
 use crate::store::find::TablePlace;
 use crate::store::inspect::MessageTable;
 use crate::store::moment::micros;
-use crate::stream::{Offset, PartitionNo, Position};
 
 /// Where an answer ended. As text it can be handed back later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

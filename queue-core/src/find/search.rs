@@ -2,16 +2,16 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Answer, Filter, Found, Place, Query, Searched, State, StateWord};
+use super::answer::table_of;
+use super::{Answer, Place, Query, Searched};
 use crate::connection::{Link, Session};
-use crate::error::Result;
-use crate::message::MsgId;
+use crate::model::found::{Filter, Found, State, StateWord};
+use crate::model::{MsgId, Result, Topic};
 use crate::store::find::{Stretch, TablePlace, by_ids, by_rows, stretch};
 use crate::store::inspect::MessageTable;
 use crate::store::lookup::{By, Entry, entries};
 use crate::store::moment::micros;
 use crate::store::row_set::RowSet;
-use crate::topic::Topic;
 
 /// How many rows of a table one search reads, and how many entries of the lookup: ten thousand take
 /// some 20 ms, and the answer says where to go on.
@@ -79,7 +79,7 @@ impl Search<'_> {
             }
         }
         let tables = match (filter.state, filter.msg_id) {
-            (Some(state), None) => state.table().into_iter().collect(),
+            (Some(state), None) => table_of(state).into_iter().collect(),
             // The others have just been asked by their keys.
             (state, Some(_)) if state.is_none_or(is_in_hot_table) => vec![MessageTable::Ready],
             (Some(_), Some(_)) => Vec::new(),
@@ -287,7 +287,7 @@ fn meets(found: &Found, filter: &Filter) -> bool {
 }
 
 fn is_in_hot_table(state: StateWord) -> bool {
-    state.table() == Some(MessageTable::Ready)
+    table_of(state) == Some(MessageTable::Ready)
 }
 
 fn seen_last(some: &[Entry], entry: &Entry) -> bool {
@@ -298,7 +298,7 @@ fn seen_last(some: &[Entry], entry: &Entry) -> bool {
 fn start(table: MessageTable, filter: &Filter) -> TablePlace {
     let ends = matches!(table, MessageTable::Dead | MessageTable::Archive);
     let at = filter.since.filter(|_| ends).map_or(0, micros);
-    TablePlace { table, at, row: crate::message::RowId(0) }
+    TablePlace { table, at, row: crate::model::RowId(0) }
 }
 
 fn gone(topic: &Topic, entry: &Entry) -> Found {

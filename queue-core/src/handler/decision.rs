@@ -3,9 +3,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::{HandlerError, RunOutcome};
-use crate::error::Error;
-use crate::message::{DeadCause, Delivery, Settlement};
-use crate::topic::TopicSettings;
+use crate::model::{DeadCause, Delivery, Error, Settlement, TopicSettings, chain};
 
 /// When a failed message is tried again.
 enum Again {
@@ -105,25 +103,14 @@ fn own<T>(delivery: &Delivery, header: Result<Option<T>, Error>) -> Option<T> {
     })
 }
 
-/// The error and its sources in one line.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::message::{ClaimNo, DeliveryNo, Headers, MsgId, NewMessage, Priority, RowId};
-    use crate::topic::{RetryPolicy, TopicId};
+    use crate::model::{
+        ClaimNo, DeliveryNo, Headers, MsgId, NewMessage, Priority, RetryPolicy, RowId, TopicId,
+    };
 
     fn delivery(failures: u32, headers: Headers) -> Delivery {
         Delivery {

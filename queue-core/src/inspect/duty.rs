@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use super::millis;
 use crate::connection::{Link, Session};
-use crate::error::Result;
+use crate::model::Result;
 use crate::store;
 use crate::store::duty::DutyStatus;
 

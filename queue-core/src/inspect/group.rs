@@ -3,11 +3,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::connection::{Link, Session};
-use crate::error::Result;
+use crate::model::{Result, Topic, TopicId};
 use crate::store;
 use crate::store::stream::member::{self, MemberStanding};
 use crate::store::stream::standing::{self, Standing};
-use crate::topic::{Topic, TopicId};
 
 /// How far a group has come, all partitions together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,8 +5,7 @@ use serde::Serialize;
 
 use super::millis;
 use crate::connection::{Link, Session};
-use crate::error::Result;
-use crate::message::ConnId;
+use crate::model::{ConnId, Result};
 use crate::store;
 use crate::store::stream::holding::{self, NameHeld, RangesHeld};
 use crate::store::worker::{Incarnation, WorkerRow};

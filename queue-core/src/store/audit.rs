@@ -8,10 +8,8 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
 use super::{Statement, execute, first_inserted, load, load_surely};
-use crate::audit::{Action, Actor, AuditDenied, AuditNo, Change, Entry};
 use crate::connection::Connection;
-use crate::error::{Error, Fault, Result};
-use crate::message::cut;
+use crate::model::{Action, Actor, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
 
 /// How much of a text each column takes, in bytes; what is longer is cut.
 const ACTOR: usize = 255;

@@ -6,9 +6,7 @@ use diesel::sql_types::{BigInt, Integer, Nullable, TinyInt, Unsigned};
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
-use crate::topic::{Backlog, Topic, TopicId};
+use crate::model::{Backlog, Priority, Result, RowId, Topic, TopicId};
 
 /// A priority of a topic that holds messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

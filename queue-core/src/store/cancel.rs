@@ -8,9 +8,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
 use super::claim::Fence;
 use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, DeliveryNo, MsgId, Priority, RowId, WorkerId};
-use crate::topic::TopicId;
+use crate::model::{ClaimNo, DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
 
 /// For how long a worker is asked. Whoever waits asks again before: of one who has gone nothing is
 /// left that would discard the message hours later.

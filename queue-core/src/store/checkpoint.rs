@@ -9,10 +9,8 @@ use diesel::sql_types::{Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::settle::ClaimedRows;
 use super::{Statement, execute, load};
-use crate::checkpoint::{Checkpoint, Percent, Saved};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Delivery, DeliveryNo, WorkerId};
+use crate::model::{Checkpoint, Delivery, DeliveryNo, Percent, Result, Saved, WorkerId};
 
 /// PRIMARY of the messages, forced: saves the checkpoint of a delivery, if its claim still has the
 /// message; 0 if not. A later delivery's is never replaced by an earlier one's.

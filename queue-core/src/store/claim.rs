@@ -22,9 +22,9 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, RowId, WorkerId};
-use crate::topic::TopicId;
+use crate::model::{
+    ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, Result, RowId, TopicId, WorkerId,
+};
 
 /// Who claims: what every claim, settle, release and rescue is fenced by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -15,9 +15,7 @@ use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{DeadCause, FailedRun, Headers, MsgId, Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{DeadCause, FailedRun, Headers, MsgId, Priority, Result, RowId, TopicId};
 
 /// How many dead letters one statement looks at, whether they are wanted or not, so that none takes
 /// long however many there are.

@@ -8,9 +8,7 @@ use diesel::sql_types::Binary;
 use super::row_set::placeholders;
 use super::{Statement, execute, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, MsgId};
-use crate::topic::TopicId;
+use crate::model::{Moment, MsgId, Result, TopicId};
 
 /// The most ids of one statement.
 const LIST_LIMIT: usize = 512;

@@ -9,8 +9,7 @@ use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::message::ConnId;
+use crate::model::{ConnId, Error, Result};
 
 /// The server's variables that matter to the queue, by name; those it does not know are missing.
 #[derive(Debug, Clone, Default)]

@@ -7,8 +7,7 @@ use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 use super::installation::Office;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::ConnId;
+use crate::model::{ConnId, Result};
 
 /// PRIMARY of the installation: tries to take the office without waiting; true when this session
 /// holds its lock.

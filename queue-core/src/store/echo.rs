@@ -5,7 +5,7 @@ use diesel::sql_types::{BigInt, Unsigned};
 
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::model::Result;
 
 /// No index: the number that the server sends back. Another one, or none, is the reply to a
 /// statement that was dropped half-way before this one.

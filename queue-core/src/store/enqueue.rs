@@ -6,9 +6,7 @@ use diesel::sql_types::{BigInt, Unsigned};
 use super::lane::{self, LaneId};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, NewMessage};
-use crate::topic::TopicId;
+use crate::model::{Moment, NewMessage, Result, TopicId};
 
 /// The most rows in one INSERT: beyond it throughput gains nothing and the packet only grows.
 pub const ROWS_PER_INSERT: usize = 1000;

@@ -11,12 +11,11 @@ use super::lookup::padded;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::{RowSet, placeholders};
 use super::{Statement, load};
-use crate::checkpoint::Percent;
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::find::{Filter, Found, State, StateWord, Trace};
-use crate::message::{FailedRun, Headers, MsgId, Priority, RowId, WorkerId};
-use crate::topic::TopicId;
+use crate::model::found::{Filter, Found, State, StateWord, Trace};
+use crate::model::{
+    FailedRun, Headers, MsgId, Percent, Priority, Result, RowId, TopicId, WorkerId,
+};
 
 /// Whether bodies are read, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

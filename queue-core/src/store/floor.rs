@@ -9,9 +9,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
-use crate::topic::{Limits, Rate, Sampling, TopicId};
+use crate::model::{Limits, Priority, Rate, Result, RowId, Sampling, TopicId};
 
 /// The last publication for a topic and priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

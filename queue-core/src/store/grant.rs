@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::model::Result;
 
 struct Line(String);
 

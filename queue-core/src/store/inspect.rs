@@ -8,9 +8,7 @@ use serde::Serialize;
 
 use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Headers, MsgId, Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{Headers, MsgId, Priority, Result, RowId, TopicId};
 
 /// How far depths are counted: 10 k rows take 2.6 ms where an exact count of 10 M takes 1.7 s.
 pub const DEPTH_CAP: u64 = 10_000;

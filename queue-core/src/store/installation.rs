@@ -9,8 +9,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::{Fault, Result};
-use crate::message::ConnId;
+use crate::model::{ConnId, Fault, Result};
 
 /// 128 random bits.
 pub type Secret = [u8; 16];

@@ -11,8 +11,7 @@ use uuid::Uuid;
 
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::RowId;
+use crate::model::{Result, RowId};
 
 /// A producer's lane; one batch is in flight in it at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

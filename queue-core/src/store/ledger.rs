@@ -10,11 +10,9 @@ use super::row_set::placeholders;
 use super::settle::ClaimedRows;
 use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
 #[cfg(feature = "simulation")]
-use crate::message::LONGEST;
-use crate::message::Moment;
-use crate::topic::TopicId;
+use crate::model::LONGEST;
+use crate::model::{Moment, Result, TopicId};
 
 /// The most biz ids of one list.
 const LIST_LIMIT: usize = 512;

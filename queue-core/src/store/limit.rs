@@ -15,9 +15,7 @@ use super::claim::{Fence, Place};
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{Priority, Result, RowId, TopicId};
 
 /// A message that was claimed under a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

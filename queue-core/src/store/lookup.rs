@@ -15,9 +15,7 @@ use super::row_set::placeholders;
 use super::scheduled::Due;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, MsgId, NewMessage, RowId};
-use crate::topic::TopicId;
+use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
 
 /// The most ids of one list, as with rows: from 1000 on MariaDB makes a derived table of it.
 const LIST_LIMIT: usize = 512;

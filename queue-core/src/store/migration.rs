@@ -9,7 +9,7 @@ use diesel::sql_types::{BigInt, Binary, Nullable};
 use super::installation::Office;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::{Fault, Result};
+use crate::model::{Fault, Result};
 
 /// PRIMARY of the installation: takes the migrator's name lock, which the connection's end gives
 /// back.

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::message::{LONGEST, Moment};
+use crate::model::{LONGEST, Moment};
 
 /// The moment of the [`micros`] that are bound; NULL for NULL.
 pub(super) const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND";

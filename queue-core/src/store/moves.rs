@@ -11,8 +11,9 @@ use super::settle::{ClaimedRows, DELETE};
 use super::topic::{DeadLetterTopic, dead_letter_topic};
 use super::{Statement, first_inserted, load_surely, lookup};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::message::{DeadCause, FailedRun, LONGEST, Moment, MsgId, RowId, stored_reason};
+use crate::model::{
+    DeadCause, Error, FailedRun, LONGEST, Moment, MsgId, Result, RowId, stored_reason,
+};
 
 /// What every table of messages has, as the source row has it.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \

@@ -7,7 +7,7 @@ use diesel::sql_types::{BigInt, Text};
 
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::model::{Error, Result};
 
 /// No index: the name and comment of each procedure of ours that the account may see.
 ///

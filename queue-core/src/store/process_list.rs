@@ -8,8 +8,7 @@ use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
 
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::{Fault, Result};
-use crate::message::ConnId;
+use crate::model::{ConnId, Fault, Result};
 
 /// `SHOW PROCESSLIST`: the connections this account may see.
 ///

@@ -9,8 +9,7 @@ use super::lane::LaneKind;
 use super::row_set::RowSet;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::RowId;
+use crate::model::{Result, RowId};
 
 /// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
 ///

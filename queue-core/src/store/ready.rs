@@ -8,9 +8,7 @@ use super::row_set::RowSet;
 use super::stored::{STORED, Stored, StoredRow};
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{MsgId, Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{MsgId, Priority, Result, RowId, TopicId};
 
 /// Ready messages of one topic and priority, locked by this transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,9 +10,15 @@ use super::moves::WITH_FAILED_RUN;
 use super::settle::ClaimedRows;
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{DeliveryNo, FailedRun, MsgId, Priority, RowId};
-use crate::trace::Traced;
+use crate::model::trace::Traced;
+use crate::model::{DeliveryNo, FailedRun, MsgId, Priority, Result, RowId};
+
+/// Crashes that a message may share with others before it is claimed alone.
+///
+/// At the first crash all rows of the worker come back together, so that a killed consumer's work
+/// runs again at once; a message that was there a second time is isolated. With one, a fleet would
+/// run the rows of every killed consumer one by one.
+pub(crate) const SHARED_CRASHES: u32 = 2;
 
 /// A row that a dead worker held, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! A set of rows by id, as the shortest condition that names exactly them.
 
-use crate::message::RowId;
+use crate::model::RowId;
 
 /// The most ids of one list: from 1000 on MariaDB makes a derived table of a list and reads the
 /// whole topic and priority, index hint or not (*run* on 11.8).

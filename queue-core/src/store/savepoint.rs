@@ -2,7 +2,7 @@
 //! who commits all the same commits nothing of it.
 
 use crate::connection::Connection;
-use crate::error::{Error, Result};
+use crate::model::{Error, Result};
 
 const OPERATION: &str = "enqueue: set the savepoint";
 

@@ -12,10 +12,9 @@ use super::moment::{MOMENT, micros};
 use super::moves::equal;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::message::{Headers, Priority};
-use crate::schedule::{Recurrence, Schedule, ScheduleName};
-use crate::topic::{TopicId, TopicName};
+use crate::model::{
+    Error, Headers, Priority, Recurrence, Result, Schedule, ScheduleName, TopicId, TopicName,
+};
 
 /// A schedule and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

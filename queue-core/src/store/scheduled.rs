@@ -19,9 +19,7 @@ use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, first_inserted, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{MsgId, Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{MsgId, Priority, Result, RowId, TopicId};
 
 /// A due message, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use diesel::sql_types::{BigInt, Text};
 use super::doctor::Variables;
 use super::{Statement, load};
 use crate::connection::Connection;
-use crate::error::{Error, Fault, Result};
+use crate::model::{Error, Fault, Result};
 
 /// No index: the status behind the metrics; what the server does not know is missing.
 ///

@@ -7,9 +7,7 @@ use super::claim::Fence;
 use super::row_set::RowSet;
 use super::{Statement, execute, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{Priority, Result, RowId, TopicId};
 
 /// Rows of one claim.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
-use crate::message::{Headers, MsgId, RowId};
+use crate::model::{Headers, MsgId, RowId};
 
 /// The columns of [`StoredRow`].
 pub(super) const STORED: &str =

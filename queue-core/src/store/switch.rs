@@ -5,8 +5,7 @@ use diesel::sql_types::Bool;
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::topic::Access;
+use crate::model::{Access, Result};
 
 /// PRIMARY: what every topic allows at most.
 ///

@@ -7,10 +7,7 @@ use diesel::sql_types::{BigInt, Integer, Unsigned};
 
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::WorkerId;
-use crate::throughput::Throughput;
-use crate::topic::TopicId;
+use crate::model::{Result, Throughput, TopicId, WorkerId};
 
 /// The most topics of one [`tell`].
 pub const TOLD: usize = 32;

@@ -16,8 +16,10 @@ use self::dead_letters::dead_letter_topic_id;
 use self::row::{SELECT, TopicRow};
 use super::{Statement, execute, load, load_surely};
 use crate::connection::Connection;
-use crate::error::{Error, Fault, Result};
-use crate::topic::{Access, OnDone, Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings};
+use crate::model::{
+    Access, Error, Fault, OnDone, Result, Sampling, Topic, TopicId, TopicKind, TopicName,
+    TopicSettings,
+};
 
 /// UNIQUE (name): the topic, or `None`.
 ///

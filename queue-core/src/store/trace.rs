@@ -10,11 +10,11 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 use super::enqueue::is_kept;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ConnId, DeliveryNo, MsgId, NewMessage, WorkerId, cut};
-use crate::stream::{Offset, PartitionNo, Position};
-use crate::topic::{Sampling, TopicId};
-use crate::trace::{Event, Record, Step, here, sampled};
+use crate::model::trace::{Event, Record, Step};
+use crate::model::{
+    ConnId, DeliveryNo, MsgId, NewMessage, Offset, PartitionNo, Position, Result, Sampling,
+    TopicId, WorkerId, cut,
+};
 
 /// The most rows of one INSERT.
 const ROWS_PER_INSERT: usize = 500;
@@ -192,4 +192,25 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     .number(time.as_secs())
     .number(limit);
     execute(conn, "prune the trace", statement).await
+}
+
+/// The process and thread that enqueue, as `USER()` on the server is followed by them: seed 001's
+/// `ip@pid@thread`.
+fn here() -> String {
+    // A history is the same whichever thread plays it.
+    #[cfg(feature = "simulation")]
+    if crate::connection::simulation::is_on() {
+        return "simulation".to_owned();
+    }
+    let thread = std::thread::current();
+    let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
+    format!("{}@{name}", std::process::id())
+}
+
+/// Those of the messages that leave a trace in a topic of this sampling.
+fn sampled(sampling: Sampling, messages: &[NewMessage]) -> Vec<&NewMessage> {
+    if sampling.is_off() {
+        return Vec::new();
+    }
+    messages.iter().filter(|message| sampling.takes(message.msg_id)).collect()
 }

@@ -21,9 +21,7 @@ use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
 use super::row_set::placeholders;
 use super::{Statement, execute, load_surely};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, MsgId, NewMessage, Priority, RowId};
-use crate::topic::TopicId;
+use crate::model::{Moment, MsgId, NewMessage, Priority, Result, RowId, TopicId};
 
 /// The most keys of one statement.
 const LIST_LIMIT: usize = 512;

@@ -15,8 +15,7 @@ use uuid::Uuid;
 
 use super::{Statement, execute, first_inserted};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::WorkerId;
+use crate::model::{Result, WorkerId};
 
 /// What a worker says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

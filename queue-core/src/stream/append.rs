@@ -2,12 +2,10 @@
 
 use super::sequence::{lock, sequence_locked};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::NewMessage;
+use crate::model::{NewMessage, Position, Result, TopicId};
 use crate::store::stream::log;
 use crate::store::stream::partition::{self, Partition};
-use crate::stream::{Contention, Position};
-use crate::topic::TopicId;
+use crate::stream::Contention;
 
 /// The most messages of the inbox that are given their offsets first, in the producer's time.
 const SEQUENCED_BEFORE: u32 = 1000;
@@ -85,7 +83,7 @@ fn places(partitions: &mut [Partition], messages: &[NewMessage]) -> Vec<Position
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Offset, PartitionNo};
+    use crate::model::{Offset, PartitionNo};
 
     fn partition(no: u32, next: u64) -> Partition {
         Partition { no: PartitionNo(no), first: Offset(0), next: Offset(next) }

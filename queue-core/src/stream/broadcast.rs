@@ -1,33 +1,15 @@
 //! Broadcast groups, every member of which gets every message of the stream, without claims.
 
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::message::{Priority, RowId, WorkerId};
-use crate::name::name_type;
+use crate::model::{
+    Broadcast, Error, MemberName, Offset, PartitionNo, Place, Priority, Result, RetryPolicy, RowId,
+    Topic, TopicKind, TopicName, TopicSettings, WorkerId,
+};
 use crate::store;
 use crate::store::floor;
 use crate::store::stream::member::{self, Place as Row};
 use crate::store::stream::partition;
-use crate::stream::group::{Place, offset, with_trace_of};
-use crate::stream::{Offset, PartitionNo};
-use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
-
-/// A broadcast group of a stream: each message goes to each of its members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broadcast {
-    /// Its number, which is that of its own topic.
-    pub id: TopicId,
-    /// The stream that it reads.
-    pub stream: TopicId,
-    /// Where a new member begins.
-    pub start: Place,
-}
-
-name_type! {
-    /// The name of a member whose position is kept: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte
-    /// for byte.
-    MemberName
-}
+use crate::stream::group::{offset, with_trace_of};
 
 /// What a broadcast group is made with unless its owner says otherwise: what a member tries again
 /// it has in memory, and a named member's position waits for it, so the ladder is short: 1 s to a

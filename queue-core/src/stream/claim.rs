@@ -1,13 +1,11 @@
 use super::pick::{Picked, pick, pruned};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::DeliveryNo;
+use crate::model::{DeliveryNo, Group, HeaderFilter, Offset, PartitionNo, Result};
 use crate::store::claim::Fence;
 use crate::store::moves::equal;
 use crate::store::stream::log::Stretch;
 use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, partition, passed};
-use crate::stream::{Group, HeaderFilter, Offset, PartitionNo};
 
 /// What a claim of a range came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Utc};
 
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::message::{Priority, RowId, WorkerId};
+use crate::model::{
+    Error, Group, Offset, Place, Priority, Result, RetryPolicy, RowId, Topic, TopicId, TopicKind,
+    TopicName, TopicSettings, WorkerId,
+};
 use crate::store;
 use crate::store::stream::partition::Partition;
 use crate::store::stream::{cursor, log, member, partition, passed, range};
 use crate::store::{cancel, floor};
-pub use crate::stream::place::Place;
-use crate::stream::{Group, Offset};
-use crate::topic::{RetryPolicy, Topic, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// The most partitions of a stream: each is a row that the sequencer locks.
 pub const MOST_PARTITIONS: u32 = 256;
@@ -139,7 +138,7 @@ pub async fn replay(
         // What lies ahead of the cursor comes anyway.
         let hi = hi.min(next);
         if lo < hi {
-            let none = crate::message::DeliveryNo(0);
+            let none = crate::model::DeliveryNo(0);
             range::insert_free(conn, group.id, partition.no, (lo, hi), none, 0).await?;
             messages += hi.0 - lo.0;
         }

@@ -1,10 +1,9 @@
 use std::collections::HashSet;
 
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::model::{HeaderFilter, Offset, RangeId, Result};
 use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::passed;
-use crate::stream::{HeaderFilter, Offset, RangeId};
 
 /// The most messages whose headers a claim looks at under the lock of its group's cursor, where the
 /// group's other members wait; a member of a broadcast group looks at as many.

@@ -3,15 +3,12 @@
 use chrono::TimeDelta;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::LONGEST;
+use crate::model::{LONGEST, Offset, PartitionNo, Result, Retention, Topic, TopicId};
 use crate::store::stream::log::Stretch;
 use crate::store::stream::partition::Partition;
 use crate::store::stream::{cursor, log, member, partition, standing};
 use crate::store::topic::{groups_of, server_time};
 use crate::stream::group::at_time;
-use crate::stream::{Offset, PartitionNo};
-use crate::topic::{Retention, Topic, TopicId};
 
 /// Messages of one transaction: some milliseconds, in which no message gets an offset.
 const CHUNK: u64 = 2000;

@@ -1,13 +1,10 @@
 use std::collections::BTreeMap;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
+use crate::model::{PartitionNo, Priority, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
 use crate::store::stream::inbox::{self, Run, Unsequenced};
 use crate::store::stream::partition::{self, Partition};
-use crate::stream::PartitionNo;
-use crate::topic::TopicId;
 
 /// The most bytes of bodies that one transaction moves: longer ones hold up replication.
 const BYTES: u64 = 16 * 1024 * 1024;

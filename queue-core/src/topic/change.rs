@@ -1,11 +1,9 @@
 //! What a person changes of a topic. Its row is locked before it is read: of two people at once,
 //! each changes what the other has left, and the audit tells what each has changed.
 
-use crate::audit::Change;
 use crate::connection::{Link, Session};
-use crate::error::Result;
+use crate::model::{Access, Change, Result, Topic, TopicName, TopicSettings};
 use crate::store::topic;
-use crate::topic::{Access, Topic, TopicName, TopicSettings};
 
 /// Changes the topic's settings. What is other than before is the detail of the entry.
 ///

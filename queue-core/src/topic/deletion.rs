@@ -9,14 +9,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::audit::{Action, AuditNo, Change};
 use crate::connection::{Connection, Link, Session};
-use crate::error::{Error, Fault, Result};
+use crate::model::{
+    Access, Action, AuditNo, Change, Error, Fault, Result, Topic, TopicId, TopicName, TopicSettings,
+};
 use crate::store::inspect::{self, MessageTable};
 use crate::store::stream::partition;
 use crate::store::{audit, limit, schedule, topic};
 use crate::stream::group::leave;
-use crate::topic::{Access, Topic, TopicId, TopicName, TopicSettings};
 
 /// The tables whose messages are not finished.
 const UNFINISHED: [MessageTable; 3] =
@@ -34,7 +34,7 @@ pub struct Closed {
 
 impl Closed {
     /// Closes the topic; the deletion's entry in the audit begins with it. Producers hear of it
-    /// within [`TOPIC_KNOWN_FOR`](crate::topic::TOPIC_KNOWN_FOR): wait for longer before anything
+    /// within [`TOPIC_KNOWN_FOR`](crate::model::TOPIC_KNOWN_FOR): wait for longer before anything
     /// else.
     ///
     /// # Errors

@@ -3,14 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::RowId;
+use crate::model::{Offset, Result, RowId, Topic, TopicId};
 use crate::store::backlog::{self, Span};
 use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::partition;
 use crate::store::topic::server_time;
-use crate::stream::Offset;
-use crate::topic::{Topic, TopicId};
 
 /// How many messages of a priority are counted; what lies beyond is taken to lie as densely.
 const COUNTED: u32 = 10_000;

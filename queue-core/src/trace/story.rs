@@ -2,16 +2,14 @@
 
 use serde::Serialize;
 
-use super::Record;
 use crate::connection::{Link, Session};
-use crate::error::Result;
-use crate::find::{Filter, Found, Query, Searched, State, find};
-use crate::message::MsgId;
+use crate::find::{Query, Searched, find};
+use crate::model::found::{Filter, Found, State};
+use crate::model::trace::Record;
+use crate::model::{GroupPart, MsgId, Position, Result, Sampling, Topic, TopicId, TopicName};
 use crate::store::find::{Bodies, by_ids};
 use crate::store::stream::search::part_of;
 use crate::store::{topic as topics, trace as stored};
-use crate::stream::{GroupPart, Position};
-use crate::topic::{Sampling, Topic, TopicId, TopicName};
 
 /// How many places of one message are looked for.
 const PLACES: usize = 100;

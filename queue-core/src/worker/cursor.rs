@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::error::{Error, Result};
-use crate::message::{Delivery, Priority, RowId};
+use crate::model::{Delivery, Error, Priority, Result, RowId};
 use crate::store::claim::{Marks, Place, Walk};
 use crate::store::floor::Floor;
 use crate::worker::work::limited::Full;

@@ -23,11 +23,9 @@ pub use self::ground::{Ground, Held};
 use super::Worker;
 use crate::chance;
 use crate::connection::{Pool, ServerUrl};
-use crate::error::{Error, Result};
 use crate::handler::{Context, HandlerError, RunOutcome};
-use crate::message::WorkerId;
+use crate::model::{Error, Result, TopicSettings, WorkerId};
 use crate::telemetry;
-use crate::topic::TopicSettings;
 
 /// How often a handler is run with the same deliveries while nothing speaks against it but
 /// conflicts: each lock wait has cost a second already.

@@ -5,13 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Delivery, RowId};
+use crate::model::{Delivery, Limits, Result, RowId, TopicId};
 use crate::store::claim::Fence;
 use crate::store::limit;
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
-use crate::topic::{Limits, TopicId};
 
 /// A claim within its topic's gate, in a transaction.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::message::{ClaimNo, Delivery, RowId};
+use crate::model::{ClaimNo, Delivery, RowId};
 
 /// The unsettled rows of each claim.
 #[derive(Debug, Default)]

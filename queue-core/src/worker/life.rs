@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::quiet::Quiet;
-use super::{Life, Phase, WorkerOptions, actor};
+use super::{Life, Phase, WorkerOptions};
+use crate::actor;
 use crate::connection::Connection;
 use crate::connection::{Session, SessionKind};
-use crate::error::{Error, Fault, Result};
-use crate::message::WorkerId;
+use crate::model::{Error, Fault, Result, WorkerId};
 use crate::store::floor::{self, Pulse};
 use crate::store::throughput;
 use crate::store::worker::{self, Registration, Role};
@@ -277,7 +277,7 @@ impl LifeSession {
             }
         }
         if self.session.is_lost() && !was_lost {
-            telemetry::session_lost(Role::Life);
+            telemetry::session_lost(Role::Life.word());
             tracing::warn!(worker.id = %id, "Life session lost; reconnecting.");
         }
         pulse

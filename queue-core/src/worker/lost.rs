@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::message::ClaimNo;
+use crate::model::ClaimNo;
 
 /// How many are remembered, the latest: more than a worker holds at once.
 const REMEMBERED: usize = 4096;

@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 pub(super) use self::track::Over;
 use self::track::{Now, Track};
-use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, WorkerId};
+use crate::model::{
+    Broadcast, ClaimNo, Delivery, Error, HeaderFilter, MemberName, Offset, PartitionNo, Result,
+    Topic, TopicName, WorkerId,
+};
 use crate::store::stream::log::Stretch;
 use crate::store::stream::member::{Place, Told};
 use crate::store::stream::partition::Partition;
-use crate::stream::{Broadcast, HeaderFilter, MemberName, Offset, PartitionNo};
-use crate::topic::{Topic, TopicName};
 use crate::worker::settling::Settled;
 
 /// How long the mark of a named member may be behind: what a crash makes to be handled again.

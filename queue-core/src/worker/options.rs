@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::connection::ServerUrl;
 use crate::doorbell::Doorbell;
-use crate::error::{Error, Result};
+use crate::model::{Error, Result};
 
 /// How ready rows become a worker's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,10 +10,9 @@ use tokio::time::Instant;
 use self::report::is_repeated;
 pub(super) use self::report::{Report, Told};
 use super::settling::Settled;
-use crate::message::{ClaimNo, Delivery, Settlement};
+use crate::model::trace::Traced;
+use crate::model::{ClaimNo, Delivery, Group, Offset, Settlement};
 use crate::store::stream::range::Range;
-use crate::stream::{Group, Offset};
-use crate::trace::Traced;
 
 /// How long an ack may wait for others of its range: what a crash makes to be handled again.
 const LINGER: Duration = Duration::from_millis(100);

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, Moment, Priority, RowId, Settlement, WorkerId};
+use crate::model::{
+    ClaimNo, Moment, OnDone, Priority, Result, RowId, Settlement, TopicId, WorkerId,
+};
 use crate::store::claim::{self, Fence};
 use crate::store::moves::{self, Outcome, equal};
 use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
 use crate::store::{checkpoint, floor, ledger, unique};
-use crate::topic::{OnDone, TopicId};
 
 /// How long a discarded message's reason is kept where the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -3,10 +3,8 @@
 use super::cursor::Claimed;
 use super::work::{Command, Handover};
 use super::{Member, Worker};
-use crate::error::{Error, Result};
+use crate::model::{Error, Group, Result, Topic};
 use crate::store::stream::range::Wanted;
-use crate::stream::Group;
-use crate::topic::Topic;
 
 impl Worker {
     /// Claims up to `limit` messages of a topic. What a group tries again, or what was redriven to

@@ -24,13 +24,11 @@ use super::member::Member;
 use super::quiet::Quiet;
 use super::ranges::HeldRanges;
 use super::settling::{SettleOutcome, Settled};
-use super::{Life, WorkerOptions, actor};
+use super::{Life, WorkerOptions};
+use crate::actor;
 use crate::connection::Session;
-use crate::error::{Error, Result};
-use crate::message::{ClaimNo, RowId, WorkerId};
+use crate::model::{ClaimNo, Error, Group, Result, RowId, TopicId, WorkerId};
 use crate::store::stream::range::Wanted;
-use crate::stream::Group;
-use crate::topic::TopicId;
 
 pub(super) enum Command {
     Claim {

@@ -4,7 +4,7 @@ use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
 use rowmq_core::account::Account;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_core::model::{Sampling, TopicSettings};
 use rowmq_test::TestDatabase;
 
 pub(crate) const ENQUEUE: &str = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";

@@ -4,7 +4,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use rowmq_core::account::Account;
 use rowmq_core::migration;
-use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_core::model::{Sampling, TopicSettings};
 use rowmq_test::{TestDatabase, until};
 
 use crate::callers::{ENQUEUE, place, refused, row, run, session};

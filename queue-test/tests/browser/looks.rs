@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rowmq_core::NewMessage;
-use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_core::model::{Sampling, TopicSettings};
 use rowmq_test::{Program, until};
 use serde_json::json;
 

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::audit::{Action, Actor, Change};
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use rowmq_core::connection::{Link, Session};
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{Access, Action, Actor, Change, DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::dead::{DeadFilter, errors};
 use rowmq_core::store::{audit, topic};
-use rowmq_core::topic::{Access, TopicSettings, change_access, change_settings};
+use rowmq_core::topic::{change_access, change_settings};
 use rowmq_core::{Error, TopicName, dead};
 use rowmq_test::until;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use rowmq_core::topic::{Sampling, TopicSettings};
+use rowmq_core::model::{Sampling, TopicSettings};
 use rowmq_core::{MsgId, NewMessage, enqueue_all};
 
 use crate::scene::Scene;

@@ -3,10 +3,9 @@
 use std::num::NonZeroU64;
 
 use rowmq_core::connection::{SessionKind, connect, transaction};
-use rowmq_core::message::RowId;
+use rowmq_core::model::{Backlog, RowId, TopicSettings, WhenFull};
 use rowmq_core::store::backlog;
 use rowmq_core::store::topic;
-use rowmq_core::topic::{Backlog, TopicSettings, WhenFull};
 use rowmq_core::{Error, Fault, NewMessage, enqueue, enqueue_all};
 
 use crate::scene::{Scene, failure, text};

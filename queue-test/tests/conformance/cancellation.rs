@@ -5,9 +5,8 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims, Was};
 use rowmq_core::connection::{Session, SessionKind};
-use rowmq_core::find::StateWord;
-use rowmq_core::message::Settlement;
-use rowmq_core::topic::{Limits, Sampling, TopicSettings};
+use rowmq_core::model::found::StateWord;
+use rowmq_core::model::{Limits, Sampling, Settlement, TopicSettings};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{NewMessage, Priority, Unique, enqueue_to, store};
 

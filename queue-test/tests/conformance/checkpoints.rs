@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use rowmq_core::checkpoint::{Checkpoint, Percent};
 use rowmq_core::enqueue_to;
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{Checkpoint, DeadCause, Percent, Settlement};
 use rowmq_core::store::checkpoint;
 
 use crate::scene::{Scene, all, claim_n, settle};

@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::{ClaimNo, DeliveryNo, Settlement};
+use rowmq_core::model::{Access, ClaimNo, DeliveryNo, Settlement};
 use rowmq_core::store::claim::{Fence, Marks};
-use rowmq_core::topic::Access;
 use rowmq_core::worker::ClaimStrategy;
 use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all, store};
 use rowmq_test::until;
@@ -342,7 +341,7 @@ async fn a_claim_does_not_wait_for_the_claim_of_the_rows_after_it() {
             .unwrap();
     assert_eq!((bodies(&got_a), bodies(&got_b)), (numbers(0..3), numbers(3..6)));
     for (conn, worker, got) in [(&mut b, 2, &got_b), (&mut a, 1, &got_a)] {
-        let fence = Fence { worker: rowmq_core::message::WorkerId(worker), claim_no: ClaimNo(1) };
+        let fence = Fence { worker: rowmq_core::model::WorkerId(worker), claim_no: ClaimNo(1) };
         let rows = got.iter().map(|d| d.row).collect();
         let priority = Priority::default();
         assert_eq!(store::claim::own(conn, fence, topic, priority, &rows).await.unwrap(), 3);

@@ -1,8 +1,7 @@
 //! Topics whose dead letters are enqueued in another topic.
 
-use rowmq_core::message::{DeadCause, FailedRun, NewMessage, Settlement};
+use rowmq_core::model::{DeadCause, FailedRun, NewMessage, Settlement, TopicSettings};
 use rowmq_core::store::topic;
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{Delivery, Error, Topic, enqueue};
 
 use crate::rescue::crash_and_rescue;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{Settlement, TopicSettings};
 use rowmq_core::store::{dedupe, prune};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{
     AsyncMysqlConnection, Enqueued, Error, MsgId, NewMessage, Result, Topic, Unique, enqueue_to,
 };

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::audit::{Action, Actor, Change};
 use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::doctor::{Verdict, examine};
+use rowmq_core::model::{Access, Action, Actor, Change, TopicSettings};
 use rowmq_core::store::topic;
+use rowmq_core::topic::change_access;
 use rowmq_core::topic::deletion::{Closed, lost, restore};
-use rowmq_core::topic::{Access, TopicSettings, change_access};
 use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 
 use crate::scene::{Scene, bodies, claim_n};

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::handler::{Context, HandlerError, RunOutcome};
-use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::model::{OnDone, TopicSettings};
 use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled, Worker};
 use rowmq_core::{
     AsyncMysqlConnection, Delivery, NewMessage, TopicName, Unique, enqueue, enqueue_all, enqueue_to,

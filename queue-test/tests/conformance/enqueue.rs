@@ -1,8 +1,7 @@
 //! Messages on their way in.
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::MsgId;
-use rowmq_core::topic::{Access, TopicSettings};
+use rowmq_core::model::{Access, MsgId, TopicSettings};
 use rowmq_core::{
     Error, Fault, NewMessage, Priority, TopicName, enqueue, enqueue_all, enqueue_to, store,
 };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rowmq_core::find::{Answer, Filter, Found, Place, Query, Searched, State, StateWord, find};
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::find::{Answer, Place, Query, Searched, find};
+use rowmq_core::model::found::{Filter, Found, State, StateWord};
+use rowmq_core::model::{DeadCause, OnDone, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
 use rowmq_core::store::find::Bodies;
 use rowmq_core::store::topic;
-use rowmq_core::topic::{OnDone, TopicSettings};
 use rowmq_core::worker::{Settled, Worker};
 use rowmq_core::{Delivery, MsgId, NewMessage, cancel, dead, enqueue, enqueue_all};
 

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::{ClaimNo, DeadCause, DeliveryNo, Settlement};
+use rowmq_core::model::{ClaimNo, DeadCause, DeliveryNo, OnDone, Settlement};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::worker::{self, Registration, Role, WorkerRow};
-use rowmq_core::topic::OnDone;
 use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, enqueue};
 use rowmq_test::proxy::FaultProxy;

@@ -3,9 +3,8 @@
 
 use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect};
 use rowmq_core::doctor::{Verdict, examine, require};
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{OnDone, Settlement};
 use rowmq_core::store::topic;
-use rowmq_core::topic::OnDone;
 use rowmq_core::worker::{Phase, SettleOutcome, Settled, Worker};
 use rowmq_core::{Delivery, Error, Fault, MsgId};
 use rowmq_test::proxy::FaultProxy;

@@ -8,8 +8,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use rowmq_core::Delivery;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::message::Settlement;
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::{Settlement, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Worker};
 
 use crate::scene::{Scene, all, retry};

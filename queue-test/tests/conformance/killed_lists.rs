@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use diesel::mysql::Mysql;
 use diesel::{QueryResult, QueryableByName};
+use rowmq_core::connection::Statement;
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::message::{DeadCause, Priority, RowId, Settlement};
-use rowmq_core::store::Statement;
+use rowmq_core::model::{DeadCause, Priority, RowId, Settlement, TopicSettings};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::settle::ClaimedRows;
 use rowmq_core::store::{ledger, unique};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{
     AsyncMysqlConnection, Enqueued, MsgId, NewMessage, Unique, cancel, enqueue_to, stream,
 };

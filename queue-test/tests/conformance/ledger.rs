@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, OnDone, Settlement, TopicSettings};
 use rowmq_core::store::{ledger, prune};
-use rowmq_core::topic::{OnDone, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Settled};
 use rowmq_core::{Delivery, NewMessage, enqueue_all};
 

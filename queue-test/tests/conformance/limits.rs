@@ -4,9 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::{Priority, Settlement};
+use rowmq_core::model::{Limits, Priority, Settlement, TopicSettings};
 use rowmq_core::store::topic::set;
-use rowmq_core::topic::{Limits, TopicSettings};
 use rowmq_core::worker::{Settled, Worker};
 use rowmq_core::{Delivery, Error, NewMessage, Topic, TopicName, enqueue_to};
 use rowmq_test::until;

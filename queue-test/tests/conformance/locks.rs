@@ -3,7 +3,7 @@
 //! a person's open transaction.
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
+use rowmq_core::model::{ClaimNo, DeadCause, RowId, WorkerId};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::rescue::Charge;
 use rowmq_core::store::row_set::RowSet;

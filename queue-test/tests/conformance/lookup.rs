@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::{RowId, Settlement};
-use rowmq_core::schedule::{self, Recurrence, Schedule, ScheduleName};
+use rowmq_core::model::{
+    OnDone, Recurrence, RowId, Schedule, ScheduleName, Settlement, TopicSettings,
+};
+use rowmq_core::schedule;
 use rowmq_core::store::enqueue::insert_in_lane;
 use rowmq_core::store::lane::LaneKind;
 use rowmq_core::store::lookup::{self, Placed};
 use rowmq_core::store::{lane, topic};
-use rowmq_core::topic::{OnDone, TopicSettings};
 use rowmq_core::worker::Settled;
 use rowmq_core::{MsgId, NewMessage, TopicName, enqueue, enqueue_all};
 use uuid::Uuid;

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{Access, Settlement};
 use rowmq_core::rescue::Why;
 use rowmq_core::store::duty::{is_held, take_office};
 use rowmq_core::store::installation::Office;
 use rowmq_core::store::scheduled::Reach;
 use rowmq_core::store::{claim, floor, worker};
-use rowmq_core::topic::Access;
 use rowmq_core::worker::{ClaimStrategy, Worker};
 use rowmq_core::{NewMessage, Priority, enqueue, store};
 use rowmq_test::until;
@@ -50,7 +49,7 @@ async fn claim_row(scene: &mut Scene, holder: &Worker, row: u64) -> rowmq_core::
     rowmq_core::worker::Settled {
         topic: scene.topic.id,
         priority: Priority::default(),
-        row: rowmq_core::message::RowId(row),
+        row: rowmq_core::model::RowId(row),
         claim_no: claims[0].fence.claim_no,
         settlement: Settlement::Release,
         on_done: scene.topic.settings.on_done,
@@ -207,7 +206,7 @@ async fn a_floor_is_published_with_its_transaction_and_counts_up() {
     let mut scene = Scene::new().await;
     let (topic, priority) = (scene.topic.id, Priority::default());
     for (row, seq) in [(50, 1), (70, 2), (40, 3)] {
-        let row = rowmq_core::message::RowId(row);
+        let row = rowmq_core::model::RowId(row);
         let published = transaction(&mut scene.conn, "publish", async |conn| {
             floor::publish(conn, topic, priority, row).await
         });
@@ -218,7 +217,7 @@ async fn a_floor_is_published_with_its_transaction_and_counts_up() {
         assert_eq!((floor.row, floor.seq), (row, seq));
     }
     scene.sql("BEGIN").await;
-    let row = rowmq_core::message::RowId(1);
+    let row = rowmq_core::model::RowId(1);
     floor::publish(&mut scene.conn, topic, priority, row).await.unwrap();
     scene.sql("ROLLBACK").await;
     assert_eq!(floor::pulse(&mut scene.conn).await.unwrap().floors[0].seq, 3);
@@ -257,7 +256,7 @@ async fn a_worker_hears_of_floors_pauses_and_sweepers_with_its_pulse() {
     until("nobody sweeps again", async || life.borrow().pulse.unswept).await;
 
     store::topic::set_access(&mut scene.conn, &scene.topic.name, Access::WriteOnly).await.unwrap();
-    floor::publish(&mut scene.conn, scene.topic.id, Priority::LAST, rowmq_core::message::RowId(9))
+    floor::publish(&mut scene.conn, scene.topic.id, Priority::LAST, rowmq_core::model::RowId(9))
         .await
         .unwrap();
     until("the worker hears of the pause and the floor", async || {

@@ -8,9 +8,10 @@ use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rowmq_core::checkpoint::Checkpoint;
 use rowmq_core::connection::{Connection, Link};
-use rowmq_core::message::{ClaimNo, DeadCause, RowId, WorkerId};
+use rowmq_core::model::{
+    Checkpoint, ClaimNo, DeadCause, RowId, TopicId, TopicName, TopicSettings, WorkerId,
+};
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::claim::{self, Fence, Marks};
 use rowmq_core::store::lane::{self, LaneId, LaneKind};
@@ -19,7 +20,6 @@ use rowmq_core::store::scheduled::{self, Reach};
 use rowmq_core::store::settle::{self, ClaimedRows};
 use rowmq_core::store::worker::{self, Incarnation, Registration, Role};
 use rowmq_core::store::{cancel, checkpoint, enqueue, floor, ledger, unique};
-use rowmq_core::topic::{TopicId, TopicName, TopicSettings};
 use rowmq_core::{AsyncMysqlConnection, Delivery, Error, Moment, NewMessage, Priority, store};
 use simulation::Model;
 use uuid::Uuid;

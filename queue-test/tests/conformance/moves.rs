@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::moves;
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::scheduled::{self, Due, Reach};

@@ -7,8 +7,11 @@ use chrono::DateTime;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
 use rowmq_core::connection::{ServerUrl, Session, SessionKind, connect, transaction};
-use rowmq_core::find::{Filter, Query, StateWord, find};
-use rowmq_core::message::{ClaimNo, DeadCause, MsgId, RowId, Settlement, WorkerId};
+use rowmq_core::find::{Query, find};
+use rowmq_core::model::found::{Filter, StateWord};
+use rowmq_core::model::{
+    ClaimNo, DeadCause, MsgId, OnDone, RowId, Settlement, TopicId, TopicSettings, WorkerId,
+};
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::dead::{self, DeadFilter};
@@ -18,7 +21,6 @@ use rowmq_core::store::lane::{self, LaneKind};
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::scheduled::{self, Reach, Scheduled};
 use rowmq_core::store::{audit, backlog, floor, ledger, lookup, prune, rescue, unique};
-use rowmq_core::topic::{OnDone, TopicId, TopicSettings};
 use rowmq_core::worker::{ClaimStrategy, Settled};
 use rowmq_core::{
     AsyncMysqlConnection, Moment, NewMessage, Topic, Unique, cancel, enqueue, enqueue_to,

@@ -5,8 +5,7 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use rowmq_core::connection::{Session, SessionKind};
-use rowmq_core::message::{RowId, Settlement};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::{RowId, Settlement, TopicSettings};
 use rowmq_core::{Error, NewMessage, Priority, Unique, enqueue_to, ready, store};
 
 use crate::scene::{STRATEGIES, Scene, all, bodies, claim_n, numbers, settle};

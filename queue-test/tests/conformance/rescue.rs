@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::{ClaimNo, ConnId, DeliveryNo, RowId, Settlement, WorkerId};
+use rowmq_core::model::{ClaimNo, ConnId, DeliveryNo, RowId, Settlement, TopicSettings, WorkerId};
 use rowmq_core::rescue::{TakenBack, Why, rows_held, take_back};
 use rowmq_core::store::claim::{Claim, Fence};
 use rowmq_core::store::rescue::ZombieClaim;
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::{claim, prune, rescue, worker};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::worker::{SettleOutcome, Worker, WorkerOptions};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, Priority, enqueue};
 use rowmq_test::until;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
 use rowmq_core::connection::transaction;
-use rowmq_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::model::{
+    Access, Backlog, Missed, Recurrence, Schedule, ScheduleName, TopicSettings,
+};
+use rowmq_core::schedule;
 use rowmq_core::store::backlog;
 use rowmq_core::store::schedule::{self as stored, Standing};
 use rowmq_core::store::topic::set_access;
-use rowmq_core::topic::{Access, Backlog, TopicSettings};
 use rowmq_core::{AsyncMysqlConnection, Error, NewMessage, TopicName, enqueue};
 use rowmq_test::until;
 

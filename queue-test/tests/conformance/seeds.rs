@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::handler::{Context, HandlerError, RawHandler};
-use rowmq_core::message::{ClaimNo, ConnId, DeadCause, RowId, Settlement, WorkerId};
+use rowmq_core::model::{ClaimNo, ConnId, DeadCause, RowId, Settlement, WorkerId};
 use rowmq_core::rescue::Why;
 use rowmq_core::store::claim::{self, Claim, Fence, Marks};
 use rowmq_core::store::{floor, moves, process_list, rescue, settle, worker};

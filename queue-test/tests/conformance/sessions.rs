@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::{Link, Pool, Session, SessionKind, connect, transaction};
+use rowmq_core::model::TopicId;
 use rowmq_core::store::doctor::connection_ids;
-use rowmq_core::topic::TopicId;
 use rowmq_core::{AsyncMysqlConnection, Error, Fault, NewMessage, enqueue, store};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;

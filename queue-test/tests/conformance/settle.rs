@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::message::{DeadCause, DeliveryNo, Settlement};
-use rowmq_core::topic::{OnDone, TopicSettings};
+use rowmq_core::model::{DeadCause, DeliveryNo, OnDone, Settlement, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Settled};
 use rowmq_core::{NewMessage, Priority, enqueue, enqueue_all, store};
 use rowmq_test::until;

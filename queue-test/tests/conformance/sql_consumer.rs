@@ -8,8 +8,8 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 use rowmq_core::account::Account;
 use rowmq_core::connection::ServerUrl;
+use rowmq_core::model::{Access, Limits, TopicSettings};
 use rowmq_core::store;
-use rowmq_core::topic::{Access, Limits, TopicSettings};
 use rowmq_core::{NewMessage, Priority, enqueue};
 use rowmq_test::until;
 

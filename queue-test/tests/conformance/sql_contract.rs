@@ -4,9 +4,8 @@
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::message::MsgId;
+use rowmq_core::model::{Access, MsgId, TopicSettings};
 use rowmq_core::store;
-use rowmq_core::topic::{Access, TopicSettings};
 use uuid::Uuid;
 
 use crate::scene::{Scene, claim_n};

@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rowmq_core::cancellation::{Attempt, Cancellation, Claims};
 use rowmq_core::connection::Session;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::worker::Worker;
 use rowmq_core::{MsgId, NewMessage, Topic, enqueue};
 use rowmq_test::until;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 
 use crate::plans::fill;
 use crate::scene::Scene;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::TopicSettings;
 use rowmq_core::{NewMessage, enqueue};
 
 use crate::scene::Scene;

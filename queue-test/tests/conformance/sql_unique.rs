@@ -7,9 +7,8 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
 use rowmq_core::connection::{Session, SessionKind};
 use rowmq_core::dead;
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::dead::DeadFilter;
-use rowmq_core::topic::TopicSettings;
 use uuid::Uuid;
 
 use crate::moves::promote;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use rowmq_core::connection::transaction;
 use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
-use rowmq_core::topic::{OnDone, RetryPolicy, Sampling, TopicSettings};
+use rowmq_core::model::{OnDone, RetryPolicy, Sampling, TopicSettings};
 use rowmq_core::worker::Settled;
 use rowmq_core::{MsgId, NewMessage, Priority, Unique, enqueue, procedures};
 

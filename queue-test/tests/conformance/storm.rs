@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rowmq_core::message::{DeliveryNo, MsgId, Settlement};
+use rowmq_core::model::{DeliveryNo, MsgId, Settlement};
 use rowmq_core::worker::{ClaimStrategy, SettleOutcome};
 use rowmq_core::{Delivery, NewMessage, enqueue_all};
 

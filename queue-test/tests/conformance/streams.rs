@@ -17,9 +17,9 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
-use rowmq_core::stream::group::{Place, create_group, create_stream, group_settings};
+use rowmq_core::model::{Place, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream, group_settings};
 use rowmq_core::stream::{Contention, sequence};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::worker::Worker;
 use rowmq_core::{
     AsyncMysqlConnection, Delivery, NewMessage, Topic, TopicName, enqueue_all, store,

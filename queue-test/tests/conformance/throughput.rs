@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, Settlement, Throughput, TopicId};
 use rowmq_core::store::throughput::{TOLD, by_topic};
-use rowmq_core::throughput::{Throughput, fold};
-use rowmq_core::topic::TopicId;
+use rowmq_core::throughput::fold;
 use rowmq_test::until;
 
 use crate::scene::{Scene, retry};

@@ -3,11 +3,10 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use rowmq_core::store::topic;
-use rowmq_core::stream::HeaderFilter;
-use rowmq_core::topic::{
-    Access, Limits, OnDone, Retention, RetryPolicy, Sampling, TopicSettings, WhenFull,
+use rowmq_core::model::{
+    Access, HeaderFilter, Limits, OnDone, Retention, RetryPolicy, Sampling, TopicSettings, WhenFull,
 };
+use rowmq_core::store::topic;
 use rowmq_core::{Error, TopicName};
 
 use crate::scene::Scene;

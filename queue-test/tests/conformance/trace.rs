@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rowmq_core::connection::{Connection, SessionKind, connect, transaction};
 use rowmq_core::handler::{Context, RunOutcome};
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::trace::{Event, Record};
+use rowmq_core::model::{DeadCause, OnDone, Sampling, Settlement, TopicSettings};
 use rowmq_core::rescue::Why;
 use rowmq_core::store::enqueue::insert_in_lane;
 use rowmq_core::store::lane::{self, LaneKind};
 use rowmq_core::store::{topic, trace};
-use rowmq_core::topic::{OnDone, Sampling, TopicSettings};
-use rowmq_core::trace::{Event, Record, tell};
+use rowmq_core::trace::tell;
 use rowmq_core::worker::{Effects, Ending, Perform, SettleOutcome, Settled};
 use rowmq_core::{AsyncMysqlConnection, Error, MsgId, NewMessage, Unique, enqueue, enqueue_all};
 use rowmq_test::until;

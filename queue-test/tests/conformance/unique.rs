@@ -9,7 +9,7 @@ use std::time::Duration;
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::store::{prune, unique};
 use rowmq_core::{
     AsyncMysqlConnection, Enqueued, Error, NewMessage, Result, Topic, Unique, enqueue_to,

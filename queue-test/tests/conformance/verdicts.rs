@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use rowmq_core::handler::{HandlerError, RunOutcome, settlement_for};
-use rowmq_core::message::{DeadCause, FailedRun, RowId, Settlement};
+use rowmq_core::model::{
+    DeadCause, FailedRun, OnDone, RetryPolicy, RowId, Settlement, TopicSettings,
+};
 use rowmq_core::store::row_set::RowSet;
 use rowmq_core::store::{dead, topic};
-use rowmq_core::topic::{OnDone, RetryPolicy, TopicSettings};
 use rowmq_core::worker::Settled;
 
 use crate::moves::promote;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rowmq_core::connection::{SessionKind, connect};
 use rowmq_core::doctor::{TABLES, server_state};
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::backlog::{self, Span};
 use rowmq_core::store::server::{history_length, table_sizes};
 use rowmq_core::topic::{LogWeight, Weight, weigh};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::ServerUrl;
-use rowmq_core::message::{ClaimNo, Settlement, WorkerId};
+use rowmq_core::model::{ClaimNo, Settlement, WorkerId};
 use rowmq_core::rescue::Why;
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::rescue::zombie_claims;

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rowmq_core::stream::group::{Place, create_group, create_stream};
-use rowmq_core::topic::{Retention, RetryPolicy, TopicName, TopicSettings};
+use rowmq_core::model::{Place, Retention, RetryPolicy, TopicName, TopicSettings};
+use rowmq_core::stream::group::{create_group, create_stream};
 use rowmq_test::{Program, TestDatabase};
 
 /// What a handler of the fleet does: the body says how it ends.

@@ -4,8 +4,7 @@ use std::rc::Rc;
 
 use rowmq_core::Delivery;
 use rowmq_core::handler::{RunOutcome, settlement_for};
-use rowmq_core::message::Settlement;
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::{Settlement, TopicSettings};
 use rowmq_core::worker::Worker;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! What the worker has got done, counted as the consumer's program does it.
 
 use rowmq_core::Delivery;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::worker::SettleOutcome;
 
 use super::Crew;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use rowmq_core::simulation::Answer;
+use rowmq_core::connection::simulation::Answer;
 
 use super::locks::{Failure, Halt, NameLock};
 use super::table::{Id, Key, Table};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rowmq_core::simulation::{Answer, Column, Row as AnswerRow};
+use rowmq_core::connection::simulation::{Answer, Column, Row as AnswerRow};
 
 use super::engine::Engine;
 use super::eval::{Ask, Context, Frame, GIVEN, eval};

@@ -1,7 +1,7 @@
 //! What those were told who wanted a message cancelled, and what must hold from then on.
 
 use rowmq_core::cancellation::Was;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Sent, Story};

@@ -1,7 +1,7 @@
 //! What handlers have written down of how far they are, and what later ones were told of it.
 
 use rowmq_core::Delivery;
-use rowmq_core::message::{DeliveryNo, Settlement};
+use rowmq_core::model::{DeliveryNo, Settlement};
 use rowmq_core::worker::SettleOutcome;
 
 use super::{Recorder, Run, Story, share};

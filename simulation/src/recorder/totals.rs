@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rowmq_core::message::{Settlement, WorkerId};
-use rowmq_core::throughput::Throughput;
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::{Settlement, Throughput, TopicId, WorkerId};
 
 use super::Recorder;
 

@@ -2,7 +2,7 @@ use diesel::QueryResult;
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rowmq_core::simulation::{Answer, StandIn, Value};
+use rowmq_core::connection::simulation::{Answer, StandIn, Value};
 use tokio::sync::{mpsc, oneshot};
 
 /// A statement on its way to the server.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::result::{DatabaseErrorKind, Error};
-use rowmq_core::simulation::{Answer, Value as Bound};
+use rowmq_core::connection::simulation::{Answer, Value as Bound};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 

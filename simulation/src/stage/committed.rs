@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
 
 use rowmq_core::cancellation::Was;
-use rowmq_core::message::MsgId;
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::{MsgId, TopicId};
 
 use super::{CANCELLED, Share, Stage, messages};
 use crate::model::{Row, Table, Value};

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rowmq_core::message::WorkerId;
-use rowmq_core::throughput::Throughput;
-use rowmq_core::topic::TopicId;
+use rowmq_core::model::{Throughput, TopicId, WorkerId};
 
 use super::Stage;
 use crate::model::{Row, Value};

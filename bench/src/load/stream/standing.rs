@@ -6,10 +6,10 @@ use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use rowmq_core::TopicName;
 use rowmq_core::connection::{SessionKind, connect, transaction};
+use rowmq_core::model::{Place, TopicSettings};
 use rowmq_core::store;
 use rowmq_core::store::stream::standing;
-use rowmq_core::stream::group::{Place, create_group, reset_group};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::stream::group::{create_group, reset_group};
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rowmq_core::MsgId;
 use rowmq_core::connection::Session;
 use rowmq_core::find::between;
-use rowmq_core::message::DeadCause;
+use rowmq_core::model::DeadCause;
 use rowmq_core::store::dead::DeadFilter;
 
 use crate::units::{self, parse_time};

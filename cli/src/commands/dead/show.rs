@@ -1,5 +1,5 @@
 use anyhow::Context;
-use rowmq_core::message::FailedRun;
+use rowmq_core::model::FailedRun;
 use rowmq_core::store::dead::{self as stored, DeadFilter, DeadLetter};
 use rowmq_core::{MsgId, TopicName, dead};
 use serde::Serialize;

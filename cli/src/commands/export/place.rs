@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use chrono::DateTime;
 use rowmq_core::Priority;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::scheduled::ScheduledPlace;
 use serde::{Serialize, Serializer};
 

@@ -1,9 +1,9 @@
 use anyhow::bail;
 use rowmq_core::TopicName;
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
+use rowmq_core::model::{Action, Place};
 use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
-use rowmq_core::stream::group::{Place, create_group, group_settings};
+use rowmq_core::stream::group::{create_group, group_settings};
 
 use super::filter::FilterArgs;
 use crate::author::change;

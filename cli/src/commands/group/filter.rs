@@ -1,7 +1,7 @@
 use std::str::FromStr;
 
 use rowmq_core::Error;
-use rowmq_core::stream::{HeaderCondition, HeaderFilter};
+use rowmq_core::model::{HeaderCondition, HeaderFilter};
 
 /// Which messages a group wants, as people write it.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,7 +1,6 @@
 use rowmq_core::TopicName;
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
-use rowmq_core::stream::MemberName;
+use rowmq_core::model::{Action, MemberName};
 use rowmq_core::stream::broadcast::forget_member;
 use serde::Serialize;
 

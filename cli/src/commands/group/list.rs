@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rowmq_core::inspect::{GroupStanding, groups};
-use rowmq_core::topic::TopicKind;
+use rowmq_core::model::TopicKind;
 use rowmq_core::{Error, TopicName};
 
 use crate::commands::topic::{access_words, filter, find};

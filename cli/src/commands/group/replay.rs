@@ -1,7 +1,7 @@
 use rowmq_core::TopicName;
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
-use rowmq_core::stream::group::{Place, replay};
+use rowmq_core::model::{Action, Place};
+use rowmq_core::stream::group::replay;
 use serde::Serialize;
 
 use super::find_group;

@@ -1,9 +1,9 @@
 use anyhow::bail;
 use rowmq_core::TopicName;
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
+use rowmq_core::model::{Action, Place};
 use rowmq_core::stream::broadcast::reset_members;
-use rowmq_core::stream::group::{Place, reset_group};
+use rowmq_core::stream::group::reset_group;
 use serde::Serialize;
 
 use crate::author::change;

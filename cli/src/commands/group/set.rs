@@ -1,5 +1,4 @@
-use rowmq_core::audit::Action;
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::model::{Action, TopicSettings};
 use rowmq_core::{Error, TopicName};
 
 use super::filter::FilterArgs;

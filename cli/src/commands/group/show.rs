@@ -1,7 +1,7 @@
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::Broadcast;
 use rowmq_core::store::stream::member::{self, MemberStanding};
 use rowmq_core::store::stream::standing::{self, Standing};
-use rowmq_core::stream::Broadcast;
 use rowmq_core::{Error, TopicName};
 use serde::Serialize;
 

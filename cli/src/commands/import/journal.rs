@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rowmq_core::TopicName;
-use rowmq_core::message::RowId;
+use rowmq_core::model::RowId;
 use rowmq_core::store::lane::{LaneId, LaneKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use crc32fast::Hasher;
-use rowmq_core::message::MessageLine;
+use rowmq_core::model::MessageLine;
 use rowmq_core::{NewMessage, TopicName};
 
 /// The most messages of one transaction, and the most bytes of their lines unless one is longer:

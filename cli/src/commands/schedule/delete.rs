@@ -1,6 +1,5 @@
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
-use rowmq_core::schedule::ScheduleName;
+use rowmq_core::model::{Action, ScheduleName};
 use rowmq_core::store;
 
 use super::Dealt;

@@ -1,6 +1,6 @@
 use anyhow::Context;
 use chrono::{DateTime, Utc};
-use rowmq_core::schedule::Recurrence;
+use rowmq_core::model::Recurrence;
 use serde::Serialize;
 
 use crate::invocation::Invocation;

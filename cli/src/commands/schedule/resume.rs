@@ -1,6 +1,6 @@
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
-use rowmq_core::schedule::{self, ScheduleName};
+use rowmq_core::model::{Action, ScheduleName};
+use rowmq_core::schedule;
 
 use super::Dealt;
 use crate::author::change;

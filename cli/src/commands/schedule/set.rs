@@ -2,9 +2,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use chrono::{DateTime, Utc};
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
-use rowmq_core::schedule::{self, Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::model::{Action, Missed, Recurrence, Schedule, ScheduleName};
+use rowmq_core::schedule;
 use rowmq_core::{Priority, TopicName};
 use serde::Serialize;
 

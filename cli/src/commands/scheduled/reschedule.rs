@@ -1,6 +1,6 @@
 use anyhow::bail;
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Link;
+use rowmq_core::model::Action;
 use rowmq_core::{Moment, MsgId, TopicName, reschedule};
 use serde::Serialize;
 

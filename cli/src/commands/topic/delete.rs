@@ -2,13 +2,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use rowmq_core::audit::{Action, AuditNo};
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::{Action, AuditNo, TOPIC_KNOWN_FOR};
 use rowmq_core::store::inspect::{self, DEPTH_CAP, Depth, MessageTable};
 use rowmq_core::store::stream::log::Stretch;
 use rowmq_core::store::stream::partition::{self, Partition};
 use rowmq_core::stream::retention::remove_some;
-use rowmq_core::topic::TOPIC_KNOWN_FOR;
 use rowmq_core::topic::deletion::Closed;
 use rowmq_core::{Error, Topic, TopicName, store};
 use serde::Serialize;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rowmq_core::topic::{OnDone, Rate, RetryPolicy, Sampling, TopicSettings, WhenFull};
+use rowmq_core::model::{OnDone, Rate, RetryPolicy, Sampling, TopicSettings, WhenFull};
 use rowmq_core::{Error, TopicName};
 
 use crate::units::{MaybeTime, parse_large_size, parse_size, parse_time};

@@ -1,6 +1,6 @@
-use rowmq_core::audit::Action;
 use rowmq_core::connection::Session;
-use rowmq_core::topic::{Access as Rule, change_access};
+use rowmq_core::model::{Access as Rule, Action};
+use rowmq_core::topic::change_access;
 use rowmq_core::{Topic, TopicName};
 
 use super::find;

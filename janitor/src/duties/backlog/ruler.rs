@@ -13,9 +13,8 @@ use std::collections::{HashMap, VecDeque};
 use rand::Rng;
 use rowmq_core::Result;
 use rowmq_core::connection::Session;
-use rowmq_core::message::RowId;
+use rowmq_core::model::{RowId, TopicId};
 use rowmq_core::store::backlog::{self, Stretch};
-use rowmq_core::topic::TopicId;
 
 /// How many rows lie between two marks: some 2 ms to count.
 const STEP: u32 = 10_000;

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use rowmq_core::Result;
 use rowmq_core::connection::{Link, Session};
+use rowmq_core::model::TopicId;
 use rowmq_core::store::lookup::{self, Kept, TimePlace};
-use rowmq_core::topic::TopicId;
 use tokio::time::Instant;
 
 use super::{BATCH, ROUNDS};

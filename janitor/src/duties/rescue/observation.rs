@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use rowmq_core::message::{ConnId, WorkerId};
+use rowmq_core::model::{ConnId, WorkerId};
 use rowmq_core::store::process_list::Sight;
 use rowmq_core::store::worker::{Incarnation, WorkerRow};
 use tokio::time::Instant;

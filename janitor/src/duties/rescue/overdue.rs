@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use rowmq_core::Result;
 use rowmq_core::connection::{Link, Session};
-use rowmq_core::message::{ClaimNo, WorkerId};
+use rowmq_core::model::{ClaimNo, Offset, RangeId, WorkerId};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::rescue::timed_claims;
 use rowmq_core::store::stream::range::timed;
-use rowmq_core::stream::{Offset, RangeId};
 use tokio::time::Instant;
 
 use super::PAGE;

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use rowmq_core::Result;
 use rowmq_core::connection::Link;
-use rowmq_core::message::WorkerId;
+use rowmq_core::model::{RangeId, WorkerId};
 use rowmq_core::store::stream::range;
-use rowmq_core::stream::RangeId;
 
 use super::taking::{Found, What};
 use super::{PAGE, PAGES_PER_RUN, Rescue, RescueReport, why};

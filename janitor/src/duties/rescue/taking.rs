@@ -204,8 +204,7 @@ impl Taking {
 #[cfg(test)]
 mod tests {
     use rowmq_core::Priority;
-    use rowmq_core::message::{ClaimNo, ConnId, RowId, WorkerId};
-    use rowmq_core::topic::TopicId;
+    use rowmq_core::model::{ClaimNo, ConnId, RowId, TopicId, WorkerId};
 
     use super::*;
 

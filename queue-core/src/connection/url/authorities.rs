@@ -5,7 +5,7 @@ use std::fs;
 use mysql_async::SslOpts;
 
 use super::invalid;
-use crate::error::Result;
+use crate::model::Result;
 
 /// What stands before each certificate of a PEM file.
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";

@@ -1,4 +1,4 @@
-use crate::message::{Priority, RowId};
+use crate::model::{Priority, RowId};
 
 /// The low-water marks of a topic: for each priority, an id below which this worker knows of no
 /// ready row. They keep a claim from walking over the dead entries of settled rows: 2.2 s instead

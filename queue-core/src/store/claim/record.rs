@@ -5,11 +5,10 @@ use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
 
 use super::Fence;
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, ConnId, Priority, RowId, WorkerId};
+use crate::connection::Statement;
+use crate::model::{ClaimNo, ConnId, Priority, Result, RowId, TopicId, WorkerId};
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::{Statement, execute, load, load_surely};
-use crate::topic::TopicId;
+use crate::store::{execute, load, load_surely};
 
 /// A claim as its row tells: the key range that holds all its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]

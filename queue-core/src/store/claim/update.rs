@@ -6,11 +6,10 @@ use diesel::sql_types::{BigInt, Unsigned};
 
 use super::{COLUMNS, Fence, MessageRow, Place, own, span};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Delivery, RowId};
+use crate::connection::Statement;
+use crate::model::{Delivery, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
-use crate::store::{Statement, execute, load, load_surely};
-use crate::topic::TopicId;
+use crate::store::{execute, load, load_surely};
 
 /// PRIMARY, forced: the seeds' claim, one `UPDATE … LIMIT` keyed on `CONNECTION_ID()`: marks up to
 /// `limit` ready rows of one priority in order of id, from `from` on. Read them back with

@@ -3,10 +3,9 @@ use diesel::sql_types::{BigInt, TinyInt, Unsigned};
 
 use super::Place;
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
-use crate::store::{Statement, load};
-use crate::topic::TopicId;
+use crate::connection::Statement;
+use crate::model::{Priority, Result, RowId, TopicId};
+use crate::store::load;
 
 /// What a walk from the start of a topic finds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,12 +7,11 @@ use diesel::sql_types::{BigInt, Integer, Unsigned};
 
 use super::purge;
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::RowId;
+use crate::connection::Statement;
+use crate::model::{Result, RowId, TopicId};
+use crate::store::load;
 use crate::store::prune::Pruned;
 use crate::store::row_set::RowSet;
-use crate::store::{Statement, load};
-use crate::topic::TopicId;
 
 /// PRIMARY of the topics: those that keep their dead letters for a time only, and for how long.
 ///

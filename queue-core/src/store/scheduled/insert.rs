@@ -1,9 +1,8 @@
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, NewMessage};
+use crate::connection::Statement;
+use crate::model::{Moment, NewMessage, Result, TopicId};
 use crate::store::enqueue::is_kept;
-use crate::store::{Statement, execute};
-use crate::topic::TopicId;
+use crate::store::execute;
 
 /// PRIMARY (`due_at`, id): inserts messages that are to become ready later, as one statement.
 ///

@@ -6,12 +6,11 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{TinyInt, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
+use crate::connection::Statement;
+use crate::model::{Priority, Result, RowId, TopicId};
+use crate::store::load;
 use crate::store::moment::{MOMENT, micros};
 use crate::store::stored::{STORED, Stored, StoredRow};
-use crate::store::{Statement, load};
-use crate::topic::TopicId;
 
 /// Where a message lies among the scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,10 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, MsgId, Priority, RowId};
+use crate::connection::Statement;
+use crate::model::{Moment, MsgId, Priority, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
-use crate::store::{Statement, execute, load, load_surely};
-use crate::topic::TopicId;
+use crate::store::{execute, load, load_surely};
 
 /// A message whose time has not come, as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

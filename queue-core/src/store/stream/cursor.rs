@@ -4,12 +4,11 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::rescue::SHARED_CRASHES;
+use crate::connection::Statement;
+use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
-use crate::store::{Statement, execute, load};
-use crate::stream::{Group, HeaderFilter, Offset, PartitionNo};
-use crate::topic::TopicId;
+use crate::store::rescue::SHARED_CRASHES;
+use crate::store::{execute, load};
 
 /// PRIMARY: makes the group's cursor of a partition.
 ///

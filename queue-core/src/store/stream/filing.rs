@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{DeadCause, DeliveryNo, Moment, WorkerId};
+use crate::connection::Statement;
+use crate::model::{
+    DeadCause, DeliveryNo, Moment, Offset, OnDone, PartitionNo, RangeId, Result, TopicId, WorkerId,
+};
 use crate::store::moves::{self, Outcome};
 use crate::store::row_set::placeholders;
 use crate::store::topic::dead_letter_topic;
-use crate::store::{Statement, execute, ledger};
-use crate::stream::{Offset, PartitionNo, RangeId};
-use crate::topic::{OnDone, TopicId};
+use crate::store::{execute, ledger};
 
 /// How long a discarded message's reason is kept.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -49,7 +49,7 @@ pub enum Past {
     Failures {
         /// How many.
         failures: u32,
-        /// A line of each [failed run](crate::message::FailedRun).
+        /// A line of each [failed run](crate::model::FailedRun).
         history: Vec<u8>,
     },
 }

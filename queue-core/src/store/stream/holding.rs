@@ -7,11 +7,9 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::WorkerId;
-use crate::store::{Statement, load};
-use crate::stream::{Group, MemberName, Offset, PartitionNo};
-use crate::topic::TopicName;
+use crate::connection::Statement;
+use crate::model::{Group, MemberName, Offset, PartitionNo, Result, TopicName, WorkerId};
+use crate::store::load;
 
 /// What a worker holds of streams, all groups together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -4,13 +4,11 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Priority, RowId};
+use crate::connection::Statement;
+use crate::model::{Offset, PartitionNo, Priority, Result, RowId, TopicId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::{Statement, execute, load_surely};
-use crate::stream::{Offset, PartitionNo};
-use crate::topic::TopicId;
+use crate::store::{execute, load_surely};
 
 /// A committed message that has no offset yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

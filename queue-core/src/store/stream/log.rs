@@ -6,14 +6,15 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, Delivery, DeliveryNo, Headers, MsgId, NewMessage};
+use crate::connection::Statement;
+use crate::model::{
+    ClaimNo, Delivery, DeliveryNo, Headers, MsgId, NewMessage, Offset, PartitionNo, Position,
+    Result, TopicId,
+};
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
 use crate::store::row_set::placeholders;
-use crate::store::{Statement, execute, load_surely};
-use crate::stream::{Offset, PartitionNo, Position};
-use crate::topic::TopicId;
+use crate::store::{execute, load_surely};
 
 /// The most offsets of one list; see [`RowSet`](crate::store::row_set::RowSet).
 const LIST_LIMIT: usize = 512;

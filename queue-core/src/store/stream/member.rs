@@ -8,11 +8,9 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::WorkerId;
-use crate::store::{Statement, execute, load_surely};
-use crate::stream::{MemberName, Offset, PartitionNo};
-use crate::topic::TopicId;
+use crate::connection::Statement;
+use crate::model::{MemberName, Offset, PartitionNo, Result, TopicId, WorkerId};
+use crate::store::{execute, load_surely};
 
 /// A named member's place in a partition, as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

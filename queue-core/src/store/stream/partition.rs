@@ -4,11 +4,10 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::connection::Statement;
+use crate::model::{Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
-use crate::store::{Statement, execute, load_surely};
-use crate::stream::{Offset, PartitionNo};
-use crate::topic::TopicId;
+use crate::store::{execute, load_surely};
 
 /// A partition as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -4,12 +4,11 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::connection::Statement;
+use crate::model::{Offset, PartitionNo, RangeId, Result, TopicId};
 use crate::store::moves::equal;
 use crate::store::row_set::KEYS;
-use crate::store::{Statement, execute, load_surely};
-use crate::stream::{Offset, PartitionNo, RangeId};
-use crate::topic::TopicId;
+use crate::store::{execute, load_surely};
 
 /// PRIMARY, plain: the messages of the range that have been acked so.
 ///

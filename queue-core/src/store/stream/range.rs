@@ -12,14 +12,14 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ClaimNo, DeliveryNo, FailedRun, Moment, WorkerId};
-use crate::rescue::SHARED_CRASHES;
+use crate::connection::Statement;
+use crate::model::{
+    ClaimNo, DeliveryNo, FailedRun, Moment, Offset, PartitionNo, RangeId, Result, TopicId, WorkerId,
+};
 use crate::store::claim::Fence;
 use crate::store::moves::{WITH_FAILED_RUN, equal};
-use crate::store::{Statement, execute, first_inserted, load, load_surely};
-use crate::stream::{Offset, PartitionNo, RangeId};
-use crate::topic::TopicId;
+use crate::store::rescue::SHARED_CRASHES;
+use crate::store::{execute, first_inserted, load, load_surely};
 
 /// A range as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

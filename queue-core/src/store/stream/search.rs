@@ -7,14 +7,15 @@ use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
 use super::log::Stretch;
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::find::{Filter, Found, State, Trace};
-use crate::message::{ConnId, Headers, MsgId, Priority, RowId, WorkerId};
+use crate::connection::Statement;
+use crate::model::found::{Filter, Found, State, Trace};
+use crate::model::{
+    ConnId, Group, GroupPart, Headers, MsgId, Offset, PartitionNo, Position, Priority, Result,
+    RowId, TopicId, WorkerId,
+};
 use crate::store::find::{Bodies, plain_condition};
+use crate::store::load;
 use crate::store::row_set::placeholders;
-use crate::store::{Statement, load};
-use crate::stream::{Group, GroupPart, Offset, PartitionNo, Position};
-use crate::topic::TopicId;
 
 /// What a look into a stretch of the log has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

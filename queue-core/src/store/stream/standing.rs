@@ -7,9 +7,9 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Unsigned};
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::store::{Statement, load_surely};
-use crate::stream::{Group, Offset, PartitionNo};
+use crate::connection::Statement;
+use crate::model::{Group, Offset, PartitionNo, Result};
+use crate::store::load_surely;
 
 /// How far a group has come in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

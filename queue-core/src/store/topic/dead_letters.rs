@@ -5,9 +5,9 @@ use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
 use super::find;
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::store::{Statement, load};
-use crate::topic::{TopicId, TopicName, TopicSettings};
+use crate::connection::Statement;
+use crate::model::{Error, Result, TopicId, TopicName, TopicSettings};
+use crate::store::load;
 
 /// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
 const DEAD_LETTER_CHAIN: usize = 16;

@@ -6,12 +6,9 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
-use crate::error::Result;
-use crate::stream::HeaderFilter;
-use crate::stream::group::Place;
-use crate::topic::{
-    Access, Backlog, Limits, OnDone, Rate, Retention, RetryPolicy, Sampling, Topic, TopicId,
-    TopicKind, TopicName, TopicSettings, WhenFull,
+use crate::model::{
+    Access, Backlog, HeaderFilter, Limits, OnDone, Place, Rate, Result, Retention, RetryPolicy,
+    Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings, WhenFull,
 };
 
 /// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper

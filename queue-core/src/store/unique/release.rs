@@ -5,12 +5,11 @@ use diesel::sql_types::{BigInt, Binary, Unsigned};
 
 use super::{WantedKey, take};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{MsgId, RowId};
+use crate::connection::Statement;
+use crate::model::{MsgId, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::{Statement, execute, load, load_surely};
-use crate::topic::TopicId;
+use crate::store::{execute, load, load_surely};
 
 /// The keys as a table to join, by the messages of the table `message` that hold them.
 fn held(message: &str) -> String {

@@ -7,11 +7,10 @@ use diesel::sql_types::{BigInt, Unsigned};
 
 use super::{Holder, Place};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, MsgId, NewMessage};
+use crate::connection::Statement;
+use crate::model::{Moment, MsgId, NewMessage, Result, TopicId};
 use crate::store::moves::equal;
-use crate::store::{Statement, execute, load};
-use crate::topic::TopicId;
+use crate::store::{execute, load};
 
 const OPERATION: &str = "enqueue: replace the message";
 

@@ -3,8 +3,9 @@ use diesel::sql_types::{BigInt, Binary};
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::store::{Statement, load};
+use crate::connection::Statement;
+use crate::model::Result;
+use crate::store::load;
 
 /// One life of a server process: connection ids mean something only within it (history H21).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -7,8 +7,9 @@ use diesel::sql_types::{BigInt, Nullable, Unsigned};
 use uuid::Uuid;
 
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::store::{Statement, load};
+use crate::connection::Statement;
+use crate::model::{Error, Result};
+use crate::store::load;
 
 /// One of a worker's two sessions, each with a name lock of its own that says it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub enum Role {
     Life,
     /// Claims and settles.
     Work,
+}
+
+impl Role {
+    /// The word in metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Life => "life",
+            Self::Work => "work",
+        }
+    }
 }
 
 /// The name of the session's lock. Lock names are server-wide, so the worker's random instance

@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use super::Incarnation;
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{ConnId, WorkerId};
-use crate::store::{Statement, load};
+use crate::connection::Statement;
+use crate::model::{ConnId, Result, WorkerId};
+use crate::store::load;
 
 /// A worker as its row, and the locks of its sessions, tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::topic::TopicId;
+use crate::model::TopicId;
 
 fn floor(row: u64, seq: u64) -> Floor {
     Floor { topic: TopicId(1), priority: Priority::default(), row: RowId(row), seq }

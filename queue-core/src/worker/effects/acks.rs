@@ -6,16 +6,15 @@ use std::time::Duration;
 use super::attempt::OPERATION;
 use crate::checkpoint::Checkpoints;
 use crate::connection::Connection;
-use crate::error::{Error, Result};
 use crate::handler::Context;
-use crate::message::{ClaimNo, RowId, Settlement, WorkerId};
+use crate::model::{
+    ClaimNo, Error, Offset, Position, Result, RowId, Settlement, TopicSettings, WorkerId,
+};
 use crate::store::moves::equal;
 use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::passed;
 use crate::store::stream::range::{self, Lock, Range};
 use crate::store::{topic, trace};
-use crate::stream::{Offset, Position};
-use crate::topic::TopicSettings;
 use crate::worker::settling::{Batch, Care, Settled};
 
 /// What a run acks.

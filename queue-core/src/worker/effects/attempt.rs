@@ -11,10 +11,9 @@ use super::failure::{conflict, judge, panic_text, refused, unfinished};
 use super::ground::{Ground, Held, TxState};
 use super::{Effects, Perform};
 use crate::connection::Connection;
-use crate::error::{Error, Fault, Result};
 use crate::handler::{Context, RunOutcome};
+use crate::model::{Error, Fault, Result, TopicSettings};
 use crate::store::ledger;
-use crate::topic::TopicSettings;
 
 pub(super) const OPERATION: &str = "run in a transaction";
 

@@ -9,10 +9,8 @@ use super::acks::Acks;
 use super::attempt::{Attempt, in_time, roll_back};
 use super::ground::{Ground, Held};
 use crate::chance;
-use crate::error::{Error, Result};
 use crate::handler::Context;
-use crate::message::{ClaimNo, RowId};
-use crate::topic::TopicSettings;
+use crate::model::{ClaimNo, Error, Result, RowId, TopicSettings};
 
 /// The first wait before it is tried again; it doubles up to a second.
 const BACKOFF: Duration = Duration::from_millis(20);

@@ -2,8 +2,8 @@
 
 use super::attempt::{Attempt, OPERATION};
 use super::ground::TxState;
-use crate::error::{Error, Fault, Result};
-use crate::handler::{HandlerError, RunOutcome, chain};
+use crate::handler::{HandlerError, RunOutcome};
+use crate::model::{Error, Fault, Result, chain};
 
 /// Why the settle was refused. A count that is off, and a biz id that somebody has entered
 /// meanwhile, show when the next attempt looks.

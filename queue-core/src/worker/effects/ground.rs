@@ -9,7 +9,7 @@ use diesel_async::{
 
 use crate::chance;
 use crate::connection::{CheckedOut, Connection, Pool};
-use crate::error::{Error, Result};
+use crate::model::{Error, Result};
 use crate::store::echo::echo;
 
 const OPERATION: &str = "run in a transaction";

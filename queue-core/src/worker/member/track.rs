@@ -6,9 +6,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use crate::message::{ClaimNo, Delivery, DeliveryNo, FailedRun, Settlement, WorkerId};
+use crate::model::{ClaimNo, Delivery, DeliveryNo, FailedRun, Offset, Settlement, WorkerId};
 use crate::store::stream::filing::Past;
-use crate::stream::Offset;
 use crate::worker::settling::Settled;
 
 /// The longest that a message waits to be tried again, whatever its handler wishes: the process

@@ -2,15 +2,13 @@
 
 use super::{End, HeldRange};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{Moment, Settlement};
+use crate::model::trace::{Step, Traced};
+use crate::model::{Moment, Offset, Position, Result, Settlement};
 use crate::store::moves::{Outcome, equal};
 use crate::store::stream::filing::{self, Filed, Past};
 use crate::store::stream::range::Range;
 use crate::store::stream::{cursor, passed, range};
 use crate::store::trace;
-use crate::stream::{Offset, Position};
-use crate::trace::{Step, Traced};
 use crate::worker::settling::Settled;
 
 /// What the database is to be told of a range.

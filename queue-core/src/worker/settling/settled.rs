@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::checkpoint::Checkpoints;
-use crate::message::{ClaimNo, Delivery, Priority, RowId, Settlement};
-use crate::stream::Position;
-use crate::topic::{OnDone, TopicId, TopicSettings};
-use crate::trace::Traced;
+use crate::model::trace::Traced;
+use crate::model::{
+    ClaimNo, Delivery, OnDone, Position, Priority, RowId, Settlement, TopicId, TopicSettings,
+};
 
 /// A delivery and what becomes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

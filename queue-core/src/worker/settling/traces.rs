@@ -2,10 +2,9 @@
 
 use super::{Batch, Settled, Unsettled};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::WorkerId;
+use crate::model::trace::Step;
+use crate::model::{Result, WorkerId};
 use crate::store::trace;
-use crate::trace::Step;
 
 impl Settled {
     /// What its trace is to say of its end, if it leaves one.

@@ -5,14 +5,12 @@ use tokio::time::Instant;
 use super::Work;
 use super::limited::suspect_within;
 use crate::connection::{Connection, Link};
-use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, Priority, WorkerId};
+use crate::model::trace::Step;
+use crate::model::{ClaimNo, Delivery, Error, Priority, Result, Sampling, TopicId, WorkerId};
 use crate::store::claim::{self, Fence, Place};
 use crate::store::moves::equal;
 use crate::store::row_set::RowSet;
 use crate::store::trace;
-use crate::topic::{Sampling, TopicId};
-use crate::trace::Step;
 use crate::worker::cursor::{Claimed, Cursor, Look};
 use crate::worker::{ClaimStrategy, Phase};
 

@@ -8,12 +8,10 @@ use tokio::time::Instant;
 use super::Work;
 use super::claiming::make_own;
 use crate::connection::{Connection, Link};
-use crate::error::Result;
-use crate::message::{Delivery, Priority, RowId};
+use crate::model::{Delivery, Limits, Priority, Result, RowId, TopicId};
 use crate::store::claim::{self, Fence, Place};
 use crate::store::limit::{self, Candidate};
 use crate::store::row_set::RowSet;
-use crate::topic::{Limits, TopicId};
 use crate::worker::cursor::{Claimed, Cursor};
 use crate::worker::gate::Gate;
 

@@ -8,17 +8,15 @@ use super::Work;
 use super::claiming::Tracer;
 use super::settle::{Key, key};
 use crate::connection::Link;
-use crate::error::{Error, Result};
-use crate::message::{ClaimNo, Delivery, Settlement};
+use crate::model::{
+    ClaimNo, Delivery, Error, Group, Offset, PartitionNo, Position, Result, Settlement, TopicId,
+};
 use crate::store::stream::cursor::Outlook;
 use crate::store::stream::log::{self, Reading, Stretch};
 use crate::store::stream::range::{Range, Wanted};
 use crate::store::stream::{cursor, inbox, passed};
-use crate::stream::{
-    Claim, Contention, Group, Offset, PartitionNo, Picked, Position, claim_range, sequence,
-};
+use crate::stream::{Claim, Contention, Picked, claim_range, sequence};
 use crate::telemetry;
-use crate::topic::TopicId;
 use crate::worker::cursor::Claimed;
 use crate::worker::ranges::{HeldRange, Report, Told};
 use crate::worker::settling::{SettleOutcome, Settled};

@@ -4,8 +4,7 @@ use tokio::time::Instant;
 
 use super::Work;
 use crate::connection::{Session, SessionKind};
-use crate::error::{Error, Result};
-use crate::message::ClaimNo;
+use crate::model::{ClaimNo, Error, Result};
 use crate::rescue::{Why, give_back, take_back};
 use crate::store::claim;
 use crate::store::worker::{self, Role};
@@ -40,7 +39,7 @@ impl Work {
         let lost = self.session.as_ref().is_none_or(Session::is_lost);
         if lost {
             if self.session.take().is_some() {
-                telemetry::session_lost(Role::Work);
+                telemetry::session_lost(Role::Work.word());
                 tracing::warn!(worker.id = %self.id, "Work session lost; reconnecting.");
             }
             self.reopen().await?;

@@ -8,8 +8,7 @@ use tokio::time::Instant;
 
 use super::Work;
 use crate::connection::Link;
-use crate::error::{Error, Result};
-use crate::message::{ClaimNo, RowId};
+use crate::model::{ClaimNo, Error, Result, RowId};
 use crate::rescue::{Why, take_back};
 use crate::store::{claim, rescue};
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};

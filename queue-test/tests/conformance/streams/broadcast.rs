@@ -2,13 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use rowmq_core::message::{DeadCause, RowId, Settlement};
+use rowmq_core::model::{Access, DeadCause, MemberName, Offset, Place, RowId, Settlement};
 use rowmq_core::stream::broadcast::{
     broadcast_settings, create_broadcast, forget_member, reset_members,
 };
-use rowmq_core::stream::group::Place;
-use rowmq_core::stream::{MemberName, Offset};
-use rowmq_core::topic::Access;
 use rowmq_core::worker::{Member, Settled, Worker};
 use rowmq_core::{Delivery, Error, Topic, TopicName, store};
 use rowmq_test::until;

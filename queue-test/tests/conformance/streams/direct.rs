@@ -2,8 +2,9 @@
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
+use rowmq_core::model::Offset;
 use rowmq_core::store::stream::{inbox, partition};
-use rowmq_core::stream::{self, Appended, Offset};
+use rowmq_core::stream::{self, Appended};
 use rowmq_core::{NewMessage, enqueue};
 
 use super::Stream;

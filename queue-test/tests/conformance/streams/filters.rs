@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{
+    HeaderFilter, Offset, PartitionNo, Place, RangeId, RetryPolicy, Settlement, TopicSettings,
+};
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::log::{self, Reading, Stretch};
 use rowmq_core::store::stream::range::zombies;
 use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
-use rowmq_core::stream::group::{Place, group_settings, replay};
-use rowmq_core::stream::{HeaderFilter, Offset, PartitionNo, RangeId};
-use rowmq_core::topic::{RetryPolicy, TopicSettings};
+use rowmq_core::stream::group::{group_settings, replay};
 use rowmq_core::worker::{Claimed, Worker};
 use rowmq_core::{Delivery, Error, NewMessage, Topic, enqueue_all};
 use rowmq_test::until;
@@ -308,8 +308,7 @@ async fn some_messages_of_the_log_are_read_by_their_offsets() {
     let partition = PartitionNo(0);
     let (lo, hi) = (Offset(100), Offset(1100));
     let stretch = Stretch { stream: stream.topic.id, partition, lo, hi };
-    let (claim_no, delivery_no) =
-        (rowmq_core::message::ClaimNo(1), rowmq_core::message::DeliveryNo(3));
+    let (claim_no, delivery_no) = (rowmq_core::model::ClaimNo(1), rowmq_core::model::DeliveryNo(3));
     let reading = Reading { group: group.id, claim_no, delivery_no };
     let some: Vec<_> = (100..1100).filter(|n| n % 7 != 0).map(Offset).collect();
     let read = log::read_some(&mut stream.conn, stretch, reading, &some).await.unwrap();

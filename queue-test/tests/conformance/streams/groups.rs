@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, Offset, Place, Settlement};
 use rowmq_core::store::stream::{cursor, range};
-use rowmq_core::stream::Offset;
-use rowmq_core::stream::group::{Place, replay, reset_group};
+use rowmq_core::stream::group::{replay, reset_group};
 use rowmq_core::worker::{SettleOutcome, Worker, WorkerOptions};
 use rowmq_test::until;
 
@@ -191,7 +190,7 @@ async fn an_ordered_group_has_one_range_a_partition_and_waits_for_a_failed_head(
     one.settle(all(&got[..2], &Settlement::Ack)).await.unwrap();
     one.settle(all(&got[2..3], &retry(Duration::from_secs(3600)))).await.unwrap();
     assert_eq!(two.claim_range(group.group().unwrap(), 5).await.unwrap().deliveries, []);
-    let held = range::of_partition(&mut stream.conn, group.id, rowmq_core::stream::PartitionNo(0))
+    let held = range::of_partition(&mut stream.conn, group.id, rowmq_core::model::PartitionNo(0))
         .await
         .unwrap();
     assert_eq!((held.len(), held[0].mark, held[0].failures), (1, Offset(2), 1));

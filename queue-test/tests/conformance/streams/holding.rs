@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use rowmq_core::connection::Connection;
+use rowmq_core::model::{Offset, PartitionNo, Place};
 use rowmq_core::store::stream::holding::{Held, claims_of_group, names_held, ranges_held};
 use rowmq_core::store::stream::standing::of_group;
-use rowmq_core::stream::group::Place;
-use rowmq_core::stream::{Offset, PartitionNo};
 
 use super::broadcast::{member, name, read_n};
 use super::{Stream, claim_n};

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rowmq_core::AsyncMysqlConnection;
 use rowmq_core::connection::{SessionKind, connect, transaction};
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{
+    DeadCause, HeaderFilter, Offset, PartitionNo, Place, RangeId, Settlement, TopicSettings,
+};
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::holding::claims_of_group;
 use rowmq_core::store::stream::log::{self, Stretch};
@@ -14,9 +16,7 @@ use rowmq_core::store::stream::range::{self, Lock, held_back, messages_of, zombi
 use rowmq_core::store::stream::standing::of_group;
 use rowmq_core::store::stream::{partition, passed};
 use rowmq_core::stream::broadcast::{forget_member, reset_members};
-use rowmq_core::stream::group::{Place, group_settings, leave, replay, reset_group};
-use rowmq_core::stream::{HeaderFilter, Offset, PartitionNo, RangeId};
-use rowmq_core::topic::TopicSettings;
+use rowmq_core::stream::group::{group_settings, leave, replay, reset_group};
 use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{Delivery, NewMessage, Topic, enqueue_all};
 

@@ -1,8 +1,7 @@
 //! Streams have no priorities: they would take a producer's messages out of their order.
 
-use rowmq_core::message::{DeadCause, Settlement};
+use rowmq_core::model::{DeadCause, Settlement, TopicSettings};
 use rowmq_core::store::topic;
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::{Error, NewMessage, Priority, TopicName, Unique, enqueue, enqueue_to};
 
 use super::Stream;

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{Offset, Place, RangeId, Settlement};
 use rowmq_core::store::stream::passed;
 use rowmq_core::store::stream::range::{self, Lock};
-use rowmq_core::stream::group::{Place, leave, reset_group};
-use rowmq_core::stream::{Offset, RangeId};
+use rowmq_core::stream::group::{leave, reset_group};
 use rowmq_core::worker::{SettleOutcome, Settled, Worker, WorkerOptions};
 use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
 use rowmq_test::proxy::FaultProxy;

@@ -1,13 +1,12 @@
 //! Ranges whose worker is gone.
 
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{PartitionNo, Place, RangeId, Settlement};
 use rowmq_core::rescue::{TakenBack, Why, rows_held, take_range_back};
 use rowmq_core::store::stream::range::{
     self, Zombie, held_back, left_of, messages_of, orphans, zombies,
 };
-use rowmq_core::stream::group::{Place, reset_group};
-use rowmq_core::stream::{PartitionNo, RangeId};
+use rowmq_core::stream::group::reset_group;
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{AsyncMysqlConnection, Delivery, Topic};
 

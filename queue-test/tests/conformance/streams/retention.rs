@@ -1,14 +1,12 @@
 //! What retention removes, and what a group that has fallen behind it is told.
 
 use rowmq_core::connection::{Connection, transaction};
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{Offset, Place, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::log::Stretch;
 use rowmq_core::store::stream::standing;
 use rowmq_core::store::topic;
-use rowmq_core::stream::Offset;
-use rowmq_core::stream::group::{Place, reset_group};
+use rowmq_core::stream::group::reset_group;
 use rowmq_core::stream::retention::{Excess, Removed, excess, remove_excess};
-use rowmq_core::topic::{Retention, TopicSettings};
 use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;

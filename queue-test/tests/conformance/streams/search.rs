@@ -1,11 +1,12 @@
 //! Finding messages in a stream's log.
 
 use chrono::{TimeDelta, Utc};
-use rowmq_core::find::{Answer, Filter, Place, Query, Searched, State, StateWord, find};
+use rowmq_core::find::{Answer, Place, Query, Searched, find};
+use rowmq_core::model::found::{Filter, State, StateWord};
+use rowmq_core::model::{Offset, PartitionNo, Position};
 use rowmq_core::store::find::Bodies;
 use rowmq_core::store::stream::log::{self, Stretch};
 use rowmq_core::store::topic::server_time;
-use rowmq_core::stream::{Offset, PartitionNo, Position};
 use rowmq_core::{Error, MsgId, NewMessage, enqueue_all, store};
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ impl Stream {
 }
 
 fn bodies(answer: &Answer) -> Vec<String> {
-    let body = |found: &rowmq_core::find::Found| {
+    let body = |found: &rowmq_core::model::found::Found| {
         let body = found.trace.as_ref().and_then(|trace| trace.body.clone()).unwrap();
         String::from_utf8(body).unwrap()
     };

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
+use rowmq_core::model::{Offset, PartitionNo};
 use rowmq_core::store::stream::{cursor, inbox, log, partition};
-use rowmq_core::stream::{Contention, Offset, PartitionNo, sequence};
+use rowmq_core::stream::{Contention, sequence};
 use rowmq_core::{NewMessage, TopicName, enqueue};
 use rowmq_test::until;
 

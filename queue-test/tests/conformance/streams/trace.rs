@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::Settlement;
+use rowmq_core::model::trace::{Event, Record};
+use rowmq_core::model::{GroupPart, RangeId, Sampling, Settlement};
 use rowmq_core::rescue::{Why, take_range_back};
 use rowmq_core::store::stream::range::zombies;
 use rowmq_core::store::topic;
-use rowmq_core::stream::{GroupPart, RangeId};
-use rowmq_core::topic::Sampling;
-use rowmq_core::trace::{Event, Record, tell};
+use rowmq_core::trace::tell;
 use rowmq_core::worker::Worker;
 use rowmq_core::{Delivery, MsgId};
 use rowmq_test::until;
@@ -128,7 +127,7 @@ async fn a_range_that_is_rescued_tells_it_of_each_of_its_messages() {
 async fn every_group_samples_the_same_messages() {
     let mut stream = Stream::new(1).await;
     let sampling = Sampling::per_million(200_000);
-    let settings = rowmq_core::topic::TopicSettings { trace: sampling, ..traced() };
+    let settings = rowmq_core::model::TopicSettings { trace: sampling, ..traced() };
     topic::set(&mut stream.conn, &stream.topic.name, &settings).await.unwrap();
     let groups = [stream.group("a", false).await, stream.group("b", false).await];
     stream.enqueue(0..200).await;
@@ -162,7 +161,7 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
         &worker,
         &got,
         &Settlement::DeadLetter {
-            cause: rowmq_core::message::DeadCause::Handler,
+            cause: rowmq_core::model::DeadCause::Handler,
             error: "no".to_owned(),
         },
     )
@@ -182,7 +181,7 @@ async fn the_story_says_where_it_lies_and_what_each_group_has_made_of_it() {
     assert!(matches!(part(&has.name), GroupPart::Claimed { worker: it, .. } if *it == worker.id()));
     let places: Vec<_> =
         story.found.iter().map(|it| (it.topic.as_str(), it.state.word())).collect();
-    use rowmq_core::find::StateWord::{Dead, Logged};
+    use rowmq_core::model::found::StateWord::{Dead, Logged};
     assert_eq!(places, [("s", Logged), ("s@through", Dead)]);
     // A group is as good as its stream.
     let by_group = tell(&mut session, Some(ahead), id).await.unwrap();

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use rowmq_core::NewMessage;
 use rowmq_core::connection::Connection;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{PartitionNo, Place, Retention, Settlement, TopicSettings};
 use rowmq_core::store::stream::cursor;
 use rowmq_core::store::{enqueue, topic};
-use rowmq_core::stream::PartitionNo;
-use rowmq_core::stream::group::{Place, replay, reset_group};
+use rowmq_core::stream::group::{replay, reset_group};
 use rowmq_core::stream::retention::{excess, remove_some};
-use rowmq_core::topic::{Retention, TopicSettings};
 
 use super::{Stream, claim_n, offsets};
 use crate::scene::all;

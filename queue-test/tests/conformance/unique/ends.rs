@@ -2,11 +2,10 @@
 
 use rowmq_core::connection::Session;
 use rowmq_core::connection::SessionKind;
-use rowmq_core::message::{DeadCause, RowId, Settlement};
+use rowmq_core::model::{DeadCause, OnDone, RowId, Settlement, TopicSettings};
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::dead::DeadFilter;
 use rowmq_core::store::{self, settle, unique};
-use rowmq_core::topic::{OnDone, TopicSettings};
 use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{Delivery, Enqueued, NewMessage, Unique, cancel, dead};
 

@@ -2,10 +2,9 @@
 
 use diesel_async::SimpleAsyncConnection;
 use rowmq_core::connection::transaction;
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{Settlement, TopicSettings};
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::{dedupe, prune};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{AsyncMysqlConnection, MsgId, NewMessage, Unique, enqueue_to};
 use rowmq_test::until;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::Settlement;
+use rowmq_core::model::Settlement;
 use rowmq_core::{Enqueued, NewMessage, Unique};
 
 use super::{HOUR, KEYS, WAITING};

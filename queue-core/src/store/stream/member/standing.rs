@@ -9,10 +9,9 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::WorkerId;
-use crate::store::{Statement, load_surely};
-use crate::stream::{Broadcast, MemberName, Offset, PartitionNo};
+use crate::connection::Statement;
+use crate::model::{Broadcast, MemberName, Offset, PartitionNo, Result, WorkerId};
+use crate::store::load_surely;
 
 /// How far a named member has come in a partition, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

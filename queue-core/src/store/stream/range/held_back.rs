@@ -7,10 +7,9 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 use serde::Serialize;
 
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{FailedRun, MsgId};
-use crate::store::{Statement, load};
-use crate::stream::{Group, Offset, PartitionNo};
+use crate::connection::Statement;
+use crate::model::{FailedRun, Group, MsgId, Offset, PartitionNo, Result};
+use crate::store::load;
 
 /// A message that the others of its partition wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -7,12 +7,11 @@ use diesel::sql_types::{BigInt, Integer};
 
 use super::{COLUMNS, Range, RangeRow};
 use crate::connection::Connection;
-use crate::error::Result;
-use crate::message::{FailedRun, WorkerId};
+use crate::connection::Statement;
+use crate::model::{FailedRun, RangeId, Result, WorkerId};
 use crate::store::moves::WITH_FAILED_RUN;
 use crate::store::rescue::{Charge, RunLimits};
-use crate::store::{Statement, execute, load, load_surely};
-use crate::stream::RangeId;
+use crate::store::{execute, load, load_surely};
 
 /// A range whose worker has no use of it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

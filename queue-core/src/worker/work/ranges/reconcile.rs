@@ -1,10 +1,9 @@
 //! What the worker and the database each know of its ranges, after a session was lost.
 
 use crate::connection::{Connection, Link};
-use crate::error::Result;
+use crate::model::{Offset, Result};
 use crate::store::stream::range::{self, Range};
 use crate::store::stream::{cursor, passed};
-use crate::stream::Offset;
 use crate::worker::work::Work;
 
 impl Work {

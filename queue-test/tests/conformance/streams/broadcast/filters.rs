@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
+use rowmq_core::model::{HeaderFilter, Offset, Place, TopicSettings};
 use rowmq_core::stream::broadcast::{broadcast_settings, create_broadcast};
-use rowmq_core::stream::group::Place;
-use rowmq_core::stream::{HeaderFilter, Offset};
-use rowmq_core::topic::TopicSettings;
 use rowmq_core::worker::{Member, Worker};
 use rowmq_core::{Delivery, NewMessage, Topic, TopicName, enqueue_all, store};
 

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use rowmq_core::message::Settlement;
+use rowmq_core::model::{Place, Retention, Settlement};
 use rowmq_core::store::stream::member;
 use rowmq_core::stream::broadcast::forget_member;
-use rowmq_core::stream::group::Place;
-use rowmq_core::topic::Retention;
 use rowmq_core::worker::{Worker, WorkerOptions};
 use rowmq_test::proxy::FaultProxy;
 use rowmq_test::until;

@@ -1,0 +1,112 @@
+//! The seam for simulations: what takes the place of the server, of chance and of threads while a
+//! thread is [in one](enter). Compiled for tests only (feature `simulation`).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use diesel::mysql::Mysql;
+use diesel::{QueryResult, QueryableByName};
+use futures_util::future::BoxFuture;
+
+mod row;
+
+pub use self::row::{Column, Row};
+pub use crate::connection::Value;
+
+use crate::chance;
+use crate::connection::ServerUrl;
+use crate::connection::Statement;
+use crate::model::Result;
+
+/// Everything that a run takes from outside.
+pub trait World {
+    /// Opens a connection to the model of the server.
+    fn connect(&self, url: &ServerUrl) -> BoxFuture<'static, Result<Box<dyn StandIn>>>;
+
+    /// The next number drawn from the run's seed.
+    fn random(&self) -> u64;
+}
+
+/// A connection to the model of the server.
+pub trait StandIn: Send {
+    /// Runs one statement, or several without values separated by semicolons.
+    fn run<'c>(
+        &'c mut self,
+        text: &'c str,
+        values: &'c [Value<'c>],
+    ) -> BoxFuture<'c, QueryResult<Answer>>;
+}
+
+/// What the server says to a statement.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// Rows matched by a statement that changes rows.
+    pub matched: usize,
+    /// Rows of a query.
+    pub rows: Vec<Row>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<Rc<dyn World>>> = const { RefCell::new(None) };
+}
+
+/// This thread is in a simulation until the guard is dropped.
+#[must_use]
+pub fn enter(world: Rc<dyn World>) -> Entered {
+    let source = world.clone();
+    chance::draw_from(Some(Rc::new(move || source.random())));
+    WORLD.set(Some(world));
+    Entered(())
+}
+
+/// Ends the simulation of this thread when dropped.
+#[derive(Debug)]
+pub struct Entered(());
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        chance::draw_from(None);
+        WORLD.set(None);
+    }
+}
+
+fn world() -> Option<Rc<dyn World>> {
+    WORLD.with_borrow(Clone::clone)
+}
+
+/// Whether this thread is in a simulation.
+#[must_use]
+pub fn is_on() -> bool {
+    WORLD.with_borrow(Option::is_some)
+}
+
+type Opening = BoxFuture<'static, Result<Box<dyn StandIn>>>;
+
+pub(crate) fn connect(url: &ServerUrl) -> Option<Opening> {
+    world().map(|world| world.connect(url))
+}
+
+pub(crate) async fn execute(
+    conn: &mut dyn StandIn,
+    statement: &Statement<'_>,
+) -> QueryResult<usize> {
+    Ok(conn.run(statement.text(), statement.values()).await?.matched)
+}
+
+pub(crate) async fn load<T>(
+    conn: &mut dyn StandIn,
+    statement: &Statement<'_>,
+) -> QueryResult<Vec<T>>
+where
+    T: QueryableByName<Mysql>,
+{
+    let answer = conn.run(statement.text(), statement.values()).await?;
+    let built = answer.rows.iter().map(|row| T::build(row));
+    built
+        .collect::<diesel::deserialize::Result<_>>()
+        .map_err(diesel::result::Error::DeserializationError)
+}
+
+pub(crate) async fn batch(conn: &mut dyn StandIn, sql: &str) -> QueryResult<()> {
+    conn.run(sql, &[]).await.map(drop)
+}

@@ -1,0 +1,201 @@
+use std::borrow::Cow;
+
+use diesel::mysql::Mysql;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned, Untyped};
+use diesel::{QueryResult, QueryableByName};
+
+use crate::connection::Connection;
+use crate::model::{Error, Result};
+
+/// SQL text with `?` for each bound value.
+///
+/// diesel's own `sql_query` is prepared anew at every call (two round trips instead of one, in the
+/// wire trace behind this); this one is kept prepared by its text. So the text must have few
+/// shapes: numbers and names are bound, never written into it, and lists come padded
+/// ([`RowSet`](crate::store::row_set::RowSet)).
+#[derive(Debug, Clone)]
+pub struct Statement<'q> {
+    sql: Cow<'static, str>,
+    values: Vec<Value<'q>>,
+    once: bool,
+}
+
+/// A value bound to a statement.
+#[cfg_attr(not(feature = "simulation"), expect(unreachable_pub, reason = "for simulations"))]
+#[derive(Debug, Clone)]
+pub enum Value<'q> {
+    /// An unsigned number.
+    Number(u64),
+    /// A number.
+    Signed(i64),
+    /// Bytes.
+    Bytes(Cow<'q, [u8]>),
+    /// Bytes, or NULL.
+    MaybeBytes(Option<Cow<'q, [u8]>>),
+    /// An unsigned number, or NULL.
+    MaybeNumber(Option<u64>),
+}
+
+impl<'q> Statement<'q> {
+    pub(crate) fn new(sql: impl Into<Cow<'static, str>>) -> Self {
+        Self { sql: sql.into(), values: Vec::new(), once: false }
+    }
+
+    pub(crate) fn sql(mut self, text: &str) -> Self {
+        self.sql.to_mut().push_str(text);
+        self
+    }
+
+    /// Not kept prepared: for texts of many shapes. A connection that had kept an INSERT of every
+    /// size up to 1000 rows cost the server 2 GB, and 16 of them all its prepared statements.
+    pub(crate) fn once(mut self, once: bool) -> Self {
+        self.once = once;
+        self
+    }
+
+    fn may_match_nothing_when_killed(&self) -> bool {
+        let changes = self.sql.starts_with("UPDATE")
+            || self.sql.starts_with("DELETE")
+            || (self.sql.starts_with("INSERT") && self.sql.contains("SELECT"));
+        changes && !self.sql.contains(" FROM JSON_TABLE(")
+    }
+
+    /// The text, for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn text(&self) -> &str {
+        &self.sql
+    }
+
+    /// The bound values, for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn values(&self) -> &[Value<'q>] {
+        &self.values
+    }
+
+    /// This statement's text and values, then those of `tail`.
+    pub(crate) fn followed_by(mut self, tail: Self) -> Self {
+        self.sql.to_mut().push_str(&tail.sql);
+        self.values.extend(tail.values);
+        self
+    }
+
+    pub(crate) fn number(mut self, value: impl Into<u64>) -> Self {
+        self.values.push(Value::Number(value.into()));
+        self
+    }
+
+    pub(crate) fn signed(mut self, value: i64) -> Self {
+        self.values.push(Value::Signed(value));
+        self
+    }
+
+    pub(crate) fn maybe_number(mut self, value: Option<u64>) -> Self {
+        self.values.push(Value::MaybeNumber(value));
+        self
+    }
+
+    pub(crate) fn numbers(mut self, values: impl IntoIterator<Item = u64>) -> Self {
+        self.values.extend(values.into_iter().map(Value::Number));
+        self
+    }
+
+    pub(crate) fn bytes(mut self, value: impl Into<Cow<'q, [u8]>>) -> Self {
+        self.values.push(Value::Bytes(value.into()));
+        self
+    }
+
+    pub(crate) fn maybe_bytes(mut self, value: Option<impl Into<Cow<'q, [u8]>>>) -> Self {
+        self.values.push(Value::MaybeBytes(value.map(Into::into)));
+        self
+    }
+}
+
+impl QueryFragment<Mysql> for Statement<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        if self.once {
+            out.unsafe_to_cache_prepared();
+        }
+        let mut texts = self.sql.split('?');
+        out.push_sql(texts.next().unwrap_or_default());
+        for (value, text) in self.values.iter().zip(&mut texts) {
+            match value {
+                Value::Number(number) => {
+                    out.push_bind_param::<Unsigned<BigInt>, u64>(number)?;
+                }
+                Value::Signed(number) => out.push_bind_param::<BigInt, i64>(number)?,
+                Value::MaybeNumber(number) => {
+                    out.push_bind_param::<Nullable<Unsigned<BigInt>>, Option<u64>>(number)?;
+                }
+                Value::Bytes(bytes) => out.push_bind_param::<Binary, Cow<'_, [u8]>>(bytes)?,
+                Value::MaybeBytes(bytes) => {
+                    out.push_bind_param::<Nullable<Binary>, Option<Cow<'_, [u8]>>>(bytes)?;
+                }
+            }
+            out.push_sql(text);
+        }
+        debug_assert!(texts.next().is_none(), "a ? without a value in: {}", self.sql);
+        Ok(())
+    }
+}
+
+impl QueryId for Statement<'_> {
+    type QueryId = ();
+    // The text is the key of the statement cache.
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Statement<'_> {
+    type SqlType = Untyped;
+}
+
+impl<Conn> diesel::RunQueryDsl<Conn> for Statement<'_> {}
+
+/// Runs a statement; the number of rows it matched.
+///
+/// An UPDATE, DELETE or INSERT of a SELECT that says it matched nothing is run again, and believed
+/// the second time.
+/// On MariaDB a `KILL QUERY` that comes while a range is planned makes one match nothing, and
+/// answer that all is well (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
+/// keys are joined from a list). A stream's worker took its own range for another's, and held it
+/// for as long as it lived.
+pub(crate) async fn execute(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<usize> {
+    let failed = |error: diesel::result::Error| Error::database(operation, &error);
+    if !statement.may_match_nothing_when_killed() {
+        return conn.execute(statement).await.map_err(failed);
+    }
+    match conn.execute(statement.clone()).await.map_err(failed)? {
+        0 => conn.execute(statement).await.map_err(failed),
+        matched => Ok(matched),
+    }
+}
+
+/// Runs a query; its rows by column name.
+pub(crate) async fn load<T>(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<Vec<T>>
+where
+    T: QueryableByName<Mysql> + Send + 'static,
+{
+    conn.load(statement).await.map_err(|error| Error::database(operation, &error))
+}
+
+/// Runs a query by whose answer something may be taken to be gone: if it finds nothing, it is run
+/// again, for the same reason as in [`execute`]. A SELECT by a whole key needs it not (*run*).
+pub(crate) async fn load_surely<T>(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<Vec<T>>
+where
+    T: QueryableByName<Mysql> + Send + 'static,
+{
+    let rows = load(conn, operation, statement.clone()).await?;
+    if rows.is_empty() { load(conn, operation, statement).await } else { Ok(rows) }
+}

@@ -1,0 +1,126 @@
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Error, Result, RetryPolicy};
+
+/// The most bytes that headers may take as JSON. They are read with every claim.
+const HEADERS_LIMIT: usize = 64 * 1024;
+
+/// The header by which a message has a retry policy of its own.
+const RETRY: &str = "queue-retry";
+
+/// The header by which a message has a limit of attempts of its own.
+const MAX_ATTEMPTS: &str = "queue-max-attempts";
+
+/// Name and value pairs beside the body, stored as a JSON object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct Headers(pub BTreeMap<String, String>);
+
+impl Headers {
+    /// The value of `name`, if the message carries it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The message's own retry policy, from the header `queue-retry`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRetry`] if the header says none.
+    pub fn retry(&self) -> Result<Option<RetryPolicy>> {
+        self.get(RETRY).map(str::parse).transpose()
+    }
+
+    /// The message's own limit of attempts, from the header `queue-max-attempts`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHeaders`] if the header is no number above zero.
+    pub fn max_attempts(&self) -> Result<Option<NonZeroU32>> {
+        let Some(text) = self.get(MAX_ATTEMPTS) else { return Ok(None) };
+        text.trim().parse().map(Some).map_err(|_| Error::InvalidHeaders {
+            reason: format!("{MAX_ATTEMPTS} must be a number from 1 on, such as 5"),
+        })
+    }
+
+    /// Gives the message a retry policy of its own.
+    pub fn set_retry(&mut self, policy: &RetryPolicy) {
+        self.0.insert(RETRY.to_owned(), policy.to_string());
+    }
+
+    /// Gives the message a limit of attempts of its own.
+    pub fn set_max_attempts(&mut self, attempts: NonZeroU32) {
+        self.0.insert(MAX_ATTEMPTS.to_owned(), attempts.to_string());
+    }
+
+    /// What the database stores: `None` when there are no headers.
+    pub(crate) fn to_stored(&self) -> Result<Option<Vec<u8>>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let stored = serde_json::to_vec(&self.0)
+            .map_err(|source| Error::InvalidHeaders { reason: source.to_string() })?;
+        if stored.len() > HEADERS_LIMIT {
+            let reason = format!("{} bytes as JSON, at most {HEADERS_LIMIT} fit", stored.len());
+            return Err(Error::InvalidHeaders { reason });
+        }
+        Ok(Some(stored))
+    }
+
+    /// Reads what the database stores. Headers that are no JSON object of strings (written by
+    /// another client past the contract) are kept under one name rather than losing the message.
+    pub(crate) fn from_stored(stored: Option<&[u8]>) -> Self {
+        let Some(bytes) = stored else { return Self::default() };
+        if let Ok(headers) = serde_json::from_slice(bytes) {
+            return headers;
+        }
+        if let Ok(serde_json::Value::Object(map)) = serde_json::from_slice(bytes) {
+            return Self(map.into_iter().map(|(name, value)| (name, as_text(value))).collect());
+        }
+        let raw = String::from_utf8_lossy(bytes).into_owned();
+        Self(BTreeMap::from([("malformed-headers".to_owned(), raw)]))
+    }
+}
+
+fn as_text(value: serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_written_by_other_clients_never_lose_the_message() {
+        assert_eq!(Headers::from_stored(Some(br#"{"a":1}"#)).get("a"), Some("1"));
+        assert_eq!(
+            Headers::from_stored(Some(b"\xff{")).get("malformed-headers"),
+            Some("\u{fffd}{")
+        );
+        assert!(Headers::from_stored(None).is_empty());
+    }
+
+    #[test]
+    fn headers_beyond_the_limit_are_refused_before_sending() {
+        let headers = Headers::from_iter([("a", "x".repeat(HEADERS_LIMIT))]);
+        assert!(matches!(headers.to_stored(), Err(Error::InvalidHeaders { .. })));
+    }
+}

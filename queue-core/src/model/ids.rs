@@ -1,0 +1,122 @@
+//! Newtypes for every number and id of the protocol, so that none can stand in for another.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// The row's auto-increment id: the order of insertion within a topic and priority.
+    RowId(u64)
+}
+number! {
+    /// A worker's registration, never used twice.
+    WorkerId(u64)
+}
+number! {
+    /// The worker's own claim counter; `(WorkerId, ClaimNo)` is the fence and never used twice.
+    ClaimNo(u64)
+}
+number! {
+    /// A server connection as `CONNECTION_ID()` and the process list name it.
+    ConnId(u64)
+}
+number! {
+    /// How often the message has been claimed; with the message id, the token a handler passes on.
+    DeliveryNo(u32)
+}
+number! {
+    /// A partition of a stream, from 0.
+    PartitionNo(u32)
+}
+number! {
+    /// A message's place within its partition: dense, from 0, in the order of commits.
+    Offset(u64)
+}
+number! {
+    /// The row of a claimed range.
+    RangeId(u64)
+}
+
+/// Where a message lies in its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+pub struct Position {
+    /// The partition.
+    pub partition: PartitionNo,
+    /// Its place there.
+    pub offset: Offset,
+}
+
+/// The message id: a UUIDv7 made by the producer before the first try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct MsgId(pub Uuid);
+
+impl MsgId {
+    /// A new id; ids made later sort later.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The 16 bytes as the database stores them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// When it was made by its producer's clock, to the millisecond; `None` if it does not tell: it
+    /// was given, and is no UUIDv7.
+    #[must_use]
+    pub fn made_at(&self) -> Option<DateTime<Utc>> {
+        let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
+        let is_v7 = self.0.get_version_num() == 7;
+        DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos).filter(|_| is_v7)
+    }
+
+    /// The id from the database's bytes; `None` unless there are 16.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Uuid::from_slice(bytes).ok().map(Self)
+    }
+}
+
+impl Default for MsgId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for MsgId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for MsgId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Uuid::parse_str(text).map(Self)
+    }
+}
