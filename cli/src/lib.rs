@@ -8,6 +8,7 @@ mod confirmation;
 mod invocation;
 mod output;
 mod packet;
+mod place;
 mod progress;
 mod record;
 mod units;

@@ -5,7 +5,7 @@ use rowmq_core::store::stored::Stored;
 use rowmq_core::{Headers, MsgId, Priority, TopicName};
 use serde::Serialize;
 
-use crate::commands::export::Place;
+use crate::place::Place;
 
 /// A message as a line of JSON that `rowmq import` and `rowmq-producer send --ndjson` read.
 #[derive(Debug, Serialize)]

@@ -31,12 +31,12 @@ use crate::page::audit::{From, entries};
 use crate::page::dead::{Purge, Redrive, begin};
 use crate::page::message::known;
 use crate::page::messages::{Wanted, msg_id};
+use crate::page::topic_name;
 use crate::page::topics::{SetAccess, set};
-use crate::page::{self, topic_name};
-use crate::refusal::{Refusal, Said};
+use crate::refusal::{self, Refusal, Said};
 use crate::runs::{Run, Stage};
 use crate::sampler::{GroupNow, Snapshot, TopicNow};
-use crate::server::Console;
+use crate::state::Console;
 
 type Answered<T> = Result<T, Refusal>;
 
@@ -111,7 +111,7 @@ pub(crate) fn routes() -> Router<Arc<Console>> {
     for endpoint in endpoints() {
         router = router.route(endpoint.path, endpoint.router);
     }
-    router.fallback(page::not_found).layer(map_response(as_json))
+    router.fallback(refusal::no_such_page).layer(map_response(as_json))
 }
 
 /// Why not.

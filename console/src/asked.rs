@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 /// What a form asks for.

@@ -1,16 +1,5 @@
 //! The files that pages need: in the program itself, and from nowhere else.
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::extract::Path;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-
-use crate::page;
-use crate::server::Console;
-
 const FILES: [(&str, &str, &str); 3] = [
     ("console.css", "text/css; charset=utf-8", include_str!("../assets/console.css")),
     ("console.js", "text/javascript; charset=utf-8", include_str!("../assets/console.js")),
@@ -22,17 +11,8 @@ pub(crate) fn href(name: &str) -> String {
     format!("/assets/{name}?{}", env!("CARGO_PKG_VERSION"))
 }
 
-pub(crate) fn routes() -> Router<Arc<Console>> {
-    Router::new().route("/assets/{name}", get(file))
-}
-
-async fn file(Path(name): Path<String>) -> Response {
-    match FILES.iter().find(|(known, ..)| *known == name) {
-        Some((_, kind, text)) => {
-            let headers =
-                [(header::CONTENT_TYPE, *kind), (header::CACHE_CONTROL, "private, max-age=3600")];
-            (headers, *text).into_response()
-        }
-        None => page::not_found().await.into_response(),
-    }
+/// A file's type and text.
+pub(crate) fn find(name: &str) -> Option<(&'static str, &'static str)> {
+    let known = FILES.iter().find(|(known, ..)| *known == name);
+    known.map(|(_, kind, text)| (*kind, *text))
 }

@@ -17,17 +17,19 @@ mod workers;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use maud::{DOCTYPE, Markup, html};
 use rowmq_core::connection::{Link, Session};
 use rowmq_core::{Topic, TopicName, store};
 
 use crate::assets;
-use crate::refusal::Refusal;
-use crate::server::Console;
+use crate::frame::head;
+use crate::refusal::{Refusal, no_such_page};
 use crate::show;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 pub(crate) type Page = Result<Markup, Refusal>;
@@ -80,10 +82,13 @@ pub(crate) fn routes() -> Router<Arc<Console>> {
         .route("/audit", get(audit::list))
         .route("/sign-in", get(sign_in::show).post(sign_in::sign_in))
         .route("/sign-out", post(sign_in::sign_out))
+        .route("/assets/{name}", get(asset))
 }
 
-pub(crate) async fn not_found() -> Refusal {
-    Refusal::NotFound("There is no such page: begin at the overview.".to_owned())
+async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
+    let Some((kind, text)) = assets::find(&name) else { return Err(no_such_page().await) };
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "private, max-age=3600")];
+    Ok((headers, text).into_response())
 }
 
 /// The topic of a page's address.
@@ -94,17 +99,6 @@ pub(crate) async fn topic_of(session: &mut Session, name: TopicName) -> rowmq_co
 
 pub(crate) fn topic_name(text: &str) -> Result<TopicName, Refusal> {
     Ok(TopicName::new(text)?)
-}
-
-fn head(title: &str) -> Markup {
-    html! {
-        meta charset="utf-8";
-        meta name="viewport" content="width=device-width, initial-scale=1";
-        meta name="color-scheme" content="light dark";
-        title { (title) " – queue" }
-        link rel="stylesheet" href=(assets::href("console.css"));
-        link rel="icon" href=(assets::href("icon.svg")) type="image/svg+xml";
-    }
 }
 
 /// Where a search was read, if not in the server itself.
@@ -163,27 +157,4 @@ fn layout(console: &Console, by: &SignedIn, place: &str, title: &str, content: &
             }
         }
     }
-}
-
-/// A page for anybody.
-fn bare(title: &str, content: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head { (head(title)) }
-            body class="bare" { main { h1 { (title) } (content) } }
-        }
-    }
-}
-
-/// The page of a refusal.
-pub(crate) fn error(status: StatusCode, sentence: &str) -> Markup {
-    let title = status.canonical_reason().unwrap_or("It cannot be shown");
-    bare(
-        title,
-        &html! {
-            p { (sentence) }
-            p { a href="/" { "To the overview" } }
-        },
-    )
 }

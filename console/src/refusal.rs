@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use rowmq_core::{Error, Fault};
 
-use crate::page;
+use crate::frame;
 use crate::role::Role;
 
 /// Why somebody does not get what they asked for.
@@ -31,6 +31,11 @@ pub(crate) enum Refusal {
 /// The sentence of a refusal: what the API answers instead of the page.
 #[derive(Debug, Clone)]
 pub(crate) struct Said(pub(crate) String);
+
+/// What is answered where there is no page.
+pub(crate) async fn no_such_page() -> Refusal {
+    Refusal::NotFound("There is no such page: begin at the overview.".to_owned())
+}
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
@@ -101,7 +106,7 @@ impl IntoResponse for Refusal {
                 let to: String = url::form_urlencoded::byte_serialize(to.as_bytes()).collect();
                 Redirect::to(&format!("/sign-in?to={to}")).into_response()
             }
-            _ => (status, page::error(status, &sentence)).into_response(),
+            _ => (status, frame::error(status, &sentence)).into_response(),
         };
         if let Self::TooOften { seconds } = self {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));

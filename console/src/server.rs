@@ -14,19 +14,18 @@ use rowmq_service::http::{self, Limits};
 use rowmq_service::signals::Shutdown;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
 use crate::link::Link;
 use crate::login::Logins;
-use crate::page::groups::Parts;
 use crate::per_look::PerLook;
 use crate::runs::Runs;
-use crate::sampler::{self, Live};
+use crate::sampler;
 use crate::settings::Rules;
+use crate::state::Console;
 use crate::throttle::Throttle;
 use crate::visitor::admit;
-use crate::{api, assets, page};
+use crate::{api, page, refusal};
 
 /// Each open page keeps a connection. A process may open 1024 files by default, and the sessions of
 /// the database need some of them.
@@ -40,24 +39,6 @@ const FORM_TIME: Duration = Duration::from_secs(10);
 
 /// How long pages that are open, and runs that are under way, have to end.
 const DRAIN: Duration = Duration::from_secs(25);
-
-/// What every page is given.
-#[derive(Debug)]
-pub(crate) struct Console {
-    pub(crate) rules: Rules,
-    pub(crate) logins: Logins,
-    pub(crate) throttle: Throttle,
-    /// The way in while no users are named.
-    pub(crate) link: Option<Link>,
-    pub(crate) database: Database,
-    /// The database and the server, for people.
-    pub(crate) place: String,
-    pub(crate) live: Live,
-    pub(crate) parts: PerLook<Parts>,
-    pub(crate) runs: Runs,
-    /// What is open for long ends by it.
-    pub(crate) ending: CancellationToken,
-}
 
 /// Serves the pages until the process is to end.
 pub(crate) async fn serve(
@@ -102,8 +83,7 @@ fn router(console: Arc<Console>) -> Router {
     Router::new()
         .merge(page::routes())
         .nest("/api/v1", api::routes())
-        .merge(assets::routes())
-        .fallback(page::not_found)
+        .fallback(refusal::no_such_page)
         .layer(from_fn(whole))
         .layer(from_fn_with_state(Arc::clone(&console), admit))
         .with_state(console)

@@ -14,8 +14,8 @@ use rowmq_service::http::{is_foreign, is_loopback_name};
 use crate::login::Login;
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
 use crate::settings::Rules;
+use crate::state::Console;
 
 /// The name of the cookie. Over https no other host can set it.
 const COOKIE: &str = "rowmq-console";

@@ -19,6 +19,7 @@ mod members;
 mod middleware;
 mod options;
 mod order;
+mod permit;
 mod poll;
 mod receiver;
 mod registration;

@@ -3,9 +3,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use rowmq_core::model::{ClaimNo, PartitionNo};
+use rowmq_core::model::PartitionNo;
 
-use crate::breaker::Tally;
 use crate::run::Waiting;
 
 /// The partitions that a run is under way in.
@@ -39,17 +38,4 @@ impl Order {
 
 fn partition(waiting: &Waiting) -> Option<PartitionNo> {
     waiting.delivery.position.map(|at| at.partition)
-}
-
-/// How a run ended.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    /// How long it took.
-    pub(crate) took: std::time::Duration,
-    /// The partition whose messages it had.
-    pub(crate) partition: Option<PartitionNo>,
-    /// The claim that it cannot go on with: a message of it failed.
-    pub(crate) held_back: Option<ClaimNo>,
-    /// What it says of its handler.
-    pub(crate) tally: Tally,
 }

@@ -22,11 +22,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
 use crate::consumer::is_consumable;
-use crate::crew::{BUSY_PAUSE, Crew, HeldCount, Holding, Interruption, Pass, SUSPECT_PAUSE};
+use crate::crew::{BUSY_PAUSE, Crew, Interruption, SUSPECT_PAUSE};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::members::Members;
 use crate::options::ConsumerOptions;
+use crate::permit::{HeldCount, Holding, Pass};
 use crate::poll::Poll;
 use crate::settler::Settler;
 use crate::sweep;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rowmq_core::checkpoint::Checkpoints;
 use rowmq_core::handler::{Context, RunOutcome, settlement_for};
-use rowmq_core::model::Settlement;
+use rowmq_core::model::{ClaimNo, PartitionNo, Settlement};
 use rowmq_core::telemetry::TopicMeter;
 use rowmq_core::worker::{Effects, Ending, Settled};
 use rowmq_core::{Delivery, Topic};
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::breaker::Tally;
-use crate::crew::{Crew, Holding};
+use crate::crew::Crew;
 use crate::executor::{Execution, execute};
 use crate::ledger::Ledger;
-use crate::order::Ran;
+use crate::permit::Holding;
 use crate::registration::{Registration, Run, TxRun};
 use crate::settler::{Finished, OwnRun};
 use crate::span;
@@ -45,6 +45,19 @@ pub(crate) struct Waiting {
     pub(crate) holding: Holding,
     /// When it was claimed.
     pub(crate) since: Instant,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// How long it took.
+    pub(crate) took: Duration,
+    /// The partition whose messages it had.
+    pub(crate) partition: Option<PartitionNo>,
+    /// The claim that it cannot go on with: a message of it failed.
+    pub(crate) held_back: Option<ClaimNo>,
+    /// What it says of its handler.
+    pub(crate) tally: Tally,
 }
 
 impl Post {

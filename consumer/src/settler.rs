@@ -7,8 +7,8 @@ use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{Error, MsgId, TopicName, telemetry};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::crew::{HeldCount, Holding};
 use crate::listener::{SettledDelivery, SettledListener};
+use crate::permit::{HeldCount, Holding};
 
 /// How long an outcome waits for others. A commit takes about as long, so a lone message is
 /// settled hardly later, and fast handlers share one.

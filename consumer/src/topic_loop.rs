@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
 use crate::breaker::{Breaker, Era};
-use crate::crew::{BUSY_PAUSE, HeldCount, Holding, Pass, SUSPECT_PAUSE};
-use crate::order::{Order, Ran};
+use crate::crew::{BUSY_PAUSE, SUSPECT_PAUSE};
+use crate::order::Order;
+use crate::permit::{HeldCount, Holding, Pass};
 use crate::poll::Poll;
-use crate::run::{Post, Waiting};
+use crate::run::{Post, Ran, Waiting};
 use crate::runs::Runs;
 use crate::shares::{Share, Slot};
 

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{self, Configured, Process};
 use rowmq_service::process;
-use rowmq_service::reload::Reloadable;
+use rowmq_service::reload::{self, Reloadable};
 
 /// Sends messages into the queue inside MySQL or MariaDB, and sends them again until each is
 /// stored, exactly once.
@@ -47,6 +47,9 @@ fn main() -> ExitCode {
     let Configured { arguments, settings } = config::parse::<Arguments>(PROCESS);
     match arguments.command {
         Command::Send(arguments) => process::run(|| send::run(*arguments, settings)),
-        Command::Relay(arguments) => process::run(|| relay::run(*arguments, settings)),
+        Command::Relay(arguments) => {
+            let on_hangup = |url| reload::on_hangup::<Arguments>(PROCESS, url);
+            process::run(|| relay::run(*arguments, settings, on_hangup))
+        }
     }
 }

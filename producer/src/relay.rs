@@ -15,12 +15,13 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::post;
 use futures_util::future::join;
+use rowmq_core::connection::ServerUrl;
 use rowmq_producer::{Producer, Progress, ProgressListener};
 use rowmq_service::config::Settings;
 use rowmq_service::endpoint::{self, Health};
 use rowmq_service::http::{self, Limits};
 use rowmq_service::signals::shutdown_on_signals;
-use rowmq_service::{config, logging, reload};
+use rowmq_service::{config, logging};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -57,11 +58,15 @@ fn kibibytes(bytes: usize) -> usize {
     bytes.div_ceil(1024).clamp(1, Semaphore::MAX_PERMITS)
 }
 
-/// Serves until a signal; the exit code.
+/// Serves until a signal; the exit code. `on_hangup` has the configuration read again on HUP.
 ///
 /// # Errors
 /// What keeps it from beginning.
-pub(crate) async fn run(arguments: Arguments, settings: Settings) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(
+    arguments: Arguments,
+    settings: Settings,
+    on_hangup: impl FnOnce(ServerUrl) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
     logging::init(&arguments.service);
     let located = match arguments.prepare(&settings) {
         Ok(located) => located,
@@ -72,7 +77,7 @@ pub(crate) async fn run(arguments: Arguments, settings: Settings) -> anyhow::Res
     }
     let shutdown = shutdown_on_signals()?;
     let url = located.url;
-    reload::on_hangup::<crate::Arguments>(crate::PROCESS, url.clone())?;
+    on_hangup(url.clone())?;
     let health = Health::new();
     endpoint::serve(arguments.service.metrics, health.clone(), shutdown.quit.clone()).await?;
     arguments.spill.require(&url).await?;

@@ -7,19 +7,8 @@ use rowmq_core::model::TopicSettings;
 use rowmq_core::{AsyncMysqlConnection, Topic, TopicName, migration, store};
 use uuid::Uuid;
 
+use crate::names::{PREFIX, account_stem};
 use crate::{aside, server};
-
-/// What the names of test databases begin with.
-pub(crate) const PREFIX: &str = "queue_test_";
-
-/// What the names of test accounts begin with: MySQL gives an account's name 32 characters.
-pub(crate) const ACCOUNT_PREFIX: &str = "qt_";
-
-/// What the names of the accounts made for `database` begin with.
-pub(crate) fn account_stem(database: &str) -> String {
-    let id = database.strip_prefix(PREFIX).unwrap_or(database);
-    format!("{ACCOUNT_PREFIX}{}_", id.chars().take(20).collect::<String>())
-}
 
 /// A database of its own on the server of `ROWMQ_URL`, with the queue's tables in it; dropped with
 /// this value, also while a failing test unwinds.

@@ -72,6 +72,7 @@ mod clock;
 mod console;
 mod database;
 mod drain;
+mod names;
 mod patience;
 mod program;
 pub mod proxy;

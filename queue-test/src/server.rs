@@ -5,7 +5,7 @@ use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
 use diesel_async::{AsyncMysqlConnection, RunQueryDsl, SimpleAsyncConnection};
 use tokio::sync::OnceCell;
 
-use crate::database::{ACCOUNT_PREFIX, PREFIX, account_stem};
+use crate::names::{ACCOUNT_PREFIX, PREFIX, account_stem};
 
 /// A database of a test run that was killed is dropped once it is this old.
 const LEFTOVER_SECONDS: u32 = 3600;

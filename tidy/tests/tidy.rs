@@ -9,6 +9,7 @@ mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Command;
 
 use sha2::{Digest, Sha256};
 use tidy::tree::{self, File, root};
@@ -459,6 +460,22 @@ fn the_table_of_the_seeds_has_every_row_and_only_tests_that_exist() {
         violations.extend(missing.map(|name| format!("row {number}: there is no test {name}")));
     }
     none_of("docs/seeds.md is the table of the seeds", violations);
+}
+
+/// A revert that does not apply judges nothing (`ops/chaos --revert`).
+#[test]
+fn every_revert_of_a_mend_applies() {
+    let reverts = files(&[".patch"]).into_iter().filter(|it| it.name().starts_with("ops/reverts/"));
+    let apply = |file: &File| {
+        let mut git = Command::new("git");
+        git.current_dir(root()).args(["apply", "--check"]).arg(&file.path);
+        let output = git.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (!output.status.success()).then(|| format!("{}: {said}", file.name()))
+    };
+    let reverts: Vec<File> = reverts.collect();
+    assert!(!reverts.is_empty());
+    none_of("A revert applies to the code as it is", reverts.iter().filter_map(apply).collect());
 }
 
 #[test]

@@ -1,4 +1,3 @@
-mod place;
 mod sink;
 
 use std::path::PathBuf;
@@ -11,11 +10,10 @@ use rowmq_core::store::{ready, scheduled};
 use rowmq_core::{Priority, Topic, TopicName};
 use serde::Serialize;
 
-use self::place::At;
-pub(crate) use self::place::Place;
 use self::sink::Sink;
 use super::purge::find_queue;
 use crate::invocation::Invocation;
+use crate::place::{At, Place};
 use crate::progress::Bar;
 use crate::record::Record;
 

@@ -20,7 +20,7 @@ use crate::asked::{Ask, Asked};
 use crate::page::At;
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 /// What writes a type, or several, into the document.

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::{At, Page, layout};
 use crate::refusal::Refusal;
-use crate::server::Console;
 use crate::show;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 /// How many entries a page shows, the newest first.

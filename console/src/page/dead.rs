@@ -15,8 +15,8 @@ use super::{At, Page, layout, searched, topic_name, topic_of};
 use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
 use crate::show;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 /// How many errors and dead letters a page shows.

@@ -17,6 +17,7 @@ use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::sampler::GroupNow;
 use crate::show::{self, spark};
+use crate::state::Parts;
 use crate::visitor::SignedIn;
 
 pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
@@ -59,13 +60,6 @@ pub(super) fn table(groups: &[&GroupNow]) -> Markup {
             }
         }))
     }
-}
-
-/// What the partitions and the members of a group tell.
-#[derive(Debug)]
-pub(crate) enum Parts {
-    Claiming { partitions: Vec<Standing>, claims: Vec<GroupClaim> },
-    Broadcast { members: Vec<MemberStanding> },
 }
 
 async fn parts(session: &mut Session, name: TopicName) -> rowmq_core::Result<Parts> {

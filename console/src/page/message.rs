@@ -20,8 +20,8 @@ use super::{At, Page, layout, topic_name, topic_of};
 use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
 use crate::show;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 /// A message may be in a stream's log and in its groups' own topics.

@@ -210,7 +210,7 @@ pub(crate) async fn search(
 }
 
 /// A message id alone tells its topic where that can be known.
-async fn by_id(console: &crate::server::Console, wanted: &Wanted) -> Result<Response, Refusal> {
+async fn by_id(console: &crate::state::Console, wanted: &Wanted) -> Result<Response, Refusal> {
     let id = msg_id(&wanted.id)?;
     let story =
         console.database.read(move |session| Box::pin(trace::tell(session, None, id))).await?;

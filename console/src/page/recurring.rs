@@ -11,8 +11,8 @@ use super::{At, Page, layout};
 use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
 use crate::show;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {

@@ -5,8 +5,8 @@ use uuid::Uuid;
 use super::{At, Page, layout};
 use crate::refusal::Refusal;
 use crate::runs::{Run, Stage};
-use crate::server::Console;
 use crate::show;
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 pub(crate) async fn show(State(console): At, by: SignedIn, Path(id): Path<String>) -> Page {

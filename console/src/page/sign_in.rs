@@ -6,11 +6,12 @@ use maud::html;
 use rowmq_core::model::{Action, Actor, Change};
 use serde::Deserialize;
 
-use super::{At, bare};
+use super::At;
 use crate::asked::{Ask, Asked};
+use crate::frame::bare;
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::server::Console;
+use crate::state::Console;
 use crate::visitor::{Address, cookie, set_cookie};
 
 /// What somebody signs in with by a link.

@@ -13,8 +13,8 @@ use crate::asked::{Ask, Asked};
 use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::sampler::{Rates, Snapshot, TopicNow};
-use crate::server::Console;
 use crate::show::{self, plot, spark};
+use crate::state::Console;
 use crate::visitor::SignedIn;
 
 pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {

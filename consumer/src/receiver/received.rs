@@ -9,8 +9,8 @@ use rowmq_core::worker::{SettleOutcome, Settled, Worker};
 use rowmq_core::{Delivery, Topic};
 use tokio::sync::oneshot;
 
-use crate::crew::Holding;
 use crate::error::Error;
+use crate::permit::Holding;
 use crate::settler::{Finished, OwnRun, Settler};
 
 /// A delivery in the caller's hands. Dropped without a word it is released, never acked.

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use rowmq_core::TopicName;
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use crate::place::Place;
 
 /// Where the lines go, and how many there are.
 pub(super) struct Sink {

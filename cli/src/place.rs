@@ -1,3 +1,5 @@
+//! How far an export is.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,14 +15,14 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The last row that the export takes.
-    pub(super) last: RowId,
+    pub(crate) last: RowId,
     /// Where the message was.
-    pub(super) at: At,
+    pub(crate) at: At,
 }
 
 /// Where a message was when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
+pub(crate) enum At {
     Scheduled(ScheduledPlace),
     /// Under its priority, which tells a suspect, and its row.
     Ready(Priority, RowId),

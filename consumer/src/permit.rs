@@ -1,0 +1,51 @@
+//! What a claimed delivery holds until it is settled: the gate of its worker, and its places in the
+//! counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+
+/// Why the gate is held; freed when the last delivery of the claim is settled.
+pub(crate) enum Pass {
+    Shared(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockReadGuard<()>),
+    Alone(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockWriteGuard<()>),
+}
+
+/// Counts deliveries that are claimed and not yet settled.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HeldCount(Arc<AtomicUsize>);
+
+impl HeldCount {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One delivery's share in its claim: counted until it is dropped, when the delivery is settled.
+pub(crate) struct Holding {
+    pass: Arc<Pass>,
+    counts: [HeldCount; 2],
+}
+
+impl Holding {
+    pub(crate) fn new(pass: Arc<Pass>, counts: [HeldCount; 2]) -> Self {
+        for count in &counts {
+            count.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { pass, counts }
+    }
+
+    /// Whether it is all that its worker holds.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(*self.pass, Pass::Alone(_))
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        for count in &self.counts {
+            count.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
