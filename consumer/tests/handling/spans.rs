@@ -1,10 +1,10 @@
 //! The spans of runs: what is logged within carries the ids of the distributed trace.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use rowmq_core::handler::HandlerError;
-use rowmq_core::{NewMessage, TraceParent};
+use rowmq_core::handler::{Context, HandlerError};
+use rowmq_core::{MsgId, NewMessage, TraceParent};
 use rowmq_test::TestDatabase;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
@@ -33,33 +33,49 @@ impl MakeWriter<'_> for Log {
     }
 }
 
+/// What this process logs. A subscriber of one thread would miss lines: a statement that logs and
+/// that another thread reaches first is switched off for all, as that thread has no subscriber
+/// (tracing-core 0.1.36, `Rebuilder::JustOne`).
+static LOG: LazyLock<Log> = LazyLock::new(|| {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
+    log
+});
+
 impl Log {
-    /// The spans of the lines with this message, innermost first.
-    fn spans(&self, message: &str) -> Vec<Value> {
+    /// The span of the line that says `line` of the message with this id.
+    fn span(&self, line: &str, of: MsgId) -> Value {
         let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines = lines.map(|line| serde_json::from_slice::<Value>(line).expect("JSON"));
-        let of_message = lines.filter(|line| line["fields"]["message"] == message);
-        of_message.map(|line| line["span"].clone()).collect()
+        let found: Vec<Value> = lines
+            .filter(|found| {
+                let fields = &found["fields"];
+                fields["message"] == line && fields["message.id"] == of.to_string()
+            })
+            .collect();
+        assert_eq!(found.len(), 1, "{line} {of}");
+        found[0]["span"].clone()
     }
 }
 
 #[tokio::test]
 async fn what_a_handler_logs_and_what_is_logged_of_its_failure_carries_the_trace() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
-    let _subscribed = tracing::subscriber::set_default(subscriber);
+    let log = &*LOG;
     let database = TestDatabase::new().await;
     let topic = database.topic_with("t", &quick()).await;
     let parent = TraceParent::start();
+    let traced = NewMessage::new("traced").with_traceparent(parent);
     let plain = NewMessage::new("plain");
-    send(&database, &topic, &[NewMessage::new("m").with_traceparent(parent), plain]).await;
+    let ids = (traced.msg_id, plain.msg_id);
+    send(&database, &topic, &[traced, plain]).await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
-    let handler = With(move |context: rowmq_core::handler::Context| {
+    let handler = With(move |context: Context| {
         let tell = Arc::clone(&tell);
         async move {
-            tracing::info!("Handled.");
+            tracing::info!(message.id = %context.delivery.msg_id, "Handled.");
             assert_eq!(context.traceparent(), context.traceparent());
             tell.lock().expect("a lock").push(context.traceparent());
             Err(HandlerError::dead("no"))
@@ -75,16 +91,16 @@ async fn what_a_handler_logs_and_what_is_logged_of_its_failure_carries_the_trace
     assert_eq!(here.trace_id(), parent.trace_id());
     assert_ne!(here.span_id(), parent.span_id());
     for message in ["Handled.", "Message is dead-lettered."] {
-        let spans = log.spans(message);
-        assert_eq!(spans.len(), 2, "{message}");
-        assert_eq!(spans[0]["name"], "run");
+        let span = log.span(message, ids.0);
+        assert_eq!(span["name"], "run");
         for (field, id) in [
             ("trace_id", parent.trace_id()),
             ("span_id", here.span_id()),
             ("parent_id", parent.span_id()),
         ] {
-            assert_eq!(spans[0][field], id, "{message} {field}");
+            assert_eq!(span[field], id, "{message} {field}");
         }
-        assert_eq!(spans[1], Value::Null, "a message of no trace has no span");
+        let span = log.span(message, ids.1);
+        assert_eq!(span, Value::Null, "a message of no trace has no span");
     }
 }
