@@ -17,9 +17,6 @@ const TARGET: usize = 129;
 const DETAIL: usize = 1024;
 
 /// PRIMARY: writes an entry, by the transaction that makes the change.
-///
-/// # Errors
-/// A database failure.
 pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<AuditNo> {
     let statement = Statement::new(
         "INSERT INTO queue_audit (at, actor, origin, action, target, detail) \
@@ -36,9 +33,6 @@ pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<Audit
 
 /// PRIMARY: whether an entry of this action and target is newer than that one. Reads what is
 /// committed, in a transaction too.
-///
-/// # Errors
-/// A database failure.
 pub async fn has_since(
     conn: &mut impl Connection,
     entry: AuditNo,
@@ -62,9 +56,6 @@ pub async fn has_since(
 }
 
 /// PRIMARY: adds to an entry what a transaction has changed.
-///
-/// # Errors
-/// A database failure.
 pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) -> Result<()> {
     let statement = Statement::new("UPDATE queue_audit SET messages = messages + ? WHERE id = ?")
         .number(messages as u64)
@@ -81,9 +72,6 @@ fn or_denied(error: Error) -> Error {
 
 /// No index: the account of this connection, and the host that it comes from, as the server sees
 /// them.
-///
-/// # Errors
-/// A database failure.
 pub async fn account(conn: &mut impl Connection) -> Result<String> {
     #[derive(QueryableByName)]
     struct Row {
@@ -96,9 +84,6 @@ pub async fn account(conn: &mut impl Connection) -> Result<String> {
 }
 
 /// KEY (`at`): removes up to `limit` entries that are older than `time`.
-///
-/// # Errors
-/// A database failure.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_audit WHERE at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \
@@ -110,9 +95,6 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
 }
 
 /// PRIMARY: the newest entries, at most `limit`; with `before` those older than that one.
-///
-/// # Errors
-/// A database failure.
 pub async fn latest(
     conn: &mut impl Connection,
     before: Option<AuditNo>,

@@ -20,9 +20,6 @@ pub struct Start {
 /// PRIMARY: the first row of each priority of a topic, at or above `from`, which has one row for
 /// each of [`priorities`]: a dive each. Rows that were settled long ago are dead entries of the key
 /// until the server purges them, so whoever knows where the living begin says so.
-///
-/// # Errors
-/// A database failure.
 pub async fn starts(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -58,9 +55,6 @@ pub struct Span {
 }
 
 /// PRIMARY: the first and last row of each priority of a topic, two dives each.
-///
-/// # Errors
-/// A database failure.
 pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Span>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -102,9 +96,6 @@ pub struct Stretch {
 }
 
 /// PRIMARY: counts up to `limit` rows of a topic and priority after `after` and up to `to`.
-///
-/// # Errors
-/// A database failure.
 pub async fn stretch(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -137,9 +128,6 @@ pub async fn stretch(
 
 /// PRIMARY: the bytes of the body and headers of the first row at or after each of `places`, a dive
 /// each.
-///
-/// # Errors
-/// A database failure.
 pub async fn sizes(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -166,9 +154,6 @@ pub async fn sizes(
 
 /// PRIMARY: writes down what was measured, in the caller's transaction; false if somebody has the
 /// topic's row locked, which is not waited for: the sweeper has more to do.
-///
-/// # Errors
-/// A database failure.
 pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {

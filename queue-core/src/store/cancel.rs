@@ -28,9 +28,6 @@ pub struct LockedRow {
 }
 
 /// KEY (id), forced: locks the message, if it is still in its row and nobody else has it locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -68,9 +65,6 @@ pub async fn lock(
 }
 
 /// KEY (id), forced, plain: whether the message is still in its row, locked or not.
-///
-/// # Errors
-/// A database failure.
 pub async fn is_there(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -97,9 +91,6 @@ pub async fn is_there(
 /// PRIMARY: asks whoever has the message, or claims it, to stop handling it, for [`ASKED_FOR`].
 /// Every worker hears of it with its next [pulse](super::floor::pulse). `taken_from` is the worker
 /// whose claim was taken away, and whose handler does not know yet.
-///
-/// # Errors
-/// A database failure.
 pub async fn ask(
     conn: &mut impl Connection,
     row: RowId,
@@ -119,9 +110,6 @@ pub async fn ask(
 /// PRIMARY: remembers that a claim was taken away from a worker that lives, otherwise than by a
 /// cancel: a handler of that claim may run on, and nobody knows which message the worker dies of
 /// within the next minute. For the rescue, as a message that was [taken](taken_from).
-///
-/// # Errors
-/// A database failure.
 pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<()> {
     ask(conn, RowId(NO_ROW | worker.0), Some(worker)).await
 }
@@ -130,9 +118,6 @@ pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<
 const NO_ROW: u64 = 1 << 62;
 
 /// PRIMARY: whether the message was taken away from the worker that had it.
-///
-/// # Errors
-/// A database failure.
 pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -149,9 +134,6 @@ pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
 
 /// PRIMARY: asks no more, unless the message was taken away by somebody else: the handler that ran
 /// then is still to stop.
-///
-/// # Errors
-/// A database failure.
 pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
     let statement =
         Statement::new("DELETE FROM queue_cancellation WHERE row_id = ? AND worker_id = 0")
@@ -161,9 +143,6 @@ pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
 }
 
 /// PRIMARY, all of a few rows: how many messages were taken away from the worker of late.
-///
-/// # Errors
-/// A database failure.
 pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     #[derive(QueryableByName)]
     struct Row {
@@ -181,9 +160,6 @@ pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<
 /// older than `time`: whoever made them has gone. A message that was taken away is remembered until
 /// its worker has shown by a beat that it has outlived that by `time`, or is declared dead: the
 /// rescue [counts](taken_from) it.
-///
-/// # Errors
-/// A database failure.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_cancellation \

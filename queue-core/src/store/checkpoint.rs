@@ -14,9 +14,6 @@ use crate::model::{Checkpoint, Delivery, DeliveryNo, Percent, Result, Saved, Wor
 
 /// PRIMARY of the messages, forced: saves the checkpoint of a delivery, if its claim still has the
 /// message; 0 if not. A later delivery's is never replaced by an earlier one's.
-///
-/// # Errors
-/// A database failure.
 pub async fn save(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -51,9 +48,6 @@ pub async fn save(
 
 /// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of
 /// an earlier message with its id.
-///
-/// # Errors
-/// A database failure.
 pub async fn read(conn: &mut impl Connection, delivery: &Delivery) -> Result<Option<Saved>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -85,9 +79,6 @@ pub async fn read(conn: &mut impl Connection, delivery: &Delivery) -> Result<Opt
 
 /// PRIMARY of the messages, forced, joined to PRIMARY: removes the checkpoints of messages that are
 /// about to be done.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<()> {
     let prefix = Statement::new(
         "DELETE k FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k \
@@ -100,9 +91,6 @@ pub async fn forget(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result
 }
 
 /// KEY (`saved_at`): removes up to `limit` checkpoints that were saved longer than `time` ago.
-///
-/// # Errors
-/// A database failure.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_checkpoint WHERE saved_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \

@@ -129,9 +129,6 @@ fn span(limit: u32) -> u64 {
 /// One range only. MariaDB does not end a range at its last key but at the first row beyond it that
 /// is there, so each range of an empty priority reads every dead entry of the next one: with the
 /// ten ranges that this once had, a drain took 97 µs of the server a message instead of 41.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_ready(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -159,9 +156,6 @@ pub async fn lock_ready(
 
 /// PRIMARY, forced: locks those of these rows that are ready, passing over rows that others have
 /// locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_rows(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -187,9 +181,6 @@ pub async fn lock_rows(
 }
 
 /// PRIMARY, forced: locks the lowest ready suspect, if there is one that nobody has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_suspect(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -207,9 +198,6 @@ pub async fn lock_suspect(
 }
 
 /// PRIMARY, forced: marks rows that this transaction has locked as the worker's own.
-///
-/// # Errors
-/// A database failure.
 pub async fn own(
     conn: &mut impl Connection,
     fence: Fence,

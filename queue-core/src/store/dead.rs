@@ -91,9 +91,6 @@ pub struct DeadLetter {
 
 /// KEY (`topic_id`, `died_at`), forced: the next dead letters of the topic, and which of them are
 /// wanted. The rows themselves are read for the filter, a bounded number of them.
-///
-/// # Errors
-/// A database failure.
 pub async fn window(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -142,9 +139,6 @@ pub async fn window(
 }
 
 /// PRIMARY: these dead letters, in the order of their rows, without bodies.
-///
-/// # Errors
-/// A database failure.
 pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadLetter>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -208,9 +202,6 @@ pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadL
 }
 
 /// PRIMARY: the body of a dead letter of the topic; `None` if there is no such dead letter.
-///
-/// # Errors
-/// A database failure.
 pub async fn body(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -228,9 +219,6 @@ pub async fn body(
 }
 
 /// PRIMARY: the failed runs of a dead letter of the topic, oldest first.
-///
-/// # Errors
-/// A database failure.
 pub async fn history(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -269,9 +257,6 @@ pub struct DeadError {
 
 /// KEY (`topic_id`, `died_at`), forced: of what the topic's newest dead letters died, what most of
 /// them did first; at most `limit` errors, of [`ERRORS_OF`] letters.
-///
-/// # Errors
-/// A database failure.
 pub async fn errors(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -325,9 +310,6 @@ pub struct LockedDead {
 /// PRIMARY, forced: locks those of the rows that are still there, at most 512. Those that another
 /// redrive has locked are waited for, and are gone then: passed over, they would be missed if that
 /// redrive failed.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<LockedDead>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -359,7 +341,7 @@ pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<Locke
 /// [taken](super::unique::take_again) before.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, enqueued_at, ordering_key, \
          biz_id, unique_key, headers, history, body";
@@ -377,9 +359,6 @@ pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId>
 }
 
 /// PRIMARY, forced: deletes these dead letters; how many were there.
-///
-/// # Errors
-/// A database failure.
 pub async fn purge(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
     let delete = Statement::new(format!(
         "DELETE d FROM {KEYS} STRAIGHT_JOIN queue_dead d FORCE INDEX (PRIMARY) ON d.id = k.id"

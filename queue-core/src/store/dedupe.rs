@@ -21,9 +21,6 @@ const LIST_LIMIT: usize = 512;
 /// that fails leaves a reader's lock, and two that then both want to write deadlock), it is seen
 /// whatever the transaction's snapshot is, and the server counts it as two rows. As many rows as
 /// ids: all of them are new.
-///
-/// # Errors
-/// A database failure.
 pub async fn enter(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -81,9 +78,6 @@ async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> R
 
 /// PRIMARY, one key at a time: takes back ids that this transaction has entered, of messages that
 /// are not stored.
-///
-/// # Errors
-/// A database failure.
 pub async fn take_back(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<()> {
     for some in ids.chunks(LIST_LIMIT) {
         let ids: Vec<_> = some.iter().map(|id| format!("\"{}\"", id.0.simple())).collect();
@@ -100,9 +94,6 @@ pub async fn take_back(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]
 }
 
 /// PRIMARY: forgets up to `limit` ids of a topic that is being deleted.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_dedupe WHERE topic_id = ? LIMIT ?")
         .number(topic.0)

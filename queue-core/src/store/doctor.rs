@@ -43,9 +43,6 @@ impl<'v> FromIterator<(&'v str, &'v str)> for Variables {
 }
 
 /// No index: the variables behind the self-test.
-///
-/// # Errors
-/// A database failure.
 pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
     #[derive(QueryableByName)]
     struct Row {
@@ -70,9 +67,6 @@ pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
 
 /// No index: the tables and procedures of ours that the database has; behind a procedure's name
 /// stands `()`, because one has the name of a table.
-///
-/// # Errors
-/// A database failure.
 pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -92,9 +86,6 @@ pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
 /// No index: the columns and keys of our tables that this account may see, a line each, such as
 /// `queue_floor COLUMN floor bigint unsigned NOT NULL` and
 /// `queue_worker KEY queue_worker_state (state, id)`.
-///
-/// # Errors
-/// A database failure.
 pub async fn shape(conn: &mut impl Connection) -> Result<Vec<String>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -145,9 +136,6 @@ fn without_width(column_type: &str) -> String {
 
 /// No index: this session's connection id, twice: as a bare function, which a proxy may answer
 /// itself, and within an expression, which reaches the server.
-///
-/// # Errors
-/// A database failure.
 pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnId)> {
     #[derive(QueryableByName)]
     struct Row {
@@ -193,9 +181,6 @@ impl QueryableByName<Mysql> for Source {
 }
 
 /// A scratch lock name for trying that name locks exclude each other between sessions.
-///
-/// # Errors
-/// A database failure.
 pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -208,9 +193,6 @@ pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
 }
 
 /// PRIMARY of the duties: inserts scratch rows for the SKIP LOCKED trial.
-///
-/// # Errors
-/// A database failure.
 pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     // Under their own names at once: processes that start together all try this.
     for name in names {
@@ -225,9 +207,6 @@ pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
 }
 
 /// PRIMARY of the duties: locks one of the scratch rows that nobody has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<Option<Vec<u8>>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -249,9 +228,6 @@ pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Resul
 /// By the key alone. The plan for a table of a few rows would be to read all of it, which locks for
 /// a moment the rows of trials beside this one: they would see their own row passed over, and call
 /// a healthy server unfit.
-///
-/// # Errors
-/// A database failure.
 pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     for name in names {
         // A hint needs the form for several tables.
@@ -264,18 +240,12 @@ pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
 }
 
 /// Begins a transaction of the trial.
-///
-/// # Errors
-/// A database failure.
 pub async fn begin(conn: &mut impl Connection) -> Result<()> {
     let begun = conn.batch("BEGIN").await;
     begun.map_err(|error| Error::database("begin a trial", &error))
 }
 
 /// Ends a transaction of the trial, keeping nothing.
-///
-/// # Errors
-/// A database failure.
 pub async fn roll_back(conn: &mut impl Connection) -> Result<()> {
     let ended = conn.batch("ROLLBACK").await;
     ended.map_err(|error| Error::database("end a trial", &error))

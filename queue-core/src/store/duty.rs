@@ -11,9 +11,6 @@ use crate::model::{ConnId, Result};
 
 /// PRIMARY of the installation: tries to take the office without waiting; true when this session
 /// holds its lock.
-///
-/// # Errors
-/// A database failure.
 pub async fn take_office(conn: &mut impl Connection, office: Office) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -31,9 +28,6 @@ pub async fn take_office(conn: &mut impl Connection, office: Office) -> Result<b
 }
 
 /// PRIMARY of the installation: whether any session holds the office.
-///
-/// # Errors
-/// A database failure.
 pub async fn is_held(conn: &mut impl Connection, office: Office) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -66,9 +60,6 @@ pub struct DutyStatus {
 }
 
 /// PRIMARY (name): records what a duty did.
-///
-/// # Errors
-/// A database failure.
 pub async fn record(
     conn: &mut impl Connection,
     name: &'static str,
@@ -91,9 +82,6 @@ pub async fn record(
 }
 
 /// PRIMARY (name): what every duty did last.
-///
-/// # Errors
-/// A database failure.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<DutyStatus>> {
     #[derive(QueryableByName)]
     struct Row {

@@ -9,9 +9,6 @@ use crate::model::Result;
 
 /// No index: the number that the server sends back. Another one, or none, is the reply to a
 /// statement that was dropped half-way before this one.
-///
-/// # Errors
-/// A database failure.
 pub(crate) async fn echo(conn: &mut impl Connection, nonce: u64) -> Result<Option<u64>> {
     #[derive(QueryableByName)]
     struct Row {

@@ -17,7 +17,7 @@ const ROW_OVERHEAD: usize = 128;
 /// PRIMARY: inserts the messages, in order, as one statement.
 ///
 /// # Errors
-/// Headers that cannot be stored; a database failure.
+/// Headers that cannot be stored.
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -205,9 +205,6 @@ pub(super) fn is_kept(messages: usize) -> bool {
 const STATEMENT_OVERHEAD: u64 = 1024;
 
 /// No index: how many bytes of rows the server takes in one packet.
-///
-/// # Errors
-/// A database failure.
 pub async fn packet_limit(conn: &mut impl Connection) -> Result<usize> {
     #[derive(QueryableByName)]
     struct Row {

@@ -120,9 +120,6 @@ fn columns(table: MessageTable, bodies: Bodies) -> String {
 /// messages with these ids, at most 512, in whatever topic they are by now. One statement, so one
 /// snapshot: a message that is being moved is in one place. A message that is ready or claimed is
 /// found only if the lookup of `topic` has its row.
-///
-/// # Errors
-/// A database failure.
 pub async fn by_ids(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -159,9 +156,6 @@ pub async fn by_ids(
 
 /// KEY (id) of the messages and the scheduled, PRIMARY of the others, forced: these rows of a
 /// table, at most 512, in the order of their ids.
-///
-/// # Errors
-/// A database failure.
 pub async fn by_rows(
     conn: &mut impl Connection,
     table: MessageTable,
@@ -210,9 +204,6 @@ pub struct Stretch {
 /// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: the next
 /// rows of the topic in the table, at most `limit`, and which of them are wanted: they have one of
 /// the ids, if there are any, and whatever else the filter asks for.
-///
-/// # Errors
-/// A database failure.
 pub async fn stretch(
     conn: &mut impl Connection,
     topic: TopicId,

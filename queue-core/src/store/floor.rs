@@ -26,9 +26,6 @@ pub struct Floor {
 
 /// PRIMARY (`topic_id`, priority): publishes that a row at `row` or above is ready again, in the
 /// transaction that made it so. The row's lock makes the order of `seq` the order of commits.
-///
-/// # Errors
-/// A database failure.
 pub async fn publish(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -106,9 +103,6 @@ impl Pulse {
 /// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
 /// floors, pauses, traces, limits and cancellations in one round trip. Doubles as the probe that
 /// tells at once when the session is lost.
-///
-/// # Errors
-/// A database failure.
 pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
     #[derive(QueryableByName)]
     struct Row {

@@ -22,9 +22,6 @@ impl QueryableByName<Mysql> for Line {
 }
 
 /// No index: the lines of `SHOW GRANTS`, those of active roles included.
-///
-/// # Errors
-/// A database failure.
 pub async fn own(conn: &mut impl Connection) -> Result<Vec<String>> {
     let lines: Vec<Line> =
         load(conn, "read the account's grants", Statement::new("SHOW GRANTS")).await?;

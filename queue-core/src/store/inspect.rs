@@ -31,9 +31,6 @@ pub struct Depth {
 
 /// PRIMARY of the messages and claims, the KEYs that begin with `topic_id` of the scheduled and the
 /// dead; every count stops at the cap, and the oldest row is a dive for each priority.
-///
-/// # Errors
-/// A database failure.
 pub async fn depth(conn: &mut impl Connection, topic: TopicId) -> Result<Depth> {
     #[derive(QueryableByName)]
     struct Row {
@@ -109,9 +106,6 @@ pub struct Peeked {
 }
 
 /// PRIMARY: the first `limit` messages of the topic in order of handling; locks nothing.
-///
-/// # Errors
-/// A database failure.
 pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Peeked>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -168,9 +162,6 @@ pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Res
 
 /// PRIMARY, and KEYs of the others: removes up to `limit` messages of a topic from one table, for
 /// deleting the topic. Claimed rows go too; their owners find themselves fenced.
-///
-/// # Errors
-/// A database failure.
 pub async fn purge_some(
     conn: &mut impl Connection,
     table: MessageTable,
@@ -214,9 +205,6 @@ pub async fn holds(
 
 /// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: the lowest topic
 /// beyond `after` that the table has a message of.
-///
-/// # Errors
-/// A database failure.
 pub async fn next_topic(
     conn: &mut impl Connection,
     table: MessageTable,

@@ -94,9 +94,6 @@ pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS queue_installation (\
      CONSTRAINT queue_installation_links CHECK (links IN ('even', 'odd'))) ENGINE = InnoDB";
 
 /// Makes the table unless it is there.
-///
-/// # Errors
-/// A database failure.
 pub async fn make_table(conn: &mut impl Connection) -> Result<()> {
     execute(conn, "make the table of the installation", Statement::new(TABLE)).await?;
     Ok(())
@@ -104,9 +101,6 @@ pub async fn make_table(conn: &mut impl Connection) -> Result<()> {
 
 /// PRIMARY: keeps the secret unless there is one: of two migrators that begin together the first
 /// one's stays.
-///
-/// # Errors
-/// A database failure.
 pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_installation (only_row, secret) VALUES (1, ?) \
@@ -118,9 +112,6 @@ pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<(
 }
 
 /// PRIMARY: whether the secret is there.
-///
-/// # Errors
-/// A database failure.
 pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -136,9 +127,6 @@ pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
 }
 
 /// PRIMARY: which links to the procedures are in use.
-///
-/// # Errors
-/// A database failure.
 pub async fn links(conn: &mut impl Connection) -> Result<Links> {
     #[derive(QueryableByName)]
     struct Row {
@@ -152,9 +140,6 @@ pub async fn links(conn: &mut impl Connection) -> Result<Links> {
 }
 
 /// PRIMARY: from now on calls go by these links.
-///
-/// # Errors
-/// A database failure.
 pub async fn use_links(conn: &mut impl Connection, links: Links) -> Result<()> {
     let statement = Statement::new("UPDATE queue_installation SET links = ? WHERE only_row = 1")
         .bytes(links.name().as_bytes());
@@ -176,9 +161,6 @@ pub struct Holder {
 
 /// KEY (state, id) of the workers: who holds the locks of the offices, and those of workers that
 /// are alive.
-///
-/// # Errors
-/// A database failure.
 pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
     #[derive(QueryableByName)]
     struct Row {

@@ -67,9 +67,6 @@ pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
      18446744073709551615 + claim_no + 1), enqueued_at = UTC_TIMESTAMP(6)";
 
 /// PRIMARY: opens a lane at sequence 0.
-///
-/// # Errors
-/// A database failure.
 pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Result<LaneId> {
     const OPERATION: &str = "open the lane";
     let statement = Statement::new(
@@ -84,9 +81,6 @@ pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Res
 }
 
 /// PRIMARY: where the lane stands.
-///
-/// # Errors
-/// A database failure.
 pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -122,9 +116,6 @@ pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Res
 }
 
 /// PRIMARY: closes a lane that has never had anything in doubt.
-///
-/// # Errors
-/// A database failure.
 pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
     let statement = Statement::new(
         "DELETE FROM queue_message WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",

@@ -27,9 +27,6 @@ pub struct Entry {
 }
 
 /// PRIMARY, forced, plain: which of the biz ids the ledger has.
-///
-/// # Errors
-/// A database failure.
 pub async fn look(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -76,9 +73,6 @@ pub async fn look(
 ///
 /// Every row must have a biz id. A row that is not the claim's own enters nothing; the ack that
 /// follows in the same transaction counts.
-///
-/// # Errors
-/// A database failure.
 pub async fn enter(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -96,7 +90,7 @@ pub async fn enter(
 ///
 /// # Errors
 /// A [`Duplicate`](crate::Fault::Duplicate) failure; [`crate::Error::Counts`] if a row is not the
-/// claim's own any more; a database failure.
+/// claim's own any more.
 pub async fn enter_once(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -133,9 +127,6 @@ fn micros(window: Duration) -> u64 {
 }
 
 /// PRIMARY, forced: removes a biz id whose time is over, so that it can be entered anew.
-///
-/// # Errors
-/// A database failure.
 pub async fn drop_expired(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -153,7 +144,7 @@ pub async fn drop_expired(
 /// PRIMARY: enters a message by its id, for ten years: what handlers of a simulation leave behind.
 ///
 /// # Errors
-/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+/// A [`Duplicate`](crate::Fault::Duplicate) failure.
 #[cfg(feature = "simulation")]
 pub async fn enter_alone(
     conn: &mut impl Connection,

@@ -56,9 +56,6 @@ impl From<CandidateRow> for Candidate {
 
 /// PRIMARY: waits for the topic's gate, which the transaction then has until it ends; false if
 /// there is none, because no claim has gone through it yet.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -74,9 +71,6 @@ pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
 
 /// PRIMARY, plain: how far ahead of now the messages before have used up the topic's rate. A
 /// statement of its own after the lock: a statement's now is when it began, before it waited.
-///
-/// # Errors
-/// A database failure.
 pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration> {
     #[derive(QueryableByName)]
     struct Row {
@@ -94,9 +88,6 @@ pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration
 }
 
 /// PRIMARY: makes the topic's gate, unless somebody else has just made it.
-///
-/// # Errors
-/// A database failure.
 pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_limit (topic_id, spent_until) VALUES (?, UTC_TIMESTAMP(6)) \
@@ -108,9 +99,6 @@ pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
 }
 
 /// PRIMARY: uses up so much more time of the rate.
-///
-/// # Errors
-/// A database failure.
 pub async fn spend(conn: &mut impl Connection, topic: TopicId, time: Duration) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_limit SET spent_until = GREATEST(spent_until, UTC_TIMESTAMP(6)) \
@@ -123,9 +111,6 @@ pub async fn spend(conn: &mut impl Connection, topic: TopicId, time: Duration) -
 }
 
 /// PRIMARY: the rate is used up until `lead` from now, and no longer.
-///
-/// # Errors
-/// A database failure.
 pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_limit SET spent_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
@@ -139,9 +124,6 @@ pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration)
 
 /// PRIMARY of both tables, forced, plain: the topic's slots, as many as messages are claimed, and
 /// those that the next claim removes.
-///
-/// # Errors
-/// A database failure.
 pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slot>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -171,9 +153,6 @@ pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slo
 }
 
 /// PRIMARY, forced: removes slots.
-///
-/// # Errors
-/// A database failure.
 pub async fn free(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<usize> {
     let statement = Statement::new(format!(
         "DELETE h FROM {KEYS} STRAIGHT_JOIN queue_slot h FORCE INDEX (PRIMARY) \
@@ -186,9 +165,6 @@ pub async fn free(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> 
 
 /// PRIMARY of the messages, forced: takes slots for rows that this transaction has made the claim's
 /// own.
-///
-/// # Errors
-/// A database failure.
 pub async fn take(
     conn: &mut impl Connection,
     fence: Fence,
@@ -213,9 +189,6 @@ pub async fn take(
 
 /// PRIMARY, forced, plain: up to `limit` ready messages from `place` on, in order of priority and
 /// id.
-///
-/// # Errors
-/// A database failure.
 pub async fn candidates(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -239,9 +212,6 @@ pub async fn candidates(
 }
 
 /// PRIMARY, forced, plain, one dive: the lowest ready suspect, the one that is claimed next.
-///
-/// # Errors
-/// A database failure.
 pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Option<Candidate>> {
     let statement = Statement::new(
         "SELECT priority, id, ordering_key FROM queue_message FORCE INDEX (PRIMARY) \
@@ -255,9 +225,6 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
 }
 
 /// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     let slots = Statement::new("DELETE FROM queue_slot WHERE topic_id = ?").number(topic.0);
     execute(conn, "delete the topic's slots", slots).await?;

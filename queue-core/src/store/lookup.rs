@@ -31,9 +31,6 @@ pub enum Placed {
 }
 
 /// PRIMARY: enters messages that were just enqueued. The last of several with one id counts.
-///
-/// # Errors
-/// A database failure.
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -68,9 +65,6 @@ pub async fn insert(
 }
 
 /// PRIMARY: a message has been replaced by another, whose business id and key it has now.
-///
-/// # Errors
-/// A database failure.
 pub async fn replace(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -92,9 +86,6 @@ pub async fn replace(
 /// messages were given in `now_in` by a move just made, `first` the lowest of them; enters those
 /// that it did not have. A move gives ids in order, with others' between them: the read ends with
 /// the last of these.
-///
-/// # Errors
-/// A database failure.
 pub async fn follow(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -125,9 +116,6 @@ pub async fn follow(
 }
 
 /// As [`follow`], for a promotion.
-///
-/// # Errors
-/// A database failure.
 pub async fn follow_promoted(conn: &mut impl Connection, first: RowId, due: &[Due]) -> Result<()> {
     let mut moved: BTreeMap<TopicId, Vec<MsgId>> = BTreeMap::new();
     for (topic, id) in due.iter().filter_map(|due| Some((due.topic, due.searchable?))) {
@@ -140,9 +128,6 @@ pub async fn follow_promoted(conn: &mut impl Connection, first: RowId, due: &[Du
 }
 
 /// PRIMARY of the topics: whether the topic's messages are entered into the lookup.
-///
-/// # Errors
-/// A database failure.
 pub async fn is_kept_for(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -201,9 +186,6 @@ struct EntryRow {
 }
 
 /// PRIMARY or a KEY of the lookup, forced: the next entries after `after`, at most `limit`.
-///
-/// # Errors
-/// A database failure.
 pub async fn entries(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -266,9 +248,6 @@ pub struct Kept {
 }
 
 /// PRIMARY, one dive a topic: the topics that have rows in the lookup.
-///
-/// # Errors
-/// A database failure.
 pub async fn topics(conn: &mut impl Connection) -> Result<Vec<Kept>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -308,9 +287,6 @@ pub struct Aged {
 /// KEY (`topic_id`, `enqueued_at`), forced, and for each entry a dive into each table: entries that
 /// are older than `time`, at most `limit`. All in one snapshot, in which a message that is being
 /// moved is in one place.
-///
-/// # Errors
-/// A database failure.
 pub async fn aged(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -360,9 +336,6 @@ pub async fn aged(
 
 /// PRIMARY, forced, each key by itself: removes entries that are older than `time`: one whose id
 /// was enqueued again meanwhile stays.
-///
-/// # Errors
-/// A database failure.
 pub async fn prune(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -383,9 +356,6 @@ pub async fn prune(
 }
 
 /// PRIMARY: removes up to `limit` entries of a topic that has no use of them.
-///
-/// # Errors
-/// A database failure.
 pub async fn drop_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_lookup WHERE topic_id = ? LIMIT ?");
     execute(conn, "drop the lookup", statement.number(topic.0).number(limit)).await

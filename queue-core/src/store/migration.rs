@@ -13,9 +13,6 @@ use crate::model::{Fault, Result};
 
 /// PRIMARY of the installation: takes the migrator's name lock, which the connection's end gives
 /// back.
-///
-/// # Errors
-/// A database failure.
 pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -30,9 +27,6 @@ pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<boo
 }
 
 /// Makes the ledger unless it is there.
-///
-/// # Errors
-/// A database failure.
 pub async fn make_ledger(conn: &mut impl Connection) -> Result<()> {
     let statement = Statement::new(
         "CREATE TABLE IF NOT EXISTS queue_schema_migration (name VARBINARY(64) NOT NULL, \
@@ -43,9 +37,6 @@ pub async fn make_ledger(conn: &mut impl Connection) -> Result<()> {
 }
 
 /// PRIMARY (name): the migrations that the database has; none when it has no ledger yet.
-///
-/// # Errors
-/// A database failure.
 pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -64,9 +55,6 @@ pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
 }
 
 /// PRIMARY (name): notes a migration as applied.
-///
-/// # Errors
-/// A database failure.
 pub async fn record(conn: &mut impl Connection, name: &str) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_schema_migration (name, applied_at) VALUES (?, UTC_TIMESTAMP(6))",

@@ -41,7 +41,7 @@ pub enum Outcome<'r> {
 /// it; without, nothing is charged. A suspect that got so far without a crash is none any more.
 ///
 /// # Errors
-/// [`Error::Counts`]; a database failure.
+/// [`Error::Counts`].
 pub async fn to_scheduled(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -77,7 +77,7 @@ pub(super) fn into_scheduled(due: Moment, failure: Option<&str>) -> Statement<'s
 /// unique keys are to be [freed](super::unique::release) before.
 ///
 /// # Errors
-/// [`Error::Counts`]; a database failure.
+/// [`Error::Counts`].
 pub async fn to_dead(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -173,7 +173,7 @@ pub(super) fn into_topic(
 /// PRIMARY: to the archive, to be pruned after `keep`.
 ///
 /// # Errors
-/// [`Error::Counts`]; a database failure.
+/// [`Error::Counts`].
 pub async fn to_archive(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,

@@ -10,9 +10,6 @@ use crate::connection::Connection;
 use crate::model::{Error, Result};
 
 /// No index: the name and comment of each procedure of ours that the account may see.
-///
-/// # Errors
-/// A database failure.
 pub async fn installed(conn: &mut impl Connection) -> Result<BTreeMap<String, String>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -32,9 +29,6 @@ pub async fn installed(conn: &mut impl Connection) -> Result<BTreeMap<String, St
 
 /// No index: whether the server replaces a procedure by one statement, and keeps what is granted on
 /// it. MariaDB does.
-///
-/// # Errors
-/// A database failure.
 pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -50,18 +44,12 @@ pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
 ///
 /// MySQL keeps the lock of each procedure that a transaction has called until the transaction ends,
 /// and new calls wait behind a DROP that waits for it.
-///
-/// # Errors
-/// A database failure.
 pub async fn wait_for_a_second(conn: &mut impl Connection) -> Result<()> {
     let set = conn.batch("SET SESSION lock_wait_timeout = 1").await;
     set.map_err(|error| Error::database("set the time that DDL waits", &error))
 }
 
 /// No index: makes a procedure, in place of one of the same name.
-///
-/// # Errors
-/// A database failure.
 pub async fn create(
     conn: &mut impl Connection,
     name: &str,
@@ -79,9 +67,6 @@ pub async fn create(
 }
 
 /// No index: removes a procedure; that it is gone already is no error.
-///
-/// # Errors
-/// A database failure.
 pub async fn drop(conn: &mut impl Connection, name: &str) -> Result<()> {
     let dropped = conn.batch(&format!("DROP PROCEDURE IF EXISTS {name}")).await;
     dropped.map_err(|error| Error::database("remove a procedure", &error))

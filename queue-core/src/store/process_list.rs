@@ -14,9 +14,6 @@ use crate::model::{ConnId, Fault, Result};
 ///
 /// Not `information_schema.PROCESSLIST`: MySQL 9.7 refuses to read it (3854) while any session
 /// runs a statement whose text is not UTF-8, such as an INSERT of a binary body.
-///
-/// # Errors
-/// A database failure.
 pub async fn show(conn: &mut impl Connection) -> Result<HashSet<ConnId>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -40,9 +37,6 @@ pub struct Process {
 }
 
 /// `SHOW PROCESSLIST`: the connections this account may see, each with what it does.
-///
-/// # Errors
-/// A database failure.
 pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Process>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -76,9 +70,6 @@ pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Pro
 /// such view for this account, and where it does not prove that it is complete: its owner must have
 /// PROCESS, and it must show this very session. The second alone would prove nothing: while MariaDB
 /// reads the view, this session counts as the owner's.
-///
-/// # Errors
-/// A database failure.
 pub async fn through_view(
     conn: &mut impl Connection,
     sight: &Sight,
@@ -115,9 +106,6 @@ pub struct Sight {
 }
 
 /// No index: the account, the connection id and whether PROCESS is granted globally.
-///
-/// # Errors
-/// A database failure.
 pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
     #[derive(QueryableByName)]
     struct Row {

@@ -12,9 +12,6 @@ use crate::connection::Connection;
 use crate::model::{Result, RowId};
 
 /// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
-///
-/// # Errors
-/// A database failure.
 pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_archive WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
@@ -24,9 +21,6 @@ pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
 }
 
 /// KEY (`keep_until`): removes up to `limit` biz ids whose time is over from the ledger.
-///
-/// # Errors
-/// A database failure.
 pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_ledger WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
@@ -37,9 +31,6 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
 
 /// KEY (`keep_until`), plain, then PRIMARY: forgets up to `limit` message ids whose dedupe window
 /// is over, but for those that somebody else has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
     over(conn, "prune the message ids", "queue_dedupe", "msg_id", limit).await
 }
@@ -47,9 +38,6 @@ pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
 /// KEY (`keep_until`), plain, then PRIMARY: frees up to `limit` unique keys whose time is over, but
 /// for those that somebody else has locked. Those that are held until their message is done have no
 /// time.
-///
-/// # Errors
-/// A database failure.
 pub async fn unique(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
     over(conn, "prune the unique keys", "queue_unique", "unique_key", limit).await
 }
@@ -115,9 +103,6 @@ async fn over(
 /// PRIMARY: removes up to `limit` lanes of this kind that no producer has used for `idle`. A
 /// producer that still comes back makes its row anew. They are looked for without locks, so that no
 /// lane in use is waited for.
-///
-/// # Errors
-/// A database failure.
 pub async fn lanes(
     conn: &mut impl Connection,
     kind: LaneKind,
@@ -154,9 +139,6 @@ pub async fn lanes(
 
 /// KEY (state, id), PRIMARY of the claims and KEY (`worker_id`, …) of the ranges: removes up to
 /// `limit` workers that ended `ago` or longer and have no claim and no range left (history H7).
-///
-/// # Errors
-/// A database failure.
 pub async fn workers(conn: &mut impl Connection, ago: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_worker WHERE state IN ('dead', 'stopped') \

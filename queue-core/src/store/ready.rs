@@ -24,9 +24,6 @@ pub struct LockedReady {
 }
 
 /// KEY (id): the highest row that there is; what comes later has a higher one.
-///
-/// # Errors
-/// A database failure.
 pub async fn last(conn: &mut impl Connection) -> Result<RowId> {
     let statement = Statement::new("SELECT COALESCE(MAX(id), 0) AS id FROM queue_message");
     let rows: Vec<Id> = load(conn, "read the last row", statement).await?;
@@ -42,9 +39,6 @@ struct Id {
 /// PRIMARY, forced: locks the next ready messages of a topic and priority behind the row `after`,
 /// up to the row `last`, at most `limit`. Those that somebody else has locked are passed over: a
 /// claim is taking them.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(
     conn: &mut impl Connection,
     (topic, priority): (TopicId, Priority),
@@ -91,7 +85,7 @@ impl LockedReady {
 /// PRIMARY, forced: deletes locked messages, at most 512, and frees the unique keys they hold.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<()> {
     const OPERATION: &str = "purge";
     let keys = Statement::new(
@@ -111,7 +105,7 @@ pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<(
 /// leave. No floor is published: the rows are new ones, as an enqueue's are.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn relocate(
     conn: &mut impl Connection,
     locked: &LockedReady,
@@ -135,9 +129,6 @@ pub async fn relocate(
 
 /// PRIMARY, forced: the next messages of a topic and priority behind the row `after`, ready or
 /// claimed, at most `limit`; locks nothing.
-///
-/// # Errors
-/// A database failure.
 pub async fn read(
     conn: &mut impl Connection,
     (topic, priority): (TopicId, Priority),

@@ -44,9 +44,6 @@ pub struct ZombieClaim {
 
 /// KEY (state, id) of the workers, joined to PRIMARY of the claims: up to `limit` claims after
 /// `after` whose worker is dead or has stopped.
-///
-/// # Errors
-/// A database failure.
 pub async fn zombie_claims(
     conn: &mut impl Connection,
     after: Fence,
@@ -63,9 +60,6 @@ pub async fn zombie_claims(
 
 /// PRIMARY (`worker_id`, `claim_no`), each joined to PRIMARY of the workers: up to `limit` claims
 /// after `after` whose worker has no row (history H7). Reads every claim, so it is asked rarely.
-///
-/// # Errors
-/// A database failure.
 pub async fn orphan_claims(
     conn: &mut impl Connection,
     after: Fence,
@@ -92,9 +86,6 @@ pub struct TimedClaim {
 /// PRIMARY (`worker_id`, `claim_no`), joined to PRIMARY of workers and topics: up to `limit` claims
 /// after `after` of topics that bound their runs. How old they are is not asked: a step of the
 /// server's clock must not make them old.
-///
-/// # Errors
-/// A database failure.
 pub async fn timed_claims(
     conn: &mut impl Connection,
     after: Fence,
@@ -162,9 +153,6 @@ async fn load_claims(
 }
 
 /// PRIMARY, the claim's key range: locks its rows that nobody has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<Vec<Zombie>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -197,9 +185,6 @@ pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<V
 
 /// PRIMARY, the claim's key range, plain: rows that still bear the claim's fence, be they locked
 /// by a settle under way or not.
-///
-/// # Errors
-/// A database failure.
 pub async fn rows_left(conn: &mut impl Connection, claim: &Claim) -> Result<u64> {
     // Twice before the claim is forgotten, for the reason of `load_surely`.
     match count_left(conn, claim).await? {
@@ -249,9 +234,6 @@ const LONE_CRASH: &str = "its worker crashed while it ran alone";
 
 /// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened. The
 /// history tells of a crash that counts.
-///
-/// # Errors
-/// A database failure.
 pub async fn free(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -283,9 +265,6 @@ pub async fn free(
 }
 
 /// PRIMARY of the topics: after how many lone crashes the topic dead-letters a message.
-///
-/// # Errors
-/// A database failure.
 pub async fn max_crashes(conn: &mut impl Connection, claim: &Claim) -> Result<u32> {
     #[derive(QueryableByName)]
     struct Row {

@@ -10,7 +10,7 @@ const OPERATION: &str = "enqueue: set the savepoint";
 /// both servers tell (1305, *run*).
 ///
 /// # Errors
-/// [`Error::NeedsTransaction`]; a database failure.
+/// [`Error::NeedsTransaction`].
 pub(crate) async fn set(conn: &mut impl Connection) -> Result<()> {
     for statement in ["SAVEPOINT queue_enqueue", "ROLLBACK TO SAVEPOINT queue_enqueue"] {
         conn.batch(statement).await.map_err(|error| match error.to_string() {

@@ -48,7 +48,7 @@ pub struct DueSchedule {
 /// must not silence it for long.
 ///
 /// # Errors
-/// Headers that cannot be stored; a database failure.
+/// Headers that cannot be stored.
 pub async fn put(
     conn: &mut impl Connection,
     schedule: &Schedule,
@@ -122,7 +122,7 @@ const SELECT: &str = "SELECT name, \
 /// PRIMARY (name): every schedule, by name.
 ///
 /// # Errors
-/// A row that cannot be read; a database failure.
+/// A row that cannot be read.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
     let statement = Statement::new(SELECT).sql("ORDER BY name");
     let rows: Vec<ScheduleRow> = load(conn, "list the schedules", statement).await?;
@@ -132,7 +132,7 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Standing>> {
 /// PRIMARY (name): locks the schedule, waiting for a tick that is under way, and reads it.
 ///
 /// # Errors
-/// A row that cannot be read; a database failure.
+/// A row that cannot be read.
 pub async fn lock(conn: &mut impl Connection, name: &ScheduleName) -> Result<Option<Standing>> {
     let statement =
         Statement::new(SELECT).sql("WHERE name = ? FOR UPDATE").bytes(name.as_str().as_bytes());
@@ -144,7 +144,7 @@ pub async fn lock(conn: &mut impl Connection, name: &ScheduleName) -> Result<Opt
 /// has locked it.
 ///
 /// # Errors
-/// A row that cannot be read; a database failure.
+/// A row that cannot be read.
 pub async fn lock_due(
     conn: &mut impl Connection,
     name: &ScheduleName,
@@ -174,9 +174,6 @@ pub struct NextTick {
 
 /// KEY (`next_at`), plain: the schedules that tick next, at most `limit`. Those that are paused do
 /// not, nor those whose topic takes nothing.
-///
-/// # Errors
-/// A database failure.
 pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -209,7 +206,7 @@ pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick
 /// PRIMARY (name): moves a schedule on from the tick `from`, after its messages.
 ///
 /// # Errors
-/// [`Error::Counts`] if it does not stand there; a database failure.
+/// [`Error::Counts`] if it does not stand there.
 pub async fn advance(
     conn: &mut impl Connection,
     name: &ScheduleName,
@@ -233,7 +230,7 @@ pub async fn advance(
 /// PRIMARY (name): stops the schedule.
 ///
 /// # Errors
-/// [`Error::UnknownSchedule`]; a database failure.
+/// [`Error::UnknownSchedule`].
 pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_schedule SET paused = 1, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
@@ -245,7 +242,7 @@ pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()
 /// PRIMARY (name): lets the schedule tick, at `next` first.
 ///
 /// # Errors
-/// [`Error::UnknownSchedule`]; a database failure.
+/// [`Error::UnknownSchedule`].
 pub async fn resume(
     conn: &mut impl Connection,
     name: &ScheduleName,
@@ -263,7 +260,7 @@ pub async fn resume(
 /// PRIMARY (name): deletes the schedule; what it has enqueued stays.
 ///
 /// # Errors
-/// [`Error::UnknownSchedule`]; a database failure.
+/// [`Error::UnknownSchedule`].
 pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
     let statement =
         Statement::new("DELETE FROM queue_schedule WHERE name = ?").bytes(name.as_str().as_bytes());
@@ -271,9 +268,6 @@ pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<(
 }
 
 /// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; how many.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete_of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_schedule WHERE topic_id = ?").number(topic.0);
     execute(conn, "delete the topic's schedules", statement).await

@@ -62,9 +62,6 @@ impl Reach {
 
 /// PRIMARY (`due_at`, id), plain, one dive: how long until the next message is due, zero if one is.
 /// `None` if none waits.
-///
-/// # Errors
-/// A database failure.
 pub async fn next_due(conn: &mut impl Connection, reach: Reach) -> Result<Option<Duration>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -84,9 +81,6 @@ pub async fn next_due(conn: &mut impl Connection, reach: Reach) -> Result<Option
 
 /// PRIMARY (`due_at`, id): locks up to `limit` due messages, passing over those that another
 /// promoter has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> Result<Vec<Due>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -136,7 +130,7 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
 /// age would be taken for the queue's delay.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId> {
     const CARRIED: &str = "topic_id, priority, msg_id, delivery_no, failures, crashes, suspicions, \
          expires_at, ordering_key, biz_id, unique_key, headers, history, body";

@@ -9,9 +9,6 @@ use crate::connection::Connection;
 use crate::model::{Error, Fault, Result};
 
 /// No index: the status behind the metrics; what the server does not know is missing.
-///
-/// # Errors
-/// A database failure.
 pub async fn status(conn: &mut impl Connection) -> Result<Variables> {
     #[derive(QueryableByName)]
     struct Row {
@@ -31,9 +28,6 @@ pub async fn status(conn: &mut impl Connection) -> Result<Variables> {
 
 /// No index: how many transactions' old row versions are not purged, where the status does not
 /// say it (MySQL); `None` without PROCESS.
-///
-/// # Errors
-/// A database failure.
 pub async fn history_length(conn: &mut impl Connection) -> Result<Option<u64>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -62,9 +56,6 @@ pub struct TableSize {
 
 /// No index: how large these tables are, by the server's statistics. Each is asked for by its name:
 /// the server opens no other table of the database for that.
-///
-/// # Errors
-/// A database failure.
 pub async fn table_sizes(
     conn: &mut impl Connection,
     tables: &[&'static str],

@@ -76,17 +76,11 @@ pub(super) const DELETE: &str = "DELETE m FROM queue_message m FORCE INDEX (PRIM
 
 /// PRIMARY, forced: removes handled rows. Fewer than asked for means that some are not the claim's
 /// own any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn ack(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     claimed.execute(conn, "settle: ack", Statement::new(DELETE)).await
 }
 
 /// PRIMARY, forced: gives rows back untouched. `delivery_no` is never lowered.
-///
-/// # Errors
-/// A database failure.
 pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     let prefix = Statement::new(
         "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0",
@@ -96,26 +90,17 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
 
 /// PRIMARY, forced: locks those of the rows that are still the claim's own, waiting for the moment
 /// that another claimer may take to pass over them.
-///
-/// # Errors
-/// A database failure.
 pub async fn wait_for_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE").await
 }
 
 /// PRIMARY, forced: locks those of the rows that are still the claim's own, passing over rows that
 /// somebody else has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE SKIP LOCKED").await
 }
 
 /// PRIMARY, forced, plain: which of the rows are still the claim's own, locked by others or not.
-///
-/// # Errors
-/// A database failure.
 pub async fn read_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: read own rows", claimed, "").await
 }

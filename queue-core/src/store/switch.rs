@@ -8,9 +8,6 @@ use crate::connection::Connection;
 use crate::model::{Access, Result};
 
 /// PRIMARY: what every topic allows at most.
-///
-/// # Errors
-/// A database failure.
 pub async fn read(conn: &mut impl Connection) -> Result<Access> {
     #[derive(QueryableByName)]
     struct Row {
@@ -27,9 +24,6 @@ pub async fn read(conn: &mut impl Connection) -> Result<Access> {
 }
 
 /// PRIMARY: sets what every topic allows at most.
-///
-/// # Errors
-/// A database failure.
 pub async fn set(conn: &mut impl Connection, access: Access) -> Result<()> {
     let flags = [!access.may_enqueue(), !access.may_claim()].map(u64::from);
     let statement = Statement::new(

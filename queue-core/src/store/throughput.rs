@@ -14,9 +14,6 @@ pub const TOLD: usize = 32;
 
 /// PRIMARY: a worker's totals of up to [`TOLD`] topics. A total, unlike what is added, may be told
 /// twice.
-///
-/// # Errors
-/// A database failure.
 pub async fn tell(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -41,9 +38,6 @@ pub async fn tell(
 }
 
 /// Reads the whole table, which has a row for each topic of each worker: the sums by topic.
-///
-/// # Errors
-/// A database failure.
 pub async fn by_topic(conn: &mut impl Connection) -> Result<Vec<(TopicId, Throughput)>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -81,9 +75,6 @@ struct WorkerRow {
 
 /// PRIMARY of both tables: the workers of the first `limit` totals whose worker has no row any
 /// more.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerId>> {
     let statement = Statement::new(
         "SELECT t.worker_id FROM queue_throughput t FORCE INDEX (PRIMARY) WHERE t.worker_id > 0 \
@@ -98,9 +89,6 @@ pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<Worke
 }
 
 /// PRIMARY: locks a worker's totals; how many topics they are of.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement = Statement::new(
         "SELECT worker_id FROM queue_throughput FORCE INDEX (PRIMARY) WHERE worker_id = ? FOR UPDATE",
@@ -111,9 +99,6 @@ pub async fn lock(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
 }
 
 /// PRIMARY: adds a worker's totals to those of all that are gone.
-///
-/// # Errors
-/// A database failure.
 pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement = Statement::new(
         "INSERT INTO queue_throughput (worker_id, topic_id, done, failed, picked_up, waited_us) \
@@ -129,9 +114,6 @@ pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
 }
 
 /// PRIMARY: removes a worker's totals.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_throughput WHERE worker_id = ?").number(worker.0);
@@ -139,9 +121,6 @@ pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usiz
 }
 
 /// PRIMARY: removes what workers that are gone have told of topics that are gone.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget_topics(conn: &mut impl Connection) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_throughput WHERE worker_id = 0 AND NOT EXISTS \

@@ -22,9 +22,6 @@ use crate::model::{
 };
 
 /// UNIQUE (name): the topic, or `None`.
-///
-/// # Errors
-/// A database failure.
 pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
@@ -32,9 +29,6 @@ pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option
 }
 
 /// PRIMARY: the topic of this number, or `None`.
-///
-/// # Errors
-/// A database failure.
 pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE id = ?").number(id.0);
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
@@ -44,7 +38,7 @@ pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Top
 /// As [`find`], where there must be one.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; a database failure.
+/// [`Error::UnknownTopic`].
 pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<Topic> {
     let found = find(conn, name).await?;
     found.ok_or_else(|| Error::UnknownTopic { topic: name.clone() })
@@ -52,9 +46,6 @@ pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<To
 
 /// UNIQUE (name), then PRIMARY: locks the topic's row, if there is one, until the transaction ends.
 /// A statement of its own, because what is read of other topics beside it must not be locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
     #[derive(QueryableByName)]
     struct Row {
@@ -68,9 +59,6 @@ pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
 }
 
 /// UNIQUE (name): every topic, by name.
-///
-/// # Errors
-/// A database failure.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("ORDER BY name");
     let rows: Vec<TopicRow> = load(conn, "list the topics", statement).await?;
@@ -78,9 +66,6 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 }
 
 /// No index: the topics that have a limit, asked four times a second; a row for each topic.
-///
-/// # Errors
-/// A database failure.
 pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let statement =
         Statement::new(SELECT).sql("WHERE max_depth IS NOT NULL OR max_bytes IS NOT NULL");
@@ -93,7 +78,7 @@ pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
 /// # Errors
 /// [`Error::TopicExists`]; [`Error::InvalidRetry`]; [`Error::InvalidFilter`] for one that is too
 /// long, [`Error::Setting`] for one that is not a group's; a dead-letter topic that does not exist
-/// or leads back here; a database failure.
+/// or leads back here.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -221,7 +206,7 @@ async fn trace_groups(
 /// UNIQUE (name): sets what may be done with the topic.
 ///
 /// # Errors
-/// [`Error::UnknownTopic`]; a database failure.
+/// [`Error::UnknownTopic`].
 pub async fn set_access(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -238,9 +223,6 @@ pub async fn set_access(
 }
 
 /// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
-///
-/// # Errors
-/// A database failure.
 pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
     let rows: Vec<TopicRow> = load_surely(conn, "list the groups", statement).await?;
@@ -248,9 +230,6 @@ pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Ve
 }
 
 /// PRIMARY: removes the topic's row; its messages must be gone already.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_topic WHERE id = ?").number(id.0);
     execute(conn, "delete the topic", statement).await
@@ -346,9 +325,6 @@ fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
 }
 
 /// The server's clock, UTC.
-///
-/// # Errors
-/// A database failure.
 pub async fn server_time(conn: &mut impl Connection) -> Result<NaiveDateTime> {
     #[derive(QueryableByName)]
     struct Now {

@@ -27,9 +27,6 @@ const SHOWN: u32 = 1000;
 
 /// PRIMARY: writes that messages were enqueued, those of them that the sampling takes, in the
 /// transaction that enqueues them. Changes `LAST_INSERT_ID()`, so it comes last.
-///
-/// # Errors
-/// A database failure.
 pub async fn enqueued(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -56,9 +53,6 @@ pub async fn enqueued(
 }
 
 /// PRIMARY: writes what happens to deliveries, in the transaction that makes it happen.
-///
-/// # Errors
-/// A database failure.
 pub async fn record(conn: &mut impl Connection, steps: &[Step<'_>]) -> Result<()> {
     const ROW: &str = "(?, ?, ?, UTC_TIMESTAMP(6), ?, ?, CONNECTION_ID(), ?, ?, ?, ?, ?), ";
     for some in steps.chunks(ROWS_PER_INSERT) {
@@ -93,9 +87,6 @@ fn insert(columns: &str, row: &str, rows: usize) -> Statement<'static> {
 }
 
 /// PRIMARY of the topics: which messages of the topic leave a trace.
-///
-/// # Errors
-/// A database failure.
 pub async fn sampling_of(conn: &mut impl Connection, topic: TopicId) -> Result<Sampling> {
     #[derive(QueryableByName)]
     struct Row {
@@ -138,9 +129,6 @@ struct RecordRow {
 
 /// KEY (`msg_id`), forced: what happened to the message, in order of time, in whatever topics; of
 /// more than a thousand events the first.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_message(conn: &mut impl Connection, id: MsgId) -> Result<Vec<Record>> {
     let statement = Statement::new(
         "SELECT r.topic_id, (SELECT t.name FROM queue_topic t WHERE t.id = r.topic_id) AS topic, \
@@ -181,9 +169,6 @@ impl RecordRow {
 }
 
 /// KEY (`at`): removes up to `limit` events that are older than `time`.
-///
-/// # Errors
-/// A database failure.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_trace WHERE at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \

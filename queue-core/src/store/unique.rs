@@ -63,9 +63,6 @@ pub enum Place {
 /// PRIMARY: takes the keys, each of which must be named once; who holds those that could not be
 /// taken. A key whose time is over is free. Whoever wants a key of another open transaction waits
 /// for its end. As [`dedupe::enter`](super::dedupe::enter), it writes to what is there.
-///
-/// # Errors
-/// A database failure.
 pub async fn take(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -150,9 +147,6 @@ async fn holders(
 
 /// PRIMARY: remembers where the message was stored that holds the key: in the row that the INSERT
 /// before it on this connection made.
-///
-/// # Errors
-/// A database failure.
 pub async fn place(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -175,9 +169,6 @@ pub async fn place(
 }
 
 /// PRIMARY: frees up to `limit` keys of a topic that is being deleted.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_unique WHERE topic_id = ? LIMIT ?")
         .number(topic.0)

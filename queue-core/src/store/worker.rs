@@ -31,9 +31,6 @@ pub struct Registration {
 }
 
 /// PRIMARY: registers a worker whose life session this is.
-///
-/// # Errors
-/// A database failure.
 pub async fn register(
     conn: &mut impl Connection,
     registration: &Registration,
@@ -59,9 +56,6 @@ pub async fn register(
 /// PRIMARY: the competing update to [`declare_dead`]: a session of the worker is now this
 /// connection. 0 rows: the worker is dead for ever, or a failover that lost its row has given the
 /// number to another.
-///
-/// # Errors
-/// A database failure.
 pub async fn adopt(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -86,9 +80,6 @@ pub async fn adopt(
 }
 
 /// PRIMARY: one beat. 0 rows: the worker is dead for ever.
-///
-/// # Errors
-/// A database failure.
 pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
@@ -100,9 +91,6 @@ pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) 
 }
 
 /// PRIMARY: the worker ends by itself, having released all it held.
-///
-/// # Errors
-/// A database failure.
 pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) \
@@ -115,9 +103,6 @@ pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) 
 
 /// PRIMARY: decides the worker's death, unless anything of it has moved since `seen` was read: a
 /// beat, an adoption, an end. 0 rows: it lives, or somebody else decided.
-///
-/// # Errors
-/// A database failure.
 pub async fn declare_dead(
     conn: &mut impl Connection,
     seen: &WorkerRow,

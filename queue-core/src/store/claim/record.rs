@@ -30,9 +30,6 @@ pub struct Claim {
 }
 
 /// PRIMARY (`worker_id`, `claim_no`): records a claim, in the transaction that makes it.
-///
-/// # Errors
-/// A database failure.
 pub async fn record(
     conn: &mut impl Connection,
     fence: Fence,
@@ -58,9 +55,6 @@ pub async fn record(
 }
 
 /// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no row left.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -77,9 +71,6 @@ pub async fn forget(
 }
 
 /// KEY (`topic_id`, priority, hi), forced, plain, one dive: the highest row that any claim has.
-///
-/// # Errors
-/// A database failure.
 pub async fn frontier(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -137,9 +128,6 @@ impl From<ClaimRow> for Claim {
 
 /// PRIMARY (`worker_id`, `claim_no`): the worker's claims from `from` on. A worker that has made
 /// many knows how far back to look; the dead entries of those before would only cost time.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_worker(
     conn: &mut impl Connection,
     worker: WorkerId,

@@ -18,9 +18,6 @@ use crate::store::{execute, load, load_surely};
 /// It waits for every row that another session has locked. On MariaDB it also locks the first row
 /// behind the range, so it fails with [`Fault::LockWait`](crate::Fault::LockWait) while a producer
 /// has not committed that one.
-///
-/// # Errors
-/// A database failure.
 pub async fn own_first(
     conn: &mut impl Connection,
     fence: Fence,
@@ -50,9 +47,6 @@ pub async fn own_first(
 /// Unlike [`own_first`] it does not wait for the open transaction of a producer: the rows are named
 /// by a plain read, which sees only what is committed, and marked by their keys if they are still
 /// ready.
-///
-/// # Errors
-/// A database failure.
 pub async fn own_ready(
     conn: &mut impl Connection,
     fence: Fence,
@@ -82,9 +76,6 @@ pub async fn own_ready(
 
 /// PRIMARY, forced: the rows that [`own_first`] or [`own_ready`] marked. Every one of them lies at
 /// `place` or after it and bears this fence, which is never used twice.
-///
-/// # Errors
-/// A database failure.
 pub async fn owned(
     conn: &mut impl Connection,
     fence: Fence,

@@ -37,9 +37,6 @@ impl From<Found> for Place {
 /// suspects goes backwards, because a range that is empty is read on to the next row there is:
 /// forwards that is the head of the next topic, where dead entries lie; backwards it is the tail of
 /// this one, where rows were just added.
-///
-/// # Errors
-/// A database failure.
 pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
     let statement = Statement::new(
         "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
@@ -67,9 +64,6 @@ pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
 
 /// PRIMARY, forced, plain: the first ready row at `place` or after it, of this priority or a later
 /// one.
-///
-/// # Errors
-/// A database failure.
 pub async fn next_ready(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -92,9 +86,6 @@ pub async fn next_ready(
 
 /// PRIMARY, forced, plain, one dive backwards (as in [`walk`]): the last priority before `priority`
 /// that has a row, ready or not.
-///
-/// # Errors
-/// A database failure.
 pub async fn urgent(
     conn: &mut impl Connection,
     topic: TopicId,

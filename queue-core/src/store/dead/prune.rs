@@ -14,9 +14,6 @@ use crate::store::prune::Pruned;
 use crate::store::row_set::RowSet;
 
 /// PRIMARY of the topics: those that keep their dead letters for a time only, and for how long.
-///
-/// # Errors
-/// A database failure.
 pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Duration)>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -35,9 +32,6 @@ pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Durati
 
 /// KEY (`topic_id`, `died_at`), forced and plain, then PRIMARY: purges up to `limit` dead letters
 /// of the topic that died `ago` or longer, but for those that a redrive has locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn prune(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -7,7 +7,7 @@ use crate::store::execute;
 /// PRIMARY (`due_at`, id): inserts messages that are to become ready later, as one statement.
 ///
 /// # Errors
-/// Headers that cannot be stored; a database failure.
+/// Headers that cannot be stored.
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,

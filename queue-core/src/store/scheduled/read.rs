@@ -42,9 +42,6 @@ impl Scheduled {
 
 /// KEY (`topic_id`), forced, whose entries lie in the order of the primary key: the topic's next
 /// messages behind the place `after`, at most `limit`; locks nothing.
-///
-/// # Errors
-/// A database failure.
 pub async fn read(
     conn: &mut impl Connection,
     topic: TopicId,

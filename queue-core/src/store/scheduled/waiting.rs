@@ -38,9 +38,6 @@ pub struct Waiting {
 /// KEY (`msg_id`), forced, plain: the rows of the message; one, unless its sender has given several
 /// messages one id. A locking read of what is not there would lock the place where it would be, at
 /// the end of the index, where everybody inserts (REPEATABLE READ, both servers' default).
-///
-/// # Errors
-/// A database failure.
 pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Result<RowSet> {
     #[derive(QueryableByName)]
     struct Row {
@@ -59,9 +56,6 @@ pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Resu
 }
 
 /// UNIQUE (id), forced: gives scheduled messages another time; how many were there.
-///
-/// # Errors
-/// A database failure.
 pub async fn reschedule(
     conn: &mut impl Connection,
     rows: &RowSet,
@@ -79,9 +73,6 @@ pub async fn reschedule(
 
 /// KEY (`topic_id`), whose entries lie in the order of the primary key: the topic's next messages,
 /// at most `limit`.
-///
-/// # Errors
-/// A database failure.
 pub async fn list(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Waiting>> {
     #[derive(QueryableByName)]
     struct Row {

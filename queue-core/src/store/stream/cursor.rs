@@ -11,9 +11,6 @@ use crate::store::rescue::SHARED_CRASHES;
 use crate::store::{execute, load};
 
 /// PRIMARY: makes the group's cursor of a partition.
-///
-/// # Errors
-/// A database failure.
 pub async fn create(
     conn: &mut impl Connection,
     group: TopicId,
@@ -65,9 +62,6 @@ pub struct Outlook {
 
 /// PRIMARY of cursors, partitions and topics, KEY (`group_id`, `partition_no`) of the ranges,
 /// plain, a row a partition: where there is something for the group, and what it wants now.
-///
-/// # Errors
-/// A database failure.
 pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook> {
     #[derive(QueryableByName)]
     struct Row {
@@ -117,9 +111,6 @@ pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook
 
 /// PRIMARY: locks the group's cursor of a partition: until the transaction ends nobody claims,
 /// splits or resets there. The offset that is claimed next; `None` if there is no such cursor.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(
     conn: &mut impl Connection,
     group: TopicId,
@@ -140,9 +131,6 @@ pub async fn lock(
 }
 
 /// PRIMARY: takes a locked cursor on; `lost` messages on the way had been pruned.
-///
-/// # Errors
-/// A database failure.
 pub async fn advance(
     conn: &mut impl Connection,
     group: TopicId,
@@ -163,9 +151,6 @@ pub async fn advance(
 }
 
 /// PRIMARY: counts messages of claimed ranges that had been pruned before they were read.
-///
-/// # Errors
-/// A database failure.
 pub async fn count_lost(
     conn: &mut impl Connection,
     group: TopicId,
@@ -182,9 +167,6 @@ pub async fn count_lost(
 }
 
 /// PRIMARY: puts a locked cursor elsewhere, in a generation of its own.
-///
-/// # Errors
-/// A database failure.
 pub async fn reset(
     conn: &mut impl Connection,
     group: TopicId,
@@ -203,9 +185,6 @@ pub async fn reset(
 }
 
 /// PRIMARY: removes the group's cursors.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_cursor WHERE group_id = ?").number(group.0);
     execute(conn, "delete the cursors", statement).await

@@ -126,9 +126,6 @@ impl Filed {
 }
 
 /// PRIMARY of the log, forced: to be tried again by the group; how many the log still had.
-///
-/// # Errors
-/// A database failure.
 pub async fn to_scheduled(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -140,9 +137,6 @@ pub async fn to_scheduled(
 
 /// PRIMARY of the log, forced: to the group's dead letters, or the topic that the group names for
 /// them; how many the log still had.
-///
-/// # Errors
-/// A database failure.
 pub async fn to_dead(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -157,9 +151,6 @@ pub async fn to_dead(
 }
 
 /// PRIMARY of the log, forced: to the archive; how many the log still had.
-///
-/// # Errors
-/// A database failure.
 pub async fn to_archive(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -176,7 +167,7 @@ pub async fn to_archive(
 /// As [`to_ledger`], but each biz id must be new.
 ///
 /// # Errors
-/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+/// A [`Duplicate`](crate::Fault::Duplicate) failure.
 pub async fn to_ledger_once(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -188,9 +179,6 @@ pub async fn to_ledger_once(
 
 /// PRIMARY of the log, forced: enters the biz ids of handled messages into the group's ledger. Each
 /// must have one.
-///
-/// # Errors
-/// A database failure.
 pub async fn to_ledger(
     conn: &mut impl Connection,
     filed: &Filed,

@@ -25,9 +25,6 @@ pub struct RangesHeld {
 /// KEY (`worker_id`, `claim_no`): what each worker has claimed of streams, those that have ended
 /// included; who has nothing is left out. Reads every claimed range, which is a row whatever it
 /// holds.
-///
-/// # Errors
-/// A database failure.
 pub async fn ranges_held(conn: &mut impl Connection) -> Result<Vec<RangesHeld>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -68,9 +65,6 @@ pub struct NameHeld {
 
 /// PRIMARY of the members, joined to PRIMARY of workers and topics: the names that workers which
 /// live have in broadcast groups. Reads every named member; those without a name have no row.
-///
-/// # Errors
-/// A database failure.
 pub async fn names_held(conn: &mut impl Connection) -> Result<Vec<NameHeld>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -159,9 +153,6 @@ struct ClaimRow {
 
 /// KEY (`group_id`, `partition_no`) of the ranges and KEY (`topic_id`, …) of the claims, joined to
 /// PRIMARY of the workers: what the members of the group have claimed, the oldest claim first.
-///
-/// # Errors
-/// A database failure.
 pub async fn claims_of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<GroupClaim>> {
     let statement = Statement::new(
         "SELECT h.*, w.client_id, w.state, \

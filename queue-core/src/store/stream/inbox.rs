@@ -35,9 +35,6 @@ pub struct Run {
 }
 
 /// PRIMARY, forced, plain, one dive: whether anything waits for its offset.
-///
-/// # Errors
-/// A database failure.
 pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -56,9 +53,6 @@ pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<boo
 /// PRIMARY, forced, plain, so that all rows are of one snapshot: when a later message of a producer
 /// is among them, so are its earlier ones (history H14). Up to `limit` rows, in order, for a stream
 /// of so many partitions.
-///
-/// # Errors
-/// A database failure.
 pub async fn scan(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -104,7 +98,7 @@ pub async fn scan(
 /// up one by one from a list that counts them.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn append(
     conn: &mut impl Connection,
     run: &Run,
@@ -154,7 +148,7 @@ pub async fn append(
 /// (*run*: until 1205).
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn remove(conn: &mut impl Connection, run: &Run) -> Result<()> {
     const OPERATION: &str = "sequence: empty the inbox";
     let statement = Statement::new(format!(

@@ -53,7 +53,7 @@ const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
 /// time.
 ///
 /// # Errors
-/// Headers that cannot be stored; a database failure.
+/// Headers that cannot be stored.
 pub async fn append(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -88,9 +88,6 @@ pub async fn append(
 
 /// PRIMARY, forced, plain: the messages of a stretch, in order. Offsets that are missing have been
 /// pruned.
-///
-/// # Errors
-/// A database failure.
 pub async fn read(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -108,9 +105,6 @@ pub async fn read(
 }
 
 /// PRIMARY, forced, plain: these messages of a stretch, in order, as [`read()`].
-///
-/// # Errors
-/// A database failure.
 pub async fn read_some(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -165,9 +159,6 @@ fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
 }
 
 /// PRIMARY, forced, plain: the message ids of a stretch, in order.
-///
-/// # Errors
-/// A database failure.
 pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -183,9 +174,6 @@ pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec
 }
 
 /// PRIMARY, forced, plain: the headers of a stretch's messages, in order, without their bodies.
-///
-/// # Errors
-/// A database failure.
 pub async fn headers(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -205,9 +193,6 @@ pub async fn headers(
 
 /// PRIMARY, forced, plain, one dive: the first offset from `from` on that the log has, and when it
 /// was sequenced.
-///
-/// # Errors
-/// A database failure.
 pub async fn at_or_after(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -234,9 +219,6 @@ pub async fn at_or_after(
 }
 
 /// PRIMARY, forced: removes a stretch; how many messages it had.
-///
-/// # Errors
-/// A database failure.
 pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usize> {
     let statement = Statement::new(
         "DELETE l FROM queue_log l FORCE INDEX (PRIMARY) \
@@ -250,9 +232,6 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
 }
 
 /// PRIMARY, forced, plain: the mean bytes of body and headers in a stretch; 0 if it is empty.
-///
-/// # Errors
-/// A database failure.
 pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<u64> {
     #[derive(QueryableByName)]
     struct Mean {

@@ -54,9 +54,6 @@ impl From<PlaceRow> for Place {
 const SELECT: &str = "SELECT partition_no, next_offset, worker_id FROM queue_member ";
 
 /// PRIMARY, plain: the member's places, by partition.
-///
-/// # Errors
-/// A database failure.
 pub async fn places(
     conn: &mut impl Connection,
     group: TopicId,
@@ -71,9 +68,6 @@ pub async fn places(
 }
 
 /// PRIMARY: locks the member's places: until the transaction ends nobody takes or moves it.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(
     conn: &mut impl Connection,
     group: TopicId,
@@ -88,9 +82,6 @@ pub async fn lock(
 }
 
 /// PRIMARY: locks the places of every named member of the group, in order.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Place>> {
     let statement = Statement::new(SELECT)
         .sql("WHERE group_id = ? ORDER BY group_id, name, partition_no FOR UPDATE")
@@ -100,9 +91,6 @@ pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
 }
 
 /// PRIMARY of the workers, plain: whether the worker is alive, as far as anybody has found out.
-///
-/// # Errors
-/// A database failure.
 pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bool> {
     #[derive(QueryableByName)]
     struct Row {
@@ -118,7 +106,7 @@ pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bo
 /// PRIMARY: a new member's place in a partition.
 ///
 /// # Errors
-/// A [`Duplicate`](crate::Fault::Duplicate) failure if somebody was quicker; a database failure.
+/// A [`Duplicate`](crate::Fault::Duplicate) failure if somebody was quicker.
 pub async fn create(
     conn: &mut impl Connection,
     group: TopicId,
@@ -139,9 +127,6 @@ pub async fn create(
 }
 
 /// PRIMARY: the worker is the member from now on.
-///
-/// # Errors
-/// A database failure.
 pub async fn take(
     conn: &mut impl Connection,
     group: TopicId,
@@ -170,9 +155,6 @@ pub struct Told {
 }
 
 /// PRIMARY: the member has come so far. 0 rows: it is not the worker's own any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn tell(
     conn: &mut impl Connection,
     group: TopicId,
@@ -195,9 +177,6 @@ pub async fn tell(
 
 /// PRIMARY, all members of the group: puts them elsewhere in a partition, and fences the workers
 /// that have them; how many they are.
-///
-/// # Errors
-/// A database failure.
 pub async fn reset(
     conn: &mut impl Connection,
     group: TopicId,
@@ -215,9 +194,6 @@ pub async fn reset(
 }
 
 /// PRIMARY: removes a member.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete(
     conn: &mut impl Connection,
     group: TopicId,
@@ -230,9 +206,6 @@ pub async fn delete(
 }
 
 /// PRIMARY: removes every member of the group.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete_all(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ?").number(group.0);
     execute(conn, "forget the members", statement).await

@@ -24,9 +24,6 @@ const SELECT: &str = "SELECT partition_no, first_offset, next_offset FROM queue_
      WHERE topic_id = ? ORDER BY partition_no";
 
 /// PRIMARY: makes the partitions `from..to` of a stream, empty.
-///
-/// # Errors
-/// A database failure.
 pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: u32) -> Result<()> {
     for no in from..to {
         let statement =
@@ -39,9 +36,6 @@ pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: 
 }
 
 /// PRIMARY, plain: the stream's partitions, in order.
-///
-/// # Errors
-/// A database failure.
 pub async fn all(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
     let statement = Statement::new(SELECT).number(stream.0);
     partitions(conn, "read the partitions", statement).await
@@ -49,9 +43,6 @@ pub async fn all(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Part
 
 /// PRIMARY of topics and partitions, plain: the partitions of the stream that a group reads, in
 /// order; none if there is no such group any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Partition>> {
     let statement = Statement::new(
         "SELECT p.partition_no, p.first_offset, p.next_offset FROM queue_topic t \
@@ -64,9 +55,6 @@ pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
 
 /// PRIMARY: locks the stream's partitions, in order: until the transaction ends nobody else gives
 /// its messages offsets.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
     let statement = Statement::new(SELECT).sql(" FOR UPDATE").number(stream.0);
     partitions(conn, "sequence: lock the partitions", statement).await
@@ -74,9 +62,6 @@ pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Par
 
 /// PRIMARY: locks the stream's first partition, unless somebody has: whether it did. Sequencers
 /// that do not want to wait for one another begin here.
-///
-/// # Errors
-/// A database failure.
 pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
     let statement = Statement::new(
         "SELECT partition_no, first_offset, next_offset FROM queue_partition \
@@ -88,9 +73,6 @@ pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Resu
 }
 
 /// PRIMARY, plain: one of the stream's partitions.
-///
-/// # Errors
-/// A database failure.
 pub async fn find(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -131,7 +113,7 @@ async fn partitions(
 /// PRIMARY: takes the end of a locked partition `by` messages on.
 ///
 /// # Errors
-/// [`crate::Error::Counts`] if it does not end where the caller saw it; a database failure.
+/// [`crate::Error::Counts`] if it does not end where the caller saw it.
 pub async fn advance(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -151,9 +133,6 @@ pub async fn advance(
 }
 
 /// PRIMARY: removes the stream's partitions; their messages must be gone already.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_partition WHERE topic_id = ?").number(stream.0);
@@ -161,9 +140,6 @@ pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize
 }
 
 /// PRIMARY: the oldest message kept is now `first`.
-///
-/// # Errors
-/// A database failure.
 pub async fn cut(
     conn: &mut impl Connection,
     stream: TopicId,

@@ -11,9 +11,6 @@ use crate::store::row_set::KEYS;
 use crate::store::{execute, load_surely};
 
 /// PRIMARY, plain: the messages of the range that have been acked so.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -31,7 +28,7 @@ pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<
 /// another time is refused.
 ///
 /// # Errors
-/// A [`Duplicate`](crate::Fault::Duplicate) failure; a database failure.
+/// A [`Duplicate`](crate::Fault::Duplicate) failure.
 pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) -> Result<()> {
     const OPERATION: &str = "settle: ack a message of a range";
     let statement = Statement::new("INSERT INTO queue_passed (range_id, offset_no) VALUES (?, ?)")
@@ -42,9 +39,6 @@ pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) 
 
 /// PRIMARY, key by key: these need no rows of their own any more. A range of keys would wait for
 /// the row beyond its end, which another worker may be about to ack.
-///
-/// # Errors
-/// A database failure.
 pub async fn delete(
     conn: &mut impl Connection,
     range: RangeId,
@@ -64,9 +58,6 @@ pub async fn delete(
 
 /// PRIMARY: what lies before `mark` needs no rows of its own any more. This transaction has locked
 /// the range, so nothing is added meanwhile.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget(conn: &mut impl Connection, range: RangeId, mark: Offset) -> Result<usize> {
     let mut offsets = of_range(conn, range).await?;
     offsets.retain(|offset| *offset < mark);
@@ -75,9 +66,6 @@ pub async fn forget(conn: &mut impl Connection, range: RangeId, mark: Offset) ->
 
 /// PRIMARY: what was acked of a range from `stretch.0` up to `stretch.1` belongs to the range that
 /// has been cut off it. This transaction has locked the old range.
-///
-/// # Errors
-/// A database failure.
 pub async fn hand_on(
     conn: &mut impl Connection,
     range: RangeId,
@@ -106,9 +94,6 @@ fn json(offsets: &[Offset]) -> Vec<u8> {
 
 /// KEY (`group_id`, `partition_no`) of the ranges, joined to PRIMARY: forgets it of every range of
 /// the partition, under the lock of its cursor.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget_of_group(
     conn: &mut impl Connection,
     group: TopicId,

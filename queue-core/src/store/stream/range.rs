@@ -103,9 +103,6 @@ pub enum Wanted {
 
 /// KEY (`group_id`, `partition_no`): locks the lowest range of the partition that is to be claimed
 /// again now, under the lock of its cursor.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_free(
     conn: &mut impl Connection,
     group: TopicId,
@@ -130,9 +127,6 @@ pub async fn lock_free(
 }
 
 /// KEY (`group_id`, `partition_no`), plain: the ranges of the partition.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_partition(
     conn: &mut impl Connection,
     group: TopicId,
@@ -149,9 +143,6 @@ pub async fn of_partition(
 }
 
 /// KEY (`worker_id`, `claim_no`), plain: the worker's ranges.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<Vec<Range>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_worker) \
@@ -174,9 +165,6 @@ pub enum Lock {
 }
 
 /// KEY (`worker_id`, `claim_no`): those of the claims' ranges that are still the worker's own.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_claims(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -203,9 +191,6 @@ pub async fn of_claims(
 }
 
 /// PRIMARY: a new range, the worker's own from the start.
-///
-/// # Errors
-/// A database failure.
 pub async fn insert_own(
     conn: &mut impl Connection,
     group: TopicId,
@@ -230,9 +215,6 @@ pub async fn insert_own(
 }
 
 /// PRIMARY: a new range that is to be claimed, under the lock of its cursor.
-///
-/// # Errors
-/// A database failure.
 pub async fn insert_free(
     conn: &mut impl Connection,
     group: TopicId,
@@ -259,7 +241,7 @@ pub async fn insert_free(
 /// PRIMARY: makes a free range, locked by this transaction, the worker's own, up to `hi`.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn take(
     conn: &mut impl Connection,
     range: RangeId,
@@ -281,9 +263,6 @@ pub async fn take(
 
 /// PRIMARY: everything from the mark `from` up to `to` is settled. 0 rows: the range is not the
 /// worker's own any more, or its mark is not there.
-///
-/// # Errors
-/// A database failure.
 pub async fn pass(
     conn: &mut impl Connection,
     range: RangeId,
@@ -300,9 +279,6 @@ pub async fn pass(
 }
 
 /// PRIMARY: everything of the range is settled. 0 rows: it is not the worker's own any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_range WHERE id = ? AND worker_id = ? AND claim_no = ?");
@@ -311,9 +287,6 @@ pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Re
 
 /// PRIMARY: gives the range back up to `hi`, with what the message at its mark has been through.
 /// 0 rows: it is not the worker's own any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn release(
     conn: &mut impl Connection,
     range: RangeId,
@@ -331,9 +304,6 @@ pub async fn release(
 /// PRIMARY: gives the range back until its time: the message at the mark failed, or is not to be
 /// handled yet, and in an ordered group nothing of its partition overtakes it. 0 rows: it is not
 /// the worker's own any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn hold_back(
     conn: &mut impl Connection,
     range: RangeId,
@@ -359,9 +329,6 @@ pub async fn hold_back(
 
 /// KEY (`group_id`, `partition_no`): locks every range of the partition, under the lock of its
 /// cursor. Waits for transactions of handlers that ack a message of one: none is acked after this.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock_all(
     conn: &mut impl Connection,
     group: TopicId,
@@ -378,9 +345,6 @@ pub async fn lock_all(
 
 /// KEY (`group_id`, `partition_no`): forgets every range of the partition, under the lock of its
 /// cursor: whoever has one is fenced.
-///
-/// # Errors
-/// A database failure.
 pub async fn forget(
     conn: &mut impl Connection,
     group: TopicId,

@@ -31,9 +31,6 @@ pub struct Looked {
 /// PRIMARY, forced, plain, backwards: the newest messages of a stretch, at most `limit`, and which
 /// of them are wanted: they have one of the ids, if there are any, and whatever else of the filter
 /// a log can tell.
-///
-/// # Errors
-/// A database failure.
 pub async fn newest(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -96,9 +93,6 @@ struct LogRow {
 }
 
 /// PRIMARY, forced, plain: these messages of a partition, at most 512, newest first.
-///
-/// # Errors
-/// A database failure.
 pub async fn at(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -162,9 +156,6 @@ impl LogRow {
 
 /// PRIMARY of the cursor, KEY (`group_id`, `partition_no`) of the ranges, plain: what a group has
 /// made of a message of its stream; `None` if the group has no cursor there.
-///
-/// # Errors
-/// A database failure.
 pub async fn part_of(
     conn: &mut impl Connection,
     group: Group,

@@ -55,9 +55,6 @@ impl Standing {
 
 /// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, and a dive
 /// into the log for each partition: how far the group has come, whatever it has before it.
-///
-/// # Errors
-/// A database failure.
 pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<Standing>> {
     #[derive(QueryableByName)]
     struct Row {

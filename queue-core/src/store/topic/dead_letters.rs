@@ -52,9 +52,6 @@ pub struct DeadLetterTopic {
 
 /// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
 /// process remembers of a topic may name one that is gone.
-///
-/// # Errors
-/// A database failure.
 pub async fn dead_letter_topic(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -22,9 +22,6 @@ fn held(message: &str) -> String {
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: frees the keys of rows that end
 /// in this transaction. A key that another message has taken over stays. Keys that somebody else
 /// has locked are waited for, unless they have been [locked](lock) before.
-///
-/// # Errors
-/// A database failure.
 pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     let prefix = Statement::new(format!(
         "DELETE u FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
@@ -40,9 +37,6 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: locks rows of the claim together
 /// with the keys they hold; which ones. Rows of which somebody else has locked either are passed
 /// over, and nobody is waited for.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in of_claim(claimed) {
@@ -56,9 +50,6 @@ pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<R
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys, plain: which of the rows hold a
 /// key, be it locked or not.
-///
-/// # Errors
-/// A database failure.
 pub async fn holding(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in of_claim(claimed) {
@@ -86,9 +77,6 @@ fn of_claim(claimed: &ClaimedRows) -> Vec<Statement<'static>> {
 
 /// UNIQUE (id), forced, joined to PRIMARY of the keys: removes scheduled messages and frees their
 /// keys, in one statement, because it may commit by itself; how many rows went, keys among them.
-///
-/// # Errors
-/// A database failure.
 pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
@@ -104,9 +92,6 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
 /// Those whose key another message holds go on without one. Where they are stored is not
 /// remembered, nor how they were enqueued: a message that replaces, or is debounced, is stored
 /// beside them and takes the key over, so that the newest word is never lost.
-///
-/// # Errors
-/// A database failure.
 pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<()> {
     #[derive(QueryableByName)]
     struct Row {

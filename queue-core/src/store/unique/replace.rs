@@ -20,7 +20,7 @@ const OPERATION: &str = "enqueue: replace the message";
 /// the latest. Whether it was replaced.
 ///
 /// # Errors
-/// Headers that cannot be stored; a database failure.
+/// Headers that cannot be stored.
 pub async fn replace(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -118,7 +118,7 @@ impl Place {
 /// touch it any more.
 ///
 /// # Errors
-/// [`crate::Error::Counts`]; a database failure.
+/// [`crate::Error::Counts`].
 pub async fn take_over(
     conn: &mut impl Connection,
     topic: TopicId,

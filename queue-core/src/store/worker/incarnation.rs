@@ -31,9 +31,6 @@ impl Incarnation {
 
 /// No index: the incarnation of the server behind this connection. `uid_variable` is
 /// `server_uuid` (MySQL) or `server_uid` (MariaDB).
-///
-/// # Errors
-/// A database failure.
 pub async fn incarnation(conn: &mut impl Connection) -> Result<Incarnation> {
     #[derive(QueryableByName)]
     struct Variable {

@@ -43,9 +43,6 @@ pub fn lock_name(instance: Uuid, role: Role) -> String {
 
 /// No index: waits up to `wait` (whole seconds) for the session's name lock, which an earlier
 /// session of the same worker holds until the server has ended it (history H6).
-///
-/// # Errors
-/// A database failure.
 pub async fn take_lock(
     conn: &mut impl Connection,
     instance: Uuid,
@@ -67,9 +64,6 @@ pub async fn take_lock(
 /// No index: ends the session that holds the name lock of `instance`, an earlier one of the same
 /// worker that the server has not missed yet; its transaction is rolled back. An account may end
 /// its own sessions, and the name proves that it is ours: a stored id never would.
-///
-/// # Errors
-/// A database failure.
 pub async fn end_old_session(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     #[derive(QueryableByName)]
     struct Row {

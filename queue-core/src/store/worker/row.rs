@@ -126,9 +126,6 @@ const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account
      FROM queue_worker w ";
 
 /// KEY (state, id): every worker that is not known to have ended.
-///
-/// # Errors
-/// A database failure.
 pub async fn alive(conn: &mut impl Connection) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.state = 'alive' ORDER BY w.id");
     let rows: Vec<Row> = load(conn, "list the workers", statement).await?;
@@ -136,9 +133,6 @@ pub async fn alive(conn: &mut impl Connection) -> Result<Vec<WorkerRow>> {
 }
 
 /// PRIMARY: the latest `limit` workers, ended ones too, newest first.
-///
-/// # Errors
-/// A database failure.
 pub async fn latest(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("ORDER BY w.id DESC LIMIT ?").number(limit);
     let rows: Vec<Row> = load(conn, "list the workers", statement).await?;
@@ -146,9 +140,6 @@ pub async fn latest(conn: &mut impl Connection, limit: u32) -> Result<Vec<Worker
 }
 
 /// PRIMARY: one worker.
-///
-/// # Errors
-/// A database failure.
 pub async fn find(conn: &mut impl Connection, id: WorkerId) -> Result<Option<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.id = ?").number(id.0);
     let rows: Vec<Row> = load(conn, "read the worker", statement).await?;

@@ -48,9 +48,6 @@ impl MemberStanding {
 
 /// PRIMARY of members, partitions and workers, and a dive into the log for each row: how far every
 /// named member of the group has come, whatever it has before it.
-///
-/// # Errors
-/// A database failure.
 pub async fn standings(
     conn: &mut impl Connection,
     group: Broadcast,

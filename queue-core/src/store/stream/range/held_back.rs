@@ -30,9 +30,6 @@ pub struct HeldBack {
 
 /// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: the ranges of the group
 /// whose time has not come.
-///
-/// # Errors
-/// A database failure.
 pub async fn held_back(conn: &mut impl Connection, group: Group) -> Result<Vec<HeldBack>> {
     #[derive(QueryableByName)]
     struct Row {

@@ -32,9 +32,6 @@ struct ZombieRow {
 
 /// KEY (state, id) of the workers, joined to KEY (`worker_id`, `claim_no`): up to `limit` ranges
 /// after `after` whose worker is dead or has stopped.
-///
-/// # Errors
-/// A database failure.
 pub async fn zombies(
     conn: &mut impl Connection,
     after: RangeId,
@@ -50,9 +47,6 @@ pub async fn zombies(
 
 /// PRIMARY, each joined to PRIMARY of the workers: up to `limit` ranges after `after` whose worker
 /// has no row. Reads every range, so it is asked rarely.
-///
-/// # Errors
-/// A database failure.
 pub async fn orphans(
     conn: &mut impl Connection,
     after: RangeId,
@@ -77,9 +71,6 @@ pub struct Timed {
 
 /// PRIMARY, each joined to PRIMARY of the workers and of the topics: up to `limit` claimed ranges
 /// after `after` of groups that bound their runs, however old they are.
-///
-/// # Errors
-/// A database failure.
 pub async fn timed(conn: &mut impl Connection, after: RangeId, limit: u32) -> Result<Vec<Timed>> {
     #[derive(QueryableByName)]
     struct Row {
@@ -114,9 +105,6 @@ const LONE_CRASH: &str = "its worker crashed while it ran alone";
 
 /// PRIMARY: takes a range back from its worker, charged with what happened. 0 rows: it is not the
 /// worker's own any more.
-///
-/// # Errors
-/// A database failure.
 pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> Result<usize> {
     let (suspicion, crash) = match charge {
         Charge::Nothing => (0_u32, 0_u32),
@@ -142,18 +130,12 @@ pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> 
 }
 
 /// PRIMARY: the range, locked, if it is still its worker's own and nobody else has it locked.
-///
-/// # Errors
-/// A database failure.
 pub async fn try_lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
     locked(conn, "rescue: lock the range", range, "FOR UPDATE SKIP LOCKED").await
 }
 
 /// PRIMARY: the range, locked, if it is still its worker's own. Waits for transactions of its
 /// worker's handlers that ack a message of it: what they have acked is certain then.
-///
-/// # Errors
-/// A database failure.
 pub async fn lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
     locked(conn, "settle: lock the range", range, "FOR UPDATE").await
 }
@@ -174,9 +156,6 @@ async fn locked(
 }
 
 /// PRIMARY, plain: how many messages the range has, if it is still its worker's own.
-///
-/// # Errors
-/// A database failure.
 pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_range r \
@@ -188,9 +167,6 @@ pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
 }
 
 /// KEY (`worker_id`, `claim_no`): how many messages the worker's ranges have.
-///
-/// # Errors
-/// A database failure.
 pub async fn messages_of(conn: &mut impl Connection, worker: WorkerId) -> Result<u64> {
     #[derive(QueryableByName)]
     struct Sum {
