@@ -32,7 +32,7 @@ pub use self::statement::Statement;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use self::statement::Value;
-pub(crate) use self::statement::{execute, load, load_surely};
+pub(crate) use self::statement::{execute, execute_surely, load, load_surely};
 pub use self::transaction::{again_on_conflict, transaction};
 pub(crate) use self::transaction::{begin, end};
 pub use self::url::{ServerUrl, Tls};

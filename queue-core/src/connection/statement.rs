@@ -54,13 +54,6 @@ impl<'q> Statement<'q> {
         self
     }
 
-    fn may_match_nothing_when_killed(&self) -> bool {
-        let changes = self.sql.starts_with("UPDATE")
-            || self.sql.starts_with("DELETE")
-            || (self.sql.starts_with("INSERT") && self.sql.contains("SELECT"));
-        changes && !self.sql.contains(" FROM JSON_TABLE(")
-    }
-
     /// The text, for a simulation.
     #[cfg(feature = "simulation")]
     pub(crate) fn text(&self) -> &str {
@@ -152,24 +145,28 @@ impl Query for Statement<'_> {
 impl<Conn> diesel::RunQueryDsl<Conn> for Statement<'_> {}
 
 /// Runs a statement; the number of rows it matched.
-///
-/// An UPDATE, DELETE or INSERT of a SELECT that says it matched nothing is run again, and believed
-/// the second time.
-/// On MariaDB a `KILL QUERY` that comes while a range is planned makes one match nothing, and
-/// answer that all is well (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
-/// keys are joined from a list). A stream's worker took its own range for another's, and held it
-/// for as long as it lived.
 pub(crate) async fn execute(
     conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'_>,
 ) -> Result<usize> {
-    let failed = |error: diesel::result::Error| Error::database(operation, &error);
-    if !statement.may_match_nothing_when_killed() {
-        return conn.execute(statement).await.map_err(failed);
-    }
-    match conn.execute(statement.clone()).await.map_err(failed)? {
-        0 => conn.execute(statement).await.map_err(failed),
+    conn.execute(statement).await.map_err(|error| Error::database(operation, &error))
+}
+
+/// Runs an UPDATE, a DELETE or an INSERT of a SELECT that may come upon the rows of a range: if it
+/// says that it matched nothing, it is run again, and believed the second time.
+///
+/// On MariaDB a `KILL QUERY` that comes while a range is planned makes one match nothing, and
+/// answer that all is well (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
+/// keys are joined from a list, for which [`execute`] will do). A stream's worker took its own
+/// range for another's, and held it for as long as it lived.
+pub(crate) async fn execute_surely(
+    conn: &mut impl Connection,
+    operation: &'static str,
+    statement: Statement<'_>,
+) -> Result<usize> {
+    match execute(conn, operation, statement.clone()).await? {
+        0 => execute(conn, operation, statement).await,
         matched => Ok(matched),
     }
 }
@@ -187,7 +184,8 @@ where
 }
 
 /// Runs a query by whose answer something may be taken to be gone: if it finds nothing, it is run
-/// again, for the same reason as in [`execute`]. A SELECT by a whole key needs it not (*run*).
+/// again, for the same reason as in [`execute_surely`]. A SELECT by a whole key needs it not
+/// (*run*).
 pub(crate) async fn load_surely<T>(
     conn: &mut impl Connection,
     operation: &'static str,

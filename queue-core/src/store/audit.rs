@@ -7,7 +7,7 @@ use diesel::QueryableByName;
 use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
-use super::{Statement, execute, first_inserted, load, load_surely};
+use super::{Statement, execute, execute_surely, first_inserted, load, load_surely};
 use crate::connection::Connection;
 use crate::model::{Action, Actor, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
 
@@ -60,7 +60,7 @@ pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) ->
     let statement = Statement::new("UPDATE queue_audit SET messages = messages + ? WHERE id = ?")
         .number(messages as u64)
         .number(entry.0);
-    execute(conn, "write the audit", statement).await.map(|_| ()).map_err(or_denied)
+    execute_surely(conn, "write the audit", statement).await.map(|_| ()).map_err(or_denied)
 }
 
 fn or_denied(error: Error) -> Error {
@@ -91,7 +91,7 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     )
     .number(time.as_secs())
     .number(limit);
-    execute(conn, "prune the audit", statement).await
+    execute_surely(conn, "prune the audit", statement).await
 }
 
 /// PRIMARY: the newest entries, at most `limit`; with `before` those older than that one.

@@ -4,7 +4,7 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Nullable, TinyInt, Unsigned};
 
-use super::{Statement, execute, load};
+use super::{Statement, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{Backlog, Priority, Result, RowId, Topic, TopicId};
 
@@ -176,6 +176,6 @@ pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog
     .maybe_number(backlog.bytes)
     .number(u64::from(backlog.full))
     .number(topic.id.0);
-    execute(conn, OPERATION, statement).await?;
+    execute_surely(conn, OPERATION, statement).await?;
     Ok(true)
 }

@@ -6,7 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
 
 use super::claim::Fence;
-use super::{Statement, execute, load, load_surely};
+use super::{Statement, execute, execute_surely, load, load_surely};
 use crate::connection::Connection;
 use crate::model::{ClaimNo, DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
 
@@ -138,7 +138,7 @@ pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
     let statement =
         Statement::new("DELETE FROM queue_cancellation WHERE row_id = ? AND worker_id = 0")
             .number(row.0);
-    execute(conn, "cancel: ask no more", statement).await?;
+    execute_surely(conn, "cancel: ask no more", statement).await?;
     Ok(())
 }
 
@@ -171,5 +171,5 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     .number(time.as_secs())
     .number(time.as_secs())
     .number(limit);
-    execute(conn, "prune the cancellations", statement).await
+    execute_surely(conn, "prune the cancellations", statement).await
 }

@@ -8,7 +8,7 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::settle::ClaimedRows;
-use super::{Statement, execute, load};
+use super::{Statement, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{Checkpoint, Delivery, DeliveryNo, Percent, Result, Saved, WorkerId};
 
@@ -43,7 +43,7 @@ pub async fn save(
     .number(delivery.row.0)
     .number(worker.0)
     .number(delivery.claim_no.0);
-    execute(conn, "save the checkpoint", statement).await
+    execute_surely(conn, "save the checkpoint", statement).await
 }
 
 /// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of
@@ -85,7 +85,7 @@ pub async fn forget(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result
          FORCE INDEX (PRIMARY) ON k.topic_id = m.topic_id AND k.msg_id = m.msg_id",
     );
     for statement in claimed.statements_of("m.", &prefix) {
-        execute(conn, "settle: forget the checkpoints", statement).await?;
+        execute_surely(conn, "settle: forget the checkpoints", statement).await?;
     }
     Ok(())
 }
@@ -98,5 +98,5 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     )
     .number(time.as_secs())
     .number(limit);
-    execute(conn, "prune the checkpoints", statement).await
+    execute_surely(conn, "prune the checkpoints", statement).await
 }

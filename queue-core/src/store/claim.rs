@@ -20,7 +20,7 @@ use diesel::row::{Field, NamedRow, Row};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::row_set::RowSet;
-use super::{Statement, execute, load};
+use super::{Statement, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{
     ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, Result, RowId, TopicId, WorkerId,
@@ -218,7 +218,7 @@ pub async fn own(
         .number(topic.0)
         .number(priority.stored())
         .numbers(ids);
-        owned += execute(conn, "claim: own the rows", statement).await?;
+        owned += execute_surely(conn, "claim: own the rows", statement).await?;
     }
     Ok(owned)
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::moment::{LATEST, MOMENT, micros};
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, first_inserted, load};
+use super::{Statement, execute, execute_surely, first_inserted, load};
 use crate::connection::Connection;
 use crate::model::{DeadCause, FailedRun, Headers, MsgId, Priority, Result, RowId, TopicId};
 
@@ -352,7 +352,7 @@ pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId>
          FORCE INDEX (PRIMARY) WHERE {condition} ORDER BY died_at, id"
     ))
     .numbers(ids);
-    equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
+    equal(OPERATION, rows.len(), execute_surely(conn, OPERATION, insert).await?)?;
     let first = RowId(first_inserted(conn, OPERATION).await?);
     equal(OPERATION, rows.len(), purge(conn, rows).await?)?;
     Ok(first)

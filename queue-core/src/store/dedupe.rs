@@ -6,7 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::Binary;
 
 use super::row_set::placeholders;
-use super::{Statement, execute, load_surely};
+use super::{Statement, execute, execute_surely, load_surely};
 use crate::connection::Connection;
 use crate::model::{Moment, MsgId, Result, TopicId};
 
@@ -98,5 +98,5 @@ pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32)
     let statement = Statement::new("DELETE FROM queue_dedupe WHERE topic_id = ? LIMIT ?")
         .number(topic.0)
         .number(limit);
-    execute(conn, "purge the topic", statement).await
+    execute_surely(conn, "purge the topic", statement).await
 }

@@ -7,7 +7,7 @@ use diesel::mysql::Mysql;
 use diesel::row::NamedRow;
 use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
 
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{ConnId, Error, Result};
 
@@ -234,7 +234,7 @@ pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
         let statement =
             Statement::new("DELETE d FROM queue_duty AS d FORCE INDEX (PRIMARY) WHERE d.name = ?")
                 .bytes(name.as_bytes().to_vec());
-        execute(conn, "end the trial of SKIP LOCKED", statement).await?;
+        execute_surely(conn, "end the trial of SKIP LOCKED", statement).await?;
     }
     Ok(())
 }

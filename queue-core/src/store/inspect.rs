@@ -6,7 +6,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 use serde::Serialize;
 
-use super::{Statement, execute, load, load_surely};
+use super::{Statement, execute_surely, load, load_surely};
 use crate::connection::Connection;
 use crate::model::{Headers, MsgId, Priority, Result, RowId, TopicId};
 
@@ -175,7 +175,7 @@ pub async fn purge_some(
         MessageTable::Archive => "DELETE FROM queue_archive WHERE topic_id = ? LIMIT ?",
     };
     let statement = Statement::new(sql).number(topic.0).number(limit);
-    execute(conn, "purge the topic", statement).await
+    execute_surely(conn, "purge the topic", statement).await
 }
 
 /// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: whether the table

@@ -7,7 +7,7 @@
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
 
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{ConnId, Fault, Result};
 
@@ -143,7 +143,7 @@ pub async fn links(conn: &mut impl Connection) -> Result<Links> {
 pub async fn use_links(conn: &mut impl Connection, links: Links) -> Result<()> {
     let statement = Statement::new("UPDATE queue_installation SET links = ? WHERE only_row = 1")
         .bytes(links.name().as_bytes());
-    execute(conn, "change over to the new procedures", statement).await?;
+    execute_surely(conn, "change over to the new procedures", statement).await?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Unsigned};
 use uuid::Uuid;
 
-use super::{Statement, execute, first_inserted, load};
+use super::{Statement, execute, execute_surely, first_inserted, load};
 use crate::connection::Connection;
 use crate::model::{Result, RowId};
 
@@ -107,7 +107,7 @@ pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Res
         "UPDATE queue_message SET claim_no = claim_no + 2, enqueued_at = UTC_TIMESTAMP(6) \
          WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ? AND claim_no = ?",
     );
-    execute(conn, "fence the lane", of(lane, statement).number(before)).await?;
+    execute_surely(conn, "fence the lane", of(lane, statement).number(before)).await?;
     Ok(match seq(conn, lane).await? {
         Some(seq) if seq == before + 1 => Fenced::Stored,
         Some(seq) if seq == before + 2 => Fenced::NotStored,
@@ -120,7 +120,7 @@ pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
     let statement = Statement::new(
         "DELETE FROM queue_message WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",
     );
-    execute(conn, "close the lane", of(lane, statement)).await?;
+    execute_surely(conn, "close the lane", of(lane, statement)).await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use diesel::sql_types::{Binary, Integer};
 use super::moves::equal;
 use super::row_set::placeholders;
 use super::settle::ClaimedRows;
-use super::{Statement, execute, load, load_surely};
+use super::{Statement, execute_surely, load, load_surely};
 use crate::connection::Connection;
 #[cfg(feature = "simulation")]
 use crate::model::LONGEST;
@@ -80,7 +80,7 @@ pub async fn enter(
 ) -> Result<()> {
     let operation = "settle: enter into the ledger";
     for statement in claimed.statements(&insert(window)) {
-        execute(conn, operation, statement.followed_by(again(window))).await?;
+        execute_surely(conn, operation, statement.followed_by(again(window))).await?;
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ pub async fn enter_once(
     window: Duration,
 ) -> Result<()> {
     let operation = "settle: enter into the ledger";
-    let entered = claimed.execute(conn, operation, insert(window)).await?;
+    let entered = claimed.execute_surely(conn, operation, insert(window)).await?;
     equal(operation, claimed.rows.len(), entered)
 }
 
@@ -138,7 +138,7 @@ pub async fn drop_expired(
     )
     .number(topic.0)
     .bytes(biz_id);
-    execute(conn, "settle: drop an expired biz id", statement).await
+    execute_surely(conn, "settle: drop an expired biz id", statement).await
 }
 
 /// PRIMARY: enters a message by its id, for ten years: what handlers of a simulation leave behind.
@@ -159,6 +159,6 @@ pub async fn enter_alone(
     .bytes(msg_id.as_bytes())
     .bytes(msg_id.as_bytes())
     .number(LONGEST.as_secs());
-    execute(conn, "enter into the ledger", statement).await?;
+    super::execute(conn, "enter into the ledger", statement).await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::claim::{Fence, Place};
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, load, load_surely};
+use super::{Statement, execute, execute_surely, load, load_surely};
 use crate::connection::Connection;
 use crate::model::{Priority, Result, RowId, TopicId};
 
@@ -106,7 +106,7 @@ pub async fn spend(conn: &mut impl Connection, topic: TopicId, time: Duration) -
     )
     .number(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     .number(topic.0);
-    execute(conn, "claim: spend of the rate", statement).await?;
+    execute_surely(conn, "claim: spend of the rate", statement).await?;
     Ok(())
 }
 
@@ -118,7 +118,7 @@ pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration)
     )
     .number(u64::try_from(lead.as_micros()).unwrap_or(u64::MAX))
     .number(topic.0);
-    execute(conn, "claim: shorten what is used up", statement).await?;
+    execute_surely(conn, "claim: shorten what is used up", statement).await?;
     Ok(())
 }
 
@@ -227,8 +227,8 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
 /// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.
 pub async fn delete(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     let slots = Statement::new("DELETE FROM queue_slot WHERE topic_id = ?").number(topic.0);
-    execute(conn, "delete the topic's slots", slots).await?;
+    execute_surely(conn, "delete the topic's slots", slots).await?;
     let gate = Statement::new("DELETE FROM queue_limit WHERE topic_id = ?").number(topic.0);
-    execute(conn, "delete the topic's gate", gate).await?;
+    execute_surely(conn, "delete the topic's gate", gate).await?;
     Ok(())
 }

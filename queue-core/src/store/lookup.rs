@@ -13,7 +13,7 @@ use super::enqueue::is_kept;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::placeholders;
 use super::scheduled::Due;
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
 
@@ -78,7 +78,7 @@ pub async fn replace(
     .maybe_bytes(by.key.clone())
     .number(topic.0)
     .bytes(replaced.as_bytes().to_vec());
-    execute(conn, "enqueue: replace in the lookup", statement).await?;
+    execute_surely(conn, "enqueue: replace in the lookup", statement).await?;
     Ok(())
 }
 
@@ -110,7 +110,7 @@ pub async fn follow(
             statement = statement.bytes(id.as_bytes().to_vec());
         }
         let statement = statement.number(some.len() as u64);
-        execute(conn, "follow moved messages in the lookup", statement).await?;
+        execute_surely(conn, "follow moved messages in the lookup", statement).await?;
     }
     Ok(())
 }
@@ -358,5 +358,5 @@ pub async fn prune(
 /// PRIMARY: removes up to `limit` entries of a topic that has no use of them.
 pub async fn drop_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_lookup WHERE topic_id = ? LIMIT ?");
-    execute(conn, "drop the lookup", statement.number(topic.0).number(limit)).await
+    execute_surely(conn, "drop the lookup", statement.number(topic.0).number(limit)).await
 }

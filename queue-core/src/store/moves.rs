@@ -210,8 +210,12 @@ async fn move_rows(
 ) -> Result<()> {
     let expected = claimed.rows.len();
     let insert = insert.sql(" FROM queue_message FORCE INDEX (PRIMARY)");
-    equal(operation, expected, claimed.execute(conn, operation, insert).await?)?;
-    equal(operation, expected, claimed.execute(conn, operation, Statement::new(DELETE)).await?)
+    equal(operation, expected, claimed.execute_surely(conn, operation, insert).await?)?;
+    equal(
+        operation,
+        expected,
+        claimed.execute_surely(conn, operation, Statement::new(DELETE)).await?,
+    )
 }
 
 /// Fails, so that the transaction is rolled back, unless exactly the expected rows were touched.

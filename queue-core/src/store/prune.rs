@@ -7,7 +7,7 @@ use diesel::sql_types::{BigInt, Integer, Text, Unsigned};
 
 use super::lane::LaneKind;
 use super::row_set::RowSet;
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{Result, RowId};
 
@@ -17,7 +17,7 @@ pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
         "DELETE FROM queue_archive WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
     )
     .number(limit);
-    execute(conn, "prune the archive", statement).await
+    execute_surely(conn, "prune the archive", statement).await
 }
 
 /// KEY (`keep_until`): removes up to `limit` biz ids whose time is over from the ledger.
@@ -26,7 +26,7 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
         "DELETE FROM queue_ledger WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?",
     )
     .number(limit);
-    execute(conn, "prune the ledger", statement).await
+    execute_surely(conn, "prune the ledger", statement).await
 }
 
 /// KEY (`keep_until`), plain, then PRIMARY: forgets up to `limit` message ids whose dedupe window
@@ -132,7 +132,7 @@ pub async fn lanes(
             "DELETE m FROM queue_message m FORCE INDEX (PRIMARY) WHERE {IDLE} AND {condition}"
         ));
         let statement = statement.number(kind.priority()).number(idle.as_secs()).numbers(ids);
-        pruned += execute(conn, OPERATION, statement).await?;
+        pruned += execute_surely(conn, OPERATION, statement).await?;
     }
     Ok(pruned)
 }
@@ -149,5 +149,5 @@ pub async fn workers(conn: &mut impl Connection, ago: Duration, limit: u32) -> R
     )
     .number(ago.as_secs())
     .number(limit);
-    execute(conn, "prune the workers", statement).await
+    execute_surely(conn, "prune the workers", statement).await
 }

@@ -6,7 +6,7 @@ use diesel::sql_types::{BigInt, Binary, Unsigned};
 use super::moves::equal;
 use super::row_set::RowSet;
 use super::stored::{STORED, Stored, StoredRow};
-use super::{Statement, execute, first_inserted, load};
+use super::{Statement, execute_surely, first_inserted, load};
 use crate::connection::Connection;
 use crate::model::{MsgId, Priority, Result, RowId, TopicId};
 
@@ -93,9 +93,9 @@ pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<(
          queue_unique u FORCE INDEX (PRIMARY) ON u.topic_id = m.topic_id \
          AND u.unique_key = m.unique_key AND u.msg_id = m.msg_id",
     );
-    execute(conn, OPERATION, keys.followed_by(locked.condition())).await?;
+    execute_surely(conn, OPERATION, keys.followed_by(locked.condition())).await?;
     let rows = Statement::new("DELETE m FROM queue_message m FORCE INDEX (PRIMARY)");
-    let deleted = execute(conn, OPERATION, rows.followed_by(locked.condition())).await?;
+    let deleted = execute_surely(conn, OPERATION, rows.followed_by(locked.condition())).await?;
     equal(OPERATION, locked.rows.len(), deleted)
 }
 
@@ -121,7 +121,7 @@ pub async fn relocate(
     .number(to.0)
     .followed_by(locked.condition())
     .sql(" ORDER BY m.id");
-    equal(OPERATION, locked.rows.len(), execute(conn, OPERATION, insert).await?)?;
+    equal(OPERATION, locked.rows.len(), execute_surely(conn, OPERATION, insert).await?)?;
     let first = RowId(first_inserted(conn, OPERATION).await?);
     purge(conn, locked).await?;
     Ok(first)

@@ -261,7 +261,7 @@ pub async fn free(
         .number(priority.stored())
         .number(suspicion)
         .number(crash);
-    claimed.execute(conn, "rescue: free the rows", prefix).await
+    claimed.execute_surely(conn, "rescue: free the rows", prefix).await
 }
 
 /// PRIMARY of the topics: after how many lone crashes the topic dead-letters a message.

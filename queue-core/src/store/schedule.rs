@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::moment::{MOMENT, micros};
 use super::moves::equal;
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{
     Error, Headers, Priority, Recurrence, Result, Schedule, ScheduleName, TopicId, TopicName,
@@ -224,7 +224,7 @@ pub async fn advance(
     .number(enqueued as u64)
     .bytes(name.as_str().as_bytes())
     .number(micros(from));
-    equal("tick", 1, execute(conn, "tick", statement).await?)
+    equal("tick", 1, execute_surely(conn, "tick", statement).await?)
 }
 
 /// PRIMARY (name): stops the schedule.
@@ -236,7 +236,7 @@ pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()
         "UPDATE queue_schedule SET paused = 1, updated_at = UTC_TIMESTAMP(6) WHERE name = ?",
     )
     .bytes(name.as_str().as_bytes());
-    one_schedule(name, execute(conn, "pause the schedule", statement).await?)
+    one_schedule(name, execute_surely(conn, "pause the schedule", statement).await?)
 }
 
 /// PRIMARY (name): lets the schedule tick, at `next` first.
@@ -254,7 +254,7 @@ pub async fn resume(
     ))
     .maybe_number(next.map(micros))
     .bytes(name.as_str().as_bytes());
-    one_schedule(name, execute(conn, "resume the schedule", statement).await?)
+    one_schedule(name, execute_surely(conn, "resume the schedule", statement).await?)
 }
 
 /// PRIMARY (name): deletes the schedule; what it has enqueued stays.
@@ -264,13 +264,13 @@ pub async fn resume(
 pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<()> {
     let statement =
         Statement::new("DELETE FROM queue_schedule WHERE name = ?").bytes(name.as_str().as_bytes());
-    one_schedule(name, execute(conn, "delete the schedule", statement).await?)
+    one_schedule(name, execute_surely(conn, "delete the schedule", statement).await?)
 }
 
 /// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; how many.
 pub async fn delete_of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_schedule WHERE topic_id = ?").number(topic.0);
-    execute(conn, "delete the topic's schedules", statement).await
+    execute_surely(conn, "delete the topic's schedules", statement).await
 }
 
 fn one_schedule(name: &ScheduleName, matched: usize) -> Result<()> {

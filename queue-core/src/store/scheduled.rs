@@ -17,7 +17,7 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
-use super::{Statement, execute, first_inserted, load};
+use super::{Statement, execute, execute_surely, first_inserted, load};
 use crate::connection::Connection;
 use crate::model::{MsgId, Priority, Result, RowId, TopicId};
 
@@ -142,7 +142,7 @@ pub async fn promote(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId>
          FORCE INDEX (queue_scheduled_id) WHERE {condition} ORDER BY due_at, id"
     ))
     .numbers(ids);
-    equal(OPERATION, rows.len(), execute(conn, OPERATION, insert).await?)?;
+    equal(OPERATION, rows.len(), execute_surely(conn, OPERATION, insert).await?)?;
     let first = RowId(first_inserted(conn, OPERATION).await?);
     let delete = Statement::new(format!(
         "DELETE s FROM {KEYS} STRAIGHT_JOIN queue_scheduled s FORCE INDEX (queue_scheduled_id) \

@@ -5,7 +5,7 @@ use diesel::sql_types::{BigInt, Unsigned};
 
 use super::claim::Fence;
 use super::row_set::RowSet;
-use super::{Statement, execute, load_surely};
+use super::{Statement, execute_surely, load_surely};
 use crate::connection::Connection;
 use crate::model::{Priority, Result, RowId, TopicId};
 
@@ -51,7 +51,7 @@ impl ClaimedRows {
     }
 
     /// Runs `prefix` on the rows; how many it matched.
-    pub(super) async fn execute(
+    pub(super) async fn execute_surely(
         &self,
         conn: &mut impl Connection,
         operation: &'static str,
@@ -59,7 +59,7 @@ impl ClaimedRows {
     ) -> Result<usize> {
         let mut matched = 0;
         for statement in self.statements(&prefix) {
-            matched += execute(conn, operation, statement).await?;
+            matched += execute_surely(conn, operation, statement).await?;
         }
         Ok(matched)
     }
@@ -77,7 +77,7 @@ pub(super) const DELETE: &str = "DELETE m FROM queue_message m FORCE INDEX (PRIM
 /// PRIMARY, forced: removes handled rows. Fewer than asked for means that some are not the claim's
 /// own any more.
 pub async fn ack(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
-    claimed.execute(conn, "settle: ack", Statement::new(DELETE)).await
+    claimed.execute_surely(conn, "settle: ack", Statement::new(DELETE)).await
 }
 
 /// PRIMARY, forced: gives rows back untouched. `delivery_no` is never lowered.
@@ -85,7 +85,7 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     let prefix = Statement::new(
         "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0",
     );
-    claimed.execute(conn, "settle: release", prefix).await
+    claimed.execute_surely(conn, "settle: release", prefix).await
 }
 
 /// PRIMARY, forced: locks those of the rows that are still the claim's own, waiting for the moment

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Unsigned};
 
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::{Result, Throughput, TopicId, WorkerId};
 
@@ -110,14 +110,14 @@ pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
          waited_us = queue_throughput.waited_us + VALUES(waited_us)",
     )
     .number(worker.0);
-    execute(conn, "fold the throughput", statement).await
+    execute_surely(conn, "fold the throughput", statement).await
 }
 
 /// PRIMARY: removes a worker's totals.
 pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_throughput WHERE worker_id = ?").number(worker.0);
-    execute(conn, "forget the throughput", statement).await
+    execute_surely(conn, "forget the throughput", statement).await
 }
 
 /// PRIMARY: removes what workers that are gone have told of topics that are gone.
@@ -126,5 +126,5 @@ pub async fn forget_topics(conn: &mut impl Connection) -> Result<usize> {
         "DELETE FROM queue_throughput WHERE worker_id = 0 AND NOT EXISTS \
          (SELECT 1 FROM queue_topic t WHERE t.id = queue_throughput.topic_id)",
     );
-    execute(conn, "forget the throughput of topics", statement).await
+    execute_surely(conn, "forget the throughput of topics", statement).await
 }

@@ -14,7 +14,7 @@ use diesel::sql_types::{Integer, Unsigned};
 
 use self::dead_letters::dead_letter_topic_id;
 use self::row::{SELECT, TopicRow};
-use super::{Statement, execute, load, load_surely};
+use super::{Statement, execute, execute_surely, load, load_surely};
 use crate::connection::Connection;
 use crate::model::{
     Access, Error, Fault, OnDone, Result, Sampling, Topic, TopicId, TopicKind, TopicName,
@@ -171,7 +171,7 @@ pub async fn set(
     let statement = bind_settings(statement, settings)?
         .maybe_number(dead_letter_topic)
         .bytes(name.as_str().as_bytes());
-    one_topic(name, execute(conn, "set the topic", statement).await?)?;
+    one_topic(name, execute_surely(conn, "set the topic", statement).await?)?;
     if topic.is_stream() && settings.trace != topic.settings.trace {
         trace_groups(conn, topic.id, settings.trace).await?;
     }
@@ -199,7 +199,7 @@ async fn trace_groups(
     let statement = Statement::new("UPDATE queue_topic SET trace_ppm = ? WHERE stream_id = ?")
         .number(sampling.millionths())
         .number(stream.0);
-    execute(conn, "set the groups' trace", statement).await?;
+    execute_surely(conn, "set the groups' trace", statement).await?;
     Ok(())
 }
 
@@ -219,7 +219,7 @@ pub async fn set_access(
     .number(u64::from(!access.may_enqueue()))
     .number(u64::from(!access.may_claim()))
     .bytes(name.as_str().as_bytes());
-    one_topic(name, execute(conn, "set the topic's access", statement).await?)
+    one_topic(name, execute_surely(conn, "set the topic's access", statement).await?)
 }
 
 /// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
@@ -232,7 +232,7 @@ pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Ve
 /// PRIMARY: removes the topic's row; its messages must be gone already.
 pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_topic WHERE id = ?").number(id.0);
-    execute(conn, "delete the topic", statement).await
+    execute_surely(conn, "delete the topic", statement).await
 }
 
 /// UNIQUE (name): gives a topic that was just made the number of one that is gone, in the
@@ -244,7 +244,7 @@ pub async fn set_id(conn: &mut impl Connection, name: &TopicName, id: TopicId) -
     let statement = Statement::new("UPDATE queue_topic SET id = ? WHERE name = ?")
         .number(id.0)
         .bytes(name.as_str().as_bytes());
-    one_topic(name, execute(conn, "restore the topic", statement).await?)
+    one_topic(name, execute_surely(conn, "restore the topic", statement).await?)
 }
 
 /// The lookup knows nothing of logs: what lies in one would be called gone. What one member of a

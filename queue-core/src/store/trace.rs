@@ -8,7 +8,7 @@ use diesel::mysql::sql_types::Datetime;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
 
 use super::enqueue::is_kept;
-use super::{Statement, execute, load};
+use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
 use crate::model::trace::{Event, Record, Step};
 use crate::model::{
@@ -176,7 +176,7 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     )
     .number(time.as_secs())
     .number(limit);
-    execute(conn, "prune the trace", statement).await
+    execute_surely(conn, "prune the trace", statement).await
 }
 
 /// The process and thread that enqueue, as `USER()` on the server is followed by them: seed 001's

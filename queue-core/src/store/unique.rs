@@ -19,7 +19,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
 
 use super::row_set::placeholders;
-use super::{Statement, execute, load_surely};
+use super::{Statement, execute, execute_surely, load_surely};
 use crate::connection::Connection;
 use crate::model::{Moment, MsgId, NewMessage, Priority, Result, RowId, TopicId};
 
@@ -164,7 +164,7 @@ pub async fn place(
     .number(stored.priority.stored())
     .number(topic.0)
     .bytes(key.to_vec());
-    execute(conn, "enqueue: remember the row", statement).await?;
+    execute_surely(conn, "enqueue: remember the row", statement).await?;
     Ok(())
 }
 
@@ -173,5 +173,5 @@ pub async fn forget_some(conn: &mut impl Connection, topic: TopicId, limit: u32)
     let statement = Statement::new("DELETE FROM queue_unique WHERE topic_id = ? LIMIT ?")
         .number(topic.0)
         .number(limit);
-    execute(conn, "purge the topic", statement).await
+    execute_surely(conn, "purge the topic", statement).await
 }

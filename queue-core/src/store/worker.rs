@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{Statement, execute, first_inserted};
+use super::{Statement, execute, execute_surely, first_inserted};
 use crate::connection::Connection;
 use crate::model::{Result, WorkerId};
 
@@ -76,7 +76,7 @@ pub async fn adopt(
     .signed(incarnation.started_at)
     .number(worker.0)
     .bytes(instance.as_bytes().to_vec());
-    execute(conn, "adopt the worker", statement).await
+    execute_surely(conn, "adopt the worker", statement).await
 }
 
 /// PRIMARY: one beat. 0 rows: the worker is dead for ever.
@@ -87,7 +87,7 @@ pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) 
     )
     .number(worker.0)
     .bytes(instance.as_bytes().to_vec());
-    execute(conn, "beat", statement).await
+    execute_surely(conn, "beat", statement).await
 }
 
 /// PRIMARY: the worker ends by itself, having released all it held.
@@ -98,7 +98,7 @@ pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) 
     )
     .number(worker.0)
     .bytes(instance.as_bytes().to_vec());
-    execute(conn, "deregister the worker", statement).await
+    execute_surely(conn, "deregister the worker", statement).await
 }
 
 /// PRIMARY: decides the worker's death, unless anything of it has moved since `seen` was read: a
@@ -121,5 +121,5 @@ pub async fn declare_dead(
     .bytes(seen.incarnation.server_uid.as_bytes())
     .signed(seen.incarnation.started_at)
     .number(seen.beat_no);
-    execute(conn, "declare the worker dead", statement).await
+    execute_surely(conn, "declare the worker dead", statement).await
 }

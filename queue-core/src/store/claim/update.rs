@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Delivery, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
-use crate::store::{execute, load, load_surely};
+use crate::store::{execute_surely, load, load_surely};
 
 /// PRIMARY, forced: the seeds' claim, one `UPDATE … LIMIT` keyed on `CONNECTION_ID()`: marks up to
 /// `limit` ready rows of one priority in order of id, from `from` on. Read them back with
@@ -38,7 +38,7 @@ pub async fn own_first(
     .number(place.from.0)
     .number(place.from.0 + span(limit))
     .number(limit);
-    execute(conn, "claim: own the first ready rows", statement).await
+    execute_surely(conn, "claim: own the first ready rows", statement).await
 }
 
 /// PRIMARY, forced: marks up to `limit` ready rows of one priority, waiting for rows that another

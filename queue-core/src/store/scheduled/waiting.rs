@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Moment, MsgId, Priority, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
-use crate::store::{execute, load, load_surely};
+use crate::store::{execute_surely, load, load_surely};
 
 /// A message whose time has not come, as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,7 +68,7 @@ pub async fn reschedule(
     ))
     .number(deliver.micros())
     .numbers(ids);
-    execute(conn, "reschedule", statement).await
+    execute_surely(conn, "reschedule", statement).await
 }
 
 /// KEY (`topic_id`), whose entries lie in the order of the primary key: the topic's next messages,

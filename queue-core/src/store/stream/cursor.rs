@@ -8,7 +8,7 @@ use crate::connection::Statement;
 use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
-use crate::store::{execute, load};
+use crate::store::{execute, execute_surely, load};
 
 /// PRIMARY: makes the group's cursor of a partition.
 pub async fn create(
@@ -147,7 +147,7 @@ pub async fn advance(
     .number(lost)
     .number(group.0)
     .number(partition.0);
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: counts messages of claimed ranges that had been pruned before they were read.
@@ -163,7 +163,7 @@ pub async fn count_lost(
     .number(lost)
     .number(group.0)
     .number(partition.0);
-    execute(conn, "count what is lost to retention", statement).await
+    execute_surely(conn, "count what is lost to retention", statement).await
 }
 
 /// PRIMARY: puts a locked cursor elsewhere, in a generation of its own.
@@ -181,11 +181,11 @@ pub async fn reset(
     .number(to.0)
     .number(group.0)
     .number(partition.0);
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: removes the group's cursors.
 pub async fn delete(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_cursor WHERE group_id = ?").number(group.0);
-    execute(conn, "delete the cursors", statement).await
+    execute_surely(conn, "delete the cursors", statement).await
 }

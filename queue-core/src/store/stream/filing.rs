@@ -11,7 +11,7 @@ use crate::model::{
 use crate::store::moves::{self, Outcome};
 use crate::store::row_set::placeholders;
 use crate::store::topic::dead_letter_topic;
-use crate::store::{execute, ledger};
+use crate::store::{execute_surely, ledger};
 
 /// How long a discarded message's reason is kept.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -119,7 +119,7 @@ impl Filed {
                 Some(tail) => statement.followed_by(tail.clone()),
                 None => statement,
             };
-            filed += execute(conn, operation, statement).await?;
+            filed += execute_surely(conn, operation, statement).await?;
         }
         Ok(filed)
     }

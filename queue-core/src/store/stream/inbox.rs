@@ -8,7 +8,7 @@ use crate::connection::Statement;
 use crate::model::{Offset, PartitionNo, Priority, Result, RowId, TopicId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
-use crate::store::{execute, load_surely};
+use crate::store::{execute, execute_surely, load_surely};
 
 /// A committed message that has no offset yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +113,8 @@ pub async fn append(
     let Some((lo, hi)) = run.rows.bounds() else { return Ok(()) };
     let (stream, priority) = (run.stream.0, run.priority.stored());
     let is_consecutive = hi.0 - lo.0 == run.rows.len() as u64 - 1;
-    let statement = if is_consecutive {
-        Statement::new(format!(
+    let appended = if is_consecutive {
+        let statement = Statement::new(format!(
             "{INTO}SELECT m.topic_id, ?, m.id - ? + ?, {CARRIED} \
              FROM queue_message m FORCE INDEX (PRIMARY) \
              WHERE m.topic_id = ? AND m.priority = ? AND m.id BETWEEN ? AND ? ORDER BY m.id"
@@ -125,9 +125,10 @@ pub async fn append(
         .number(stream)
         .number(priority)
         .number(lo.0)
-        .number(hi.0)
+        .number(hi.0);
+        execute_surely(conn, OPERATION, statement).await?
     } else {
-        Statement::new(format!(
+        let statement = Statement::new(format!(
             "{INTO}SELECT m.topic_id, ?, k.place - 1 + ?, {CARRIED} \
              FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS \
              (place FOR ORDINALITY, id BIGINT UNSIGNED PATH '$')) k \
@@ -138,9 +139,10 @@ pub async fn append(
         .number(base.0)
         .bytes(run.rows.json())
         .number(stream)
-        .number(priority)
+        .number(priority);
+        execute(conn, OPERATION, statement).await?
     };
-    equal(OPERATION, run.rows.len(), execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, run.rows.len(), appended)
 }
 
 /// PRIMARY, forced: removes rows that have been copied to the log, key by key: of a range MySQL 9.7

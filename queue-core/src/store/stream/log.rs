@@ -14,7 +14,7 @@ use crate::model::{
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
 use crate::store::row_set::placeholders;
-use crate::store::{execute, load_surely};
+use crate::store::{execute, execute_surely, load_surely};
 
 /// The most offsets of one list; see [`RowSet`](crate::store::row_set::RowSet).
 const LIST_LIMIT: usize = 512;
@@ -228,7 +228,7 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
     .number(stretch.partition.0)
     .number(stretch.lo.0)
     .number(stretch.hi.0);
-    execute(conn, "prune the log", statement).await
+    execute_surely(conn, "prune the log", statement).await
 }
 
 /// PRIMARY, forced, plain: the mean bytes of body and headers in a stretch; 0 if it is empty.

@@ -10,7 +10,7 @@ use diesel::sql_types::{BigInt, Integer, Unsigned};
 use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{MemberName, Offset, PartitionNo, Result, TopicId, WorkerId};
-use crate::store::{execute, load_surely};
+use crate::store::{execute, execute_surely, load_surely};
 
 /// A named member's place in a partition, as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub async fn take(
     .number(worker.0)
     .number(group.0)
     .bytes(name.as_str().as_bytes());
-    execute(conn, "take the member", statement).await
+    execute_surely(conn, "take the member", statement).await
 }
 
 /// How far a member has come in a partition.
@@ -172,7 +172,7 @@ pub async fn tell(
     .bytes(name.as_str().as_bytes())
     .number(told.partition.0)
     .number(worker.0);
-    execute(conn, "tell how far the member has come", statement).await
+    execute_surely(conn, "tell how far the member has come", statement).await
 }
 
 /// PRIMARY, all members of the group: puts them elsewhere in a partition, and fences the workers
@@ -190,7 +190,7 @@ pub async fn reset(
     .number(to.0)
     .number(group.0)
     .number(partition.0);
-    execute(conn, "reset the members", statement).await
+    execute_surely(conn, "reset the members", statement).await
 }
 
 /// PRIMARY: removes a member.
@@ -202,11 +202,11 @@ pub async fn delete(
     let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ? AND name = ?")
         .number(group.0)
         .bytes(name.as_str().as_bytes());
-    execute(conn, "forget the member", statement).await
+    execute_surely(conn, "forget the member", statement).await
 }
 
 /// PRIMARY: removes every member of the group.
 pub async fn delete_all(conn: &mut impl Connection, group: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_member WHERE group_id = ?").number(group.0);
-    execute(conn, "forget the members", statement).await
+    execute_surely(conn, "forget the members", statement).await
 }

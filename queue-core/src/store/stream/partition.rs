@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
-use crate::store::{execute, load_surely};
+use crate::store::{execute, execute_surely, load_surely};
 
 /// A partition as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -129,14 +129,14 @@ pub async fn advance(
     .number(stream.0)
     .number(seen.no.0)
     .number(seen.next.0);
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: removes the stream's partitions; their messages must be gone already.
 pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_partition WHERE topic_id = ?").number(stream.0);
-    execute(conn, "delete the partitions", statement).await
+    execute_surely(conn, "delete the partitions", statement).await
 }
 
 /// PRIMARY: the oldest message kept is now `first`.
@@ -155,5 +155,5 @@ pub async fn cut(
     .number(no.0)
     .number(first.0)
     .number(first.0);
-    execute(conn, "prune: cut the log", statement).await
+    execute_surely(conn, "prune: cut the log", statement).await
 }

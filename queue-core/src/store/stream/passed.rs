@@ -8,7 +8,7 @@ use crate::connection::Statement;
 use crate::model::{Offset, PartitionNo, RangeId, Result, TopicId};
 use crate::store::moves::equal;
 use crate::store::row_set::KEYS;
-use crate::store::{execute, load_surely};
+use crate::store::{execute, execute_surely, load_surely};
 
 /// PRIMARY, plain: the messages of the range that have been acked so.
 pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
@@ -106,5 +106,5 @@ pub async fn forget_of_group(
     )
     .number(group.0)
     .number(partition.0);
-    execute(conn, "forget what was acked", statement).await
+    execute_surely(conn, "forget what was acked", statement).await
 }

@@ -19,7 +19,7 @@ use crate::model::{
 use crate::store::claim::Fence;
 use crate::store::moves::{WITH_FAILED_RUN, equal};
 use crate::store::rescue::SHARED_CRASHES;
-use crate::store::{execute, first_inserted, load, load_surely};
+use crate::store::{execute, execute_surely, first_inserted, load, load_surely};
 
 /// A range as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,7 +258,7 @@ pub async fn take(
     .number(fence.worker.0)
     .number(fence.claim_no.0)
     .number(range.0);
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
 /// PRIMARY: everything from the mark `from` up to `to` is settled. 0 rows: the range is not the
@@ -275,14 +275,14 @@ pub async fn pass(
     )
     .number(to.0);
     let statement = owned_by(statement, range, fence).number(from.0);
-    execute(conn, "settle: mark the range", statement).await
+    execute_surely(conn, "settle: mark the range", statement).await
 }
 
 /// PRIMARY: everything of the range is settled. 0 rows: it is not the worker's own any more.
 pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_range WHERE id = ? AND worker_id = ? AND claim_no = ?");
-    execute(conn, "settle: end the range", owned_by(statement, range, fence)).await
+    execute_surely(conn, "settle: end the range", owned_by(statement, range, fence)).await
 }
 
 /// PRIMARY: gives the range back up to `hi`, with what the message at its mark has been through.
@@ -298,7 +298,7 @@ pub async fn release(
          WHERE id = ? AND worker_id = ? AND claim_no = ?",
     )
     .number(hi.0);
-    execute(conn, "settle: release the range", owned_by(statement, range, fence)).await
+    execute_surely(conn, "settle: release the range", owned_by(statement, range, fence)).await
 }
 
 /// PRIMARY: gives the range back until its time: the message at the mark failed, or is not to be
@@ -324,7 +324,7 @@ pub async fn hold_back(
         .sql("worker_id = 0, claim_no = 0, conn_id = 0 ")
         .sql("WHERE id = ? AND worker_id = ? AND claim_no = ?")
         .number(until.micros());
-    execute(conn, "settle: hold the range back", owned_by(statement, range, fence)).await
+    execute_surely(conn, "settle: hold the range back", owned_by(statement, range, fence)).await
 }
 
 /// KEY (`group_id`, `partition_no`): locks every range of the partition, under the lock of its
@@ -356,7 +356,7 @@ pub async fn forget(
     )
     .number(group.0)
     .number(partition.0);
-    execute(conn, "forget the ranges", statement).await
+    execute_surely(conn, "forget the ranges", statement).await
 }
 
 fn owned_by(statement: Statement<'static>, range: RangeId, fence: Fence) -> Statement<'static> {

@@ -9,7 +9,7 @@ use crate::connection::Statement;
 use crate::model::{MsgId, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
-use crate::store::{execute, load, load_surely};
+use crate::store::{execute_surely, load, load_surely};
 
 /// The keys as a table to join, by the messages of the table `message` that hold them.
 fn held(message: &str) -> String {
@@ -29,7 +29,7 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     ));
     let mut freed = 0;
     for statement in claimed.statements_of("m.", &prefix) {
-        freed += execute(conn, "settle: free the unique keys", statement).await?;
+        freed += execute_surely(conn, "settle: free the unique keys", statement).await?;
     }
     Ok(freed)
 }
@@ -85,7 +85,7 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
         held("s")
     ))
     .numbers(ids);
-    execute(conn, "cancel", statement).await
+    execute_surely(conn, "cancel", statement).await
 }
 
 /// PRIMARY, forced: takes the keys of locked dead letters that are about to be redriven again.
@@ -134,7 +134,7 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
             "UPDATE queue_unique SET priority = 0, ready_id = 0 \
              WHERE topic_id = ? AND unique_key = ?",
         );
-        execute(conn, OPERATION, statement.number(topic.0).bytes(key.to_vec())).await?;
+        execute_surely(conn, OPERATION, statement.number(topic.0).bytes(key.to_vec())).await?;
     }
     let without = RowSet::new(without);
     if without.is_empty() {
@@ -145,5 +145,5 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
         "UPDATE queue_dead FORCE INDEX (PRIMARY) SET unique_key = NULL WHERE {condition}"
     ))
     .numbers(ids);
-    execute(conn, OPERATION, statement).await.map(drop)
+    execute_surely(conn, OPERATION, statement).await.map(drop)
 }

@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Moment, MsgId, NewMessage, Result, TopicId};
 use crate::store::moves::equal;
-use crate::store::{execute, load};
+use crate::store::{execute_surely, load};
 
 const OPERATION: &str = "enqueue: replace the message";
 
@@ -61,7 +61,7 @@ pub async fn replace(
         statement = statement.followed_by(due);
     }
     let statement = statement.followed_by(key);
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)?;
+    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)?;
     Ok(true)
 }
 
@@ -132,5 +132,5 @@ pub async fn take_over(
     .bytes(msg_id.as_bytes().to_vec())
     .number(topic.0)
     .bytes(key.to_vec());
-    equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
+    equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }

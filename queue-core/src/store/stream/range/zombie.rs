@@ -11,7 +11,7 @@ use crate::connection::Statement;
 use crate::model::{FailedRun, RangeId, Result, WorkerId};
 use crate::store::moves::WITH_FAILED_RUN;
 use crate::store::rescue::{Charge, RunLimits};
-use crate::store::{execute, load, load_surely};
+use crate::store::{execute_surely, load, load_surely};
 
 /// A range whose worker has no use of it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +126,7 @@ pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> 
         .number(suspicion)
         .number(crash);
     let statement = super::owned_by(statement, range.id, range.fence);
-    execute(conn, "rescue: free the range", statement).await
+    execute_surely(conn, "rescue: free the range", statement).await
 }
 
 /// PRIMARY: the range, locked, if it is still its worker's own and nobody else has it locked.
