@@ -11,6 +11,7 @@ mod connect;
 mod hosts;
 mod link;
 mod pool;
+mod row;
 mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -25,6 +26,10 @@ pub(crate) use self::connect::{connect_follower, connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};
+/// What a [`Connection`] reads rows as.
+#[doc(hidden)]
+pub use self::row::{Columns, FromColumn, FromRow};
+pub(crate) use self::row::{Rest, row};
 pub use self::session::Session;
 /// What a [`Connection`] of one's own is given to run.
 #[doc(hidden)]

@@ -1,10 +1,11 @@
 use std::future::Future;
 
+use diesel::QueryResult;
 use diesel::mysql::Mysql;
-use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncConnectionCore, RunQueryDsl};
+use futures_util::{StreamExt, TryStreamExt};
 
-use crate::connection::Statement;
+use super::{FromRow, Statement, row};
 
 /// What the store's statements run on: any of diesel-async's MySQL connections, pooled or not, and
 /// what a [`Session`](super::Session) holds.
@@ -16,14 +17,14 @@ pub trait Connection: Send {
         statement: Statement<'_>,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
-    /// Runs a query; its rows by column name.
+    /// Runs a query; its rows by position.
     #[doc(hidden)]
     fn load<T>(
         &mut self,
         statement: Statement<'_>,
     ) -> impl Future<Output = QueryResult<Vec<T>>> + Send
     where
-        T: QueryableByName<Mysql> + Send + 'static;
+        T: FromRow + Send;
 
     /// Runs statements without values in one round trip, kept prepared by nobody.
     #[doc(hidden)]
@@ -38,14 +39,12 @@ impl<C: AsyncConnectionCore<Backend = Mysql>> Connection for C {
         RunQueryDsl::execute(statement, self)
     }
 
-    fn load<T>(
-        &mut self,
-        statement: Statement<'_>,
-    ) -> impl Future<Output = QueryResult<Vec<T>>> + Send
+    async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
     where
-        T: QueryableByName<Mysql> + Send + 'static,
+        T: FromRow + Send,
     {
-        RunQueryDsl::load(statement, self)
+        let rows = AsyncConnectionCore::load(self, statement).await?;
+        rows.map(|row| row::read(&row?)).try_collect().await
     }
 
     fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send {

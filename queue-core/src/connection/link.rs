@@ -1,12 +1,11 @@
 use std::fmt;
 
-use diesel::mysql::Mysql;
-use diesel::{QueryResult, QueryableByName};
+use diesel::QueryResult;
 use diesel_async::AsyncMysqlConnection;
 
 #[cfg(feature = "simulation")]
 use super::simulation::{self, StandIn};
-use super::{Connection, HostNo, ServerUrl, SessionKind, Statement, Wanted, connect_to};
+use super::{Connection, FromRow, HostNo, ServerUrl, SessionKind, Statement, Wanted, connect_to};
 use crate::model::Result;
 
 /// What a [`Session`](super::Session) holds: a connection to a server, or to the model of one in a
@@ -55,7 +54,7 @@ impl Connection for Link {
 
     async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
     where
-        T: QueryableByName<Mysql> + Send + 'static,
+        T: FromRow + Send,
     {
         match self {
             Self::Server(conn) => conn.load(statement).await,

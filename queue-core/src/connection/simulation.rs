@@ -4,8 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use diesel::mysql::Mysql;
-use diesel::{QueryResult, QueryableByName};
+use diesel::QueryResult;
 use futures_util::future::BoxFuture;
 
 mod row;
@@ -14,8 +13,7 @@ pub use self::row::{Column, Row};
 pub use crate::connection::Value;
 
 use crate::chance;
-use crate::connection::ServerUrl;
-use crate::connection::Statement;
+use crate::connection::{FromRow, ServerUrl, Statement};
 use crate::model::Result;
 
 /// Everything that a run takes from outside.
@@ -98,13 +96,10 @@ pub(crate) async fn load<T>(
     statement: &Statement<'_>,
 ) -> QueryResult<Vec<T>>
 where
-    T: QueryableByName<Mysql>,
+    T: FromRow,
 {
     let answer = conn.run(statement.text(), statement.values()).await?;
-    let built = answer.rows.iter().map(|row| T::build(row));
-    built
-        .collect::<diesel::deserialize::Result<_>>()
-        .map_err(diesel::result::Error::DeserializationError)
+    answer.rows.iter().map(super::row::read).collect()
 }
 
 pub(crate) async fn batch(conn: &mut dyn StandIn, sql: &str) -> QueryResult<()> {

@@ -1,11 +1,11 @@
 use std::borrow::Cow;
 
+use diesel::QueryResult;
 use diesel::mysql::Mysql;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned, Untyped};
-use diesel::{QueryResult, QueryableByName};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, FromRow};
 use crate::model::{Error, Result};
 
 /// SQL text with `?` for each bound value.
@@ -171,14 +171,14 @@ pub(crate) async fn execute_surely(
     }
 }
 
-/// Runs a query; its rows by column name.
+/// Runs a query; its rows by position.
 pub(crate) async fn load<T>(
     conn: &mut impl Connection,
     operation: &'static str,
     statement: Statement<'_>,
 ) -> Result<Vec<T>>
 where
-    T: QueryableByName<Mysql> + Send + 'static,
+    T: FromRow + Send,
 {
     conn.load(statement).await.map_err(|error| Error::database(operation, &error))
 }
@@ -192,7 +192,7 @@ pub(crate) async fn load_surely<T>(
     statement: Statement<'_>,
 ) -> Result<Vec<T>>
 where
-    T: QueryableByName<Mysql> + Send + 'static,
+    T: FromRow + Send,
 {
     let rows = load(conn, operation, statement.clone()).await?;
     if rows.is_empty() { load(conn, operation, statement).await } else { Ok(rows) }

@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
-
 use super::{Statement, execute, execute_surely, first_inserted, load, load_surely};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Action, Actor, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
 
 /// How much of a text each column takes, in bytes; what is longer is cut.
@@ -39,11 +34,6 @@ pub async fn has_since(
     action: Action,
     target: &str,
 ) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        _id: u64,
-    }
     let statement = Statement::new(
         "SELECT id AS _id FROM queue_audit FORCE INDEX (PRIMARY) \
          WHERE id > ? AND action = ? AND target = ? LIMIT 1",
@@ -51,7 +41,7 @@ pub async fn has_since(
     .number(entry.0)
     .bytes(action.word().as_bytes())
     .bytes(target.as_bytes());
-    let rows: Vec<Row> = load_surely(conn, "read the audit", statement).await?;
+    let rows: Vec<AuditNo> = load_surely(conn, "read the audit", statement).await?;
     Ok(!rows.is_empty())
 }
 
@@ -73,14 +63,9 @@ fn or_denied(error: Error) -> Error {
 /// No index: the account of this connection, and the host that it comes from, as the server sees
 /// them.
 pub async fn account(conn: &mut impl Connection) -> Result<String> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text)]
-        account: String,
-    }
     let statement = Statement::new("SELECT USER() AS account");
-    let rows: Vec<Row> = load(conn, "read the account", statement).await?;
-    Ok(rows.into_iter().map(|row| row.account).next().unwrap_or_default())
+    let rows: Vec<String> = load(conn, "read the account", statement).await?;
+    Ok(rows.into_iter().next().unwrap_or_default())
 }
 
 /// KEY (`at`): removes up to `limit` entries that are older than `time`.
@@ -100,43 +85,14 @@ pub async fn latest(
     before: Option<AuditNo>,
     limit: u32,
 ) -> Result<Vec<Entry>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Datetime)]
-        at: NaiveDateTime,
-        #[diesel(sql_type = Binary)]
-        actor: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        origin: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        action: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        target: Vec<u8>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        detail: Option<Vec<u8>>,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        messages: u64,
-    }
     let statement = Statement::new(
         "SELECT id, at, actor, origin, action, target, detail, messages FROM queue_audit \
          WHERE id < ? ORDER BY id DESC LIMIT ?",
     )
     .number(before.map_or(u64::MAX, |entry| entry.0))
     .number(limit);
-    let rows: Vec<Row> = load(conn, "read the audit", statement).await?;
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(rows
-        .into_iter()
-        .map(|row| Entry {
-            no: AuditNo(row.id),
-            at: row.at.and_utc(),
-            actor: Actor { name: text(row.actor), origin: text(row.origin) },
-            action: text(row.action),
-            target: text(row.target),
-            detail: row.detail.map(text),
-            messages: row.messages,
-        })
-        .collect())
+    load(conn, "read the audit", statement).await
 }
+
+row! { Entry { no, at, actor, action, target, detail, messages } }
+row! { Actor { name, origin } }

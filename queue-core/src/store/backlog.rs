@@ -1,11 +1,8 @@
 //! How much a topic that has a limit holds, found out piece by piece: no statement here reads more
 //! rows than it is told to.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Nullable, TinyInt, Unsigned};
-
 use super::{Statement, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Backlog, Priority, Result, RowId, Topic, TopicId};
 
 /// A priority of a topic that holds messages.
@@ -25,23 +22,16 @@ pub async fn starts(
     topic: TopicId,
     from: &[(u8, RowId)],
 ) -> Result<Vec<Start>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const DIVE: &str = "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? AND id >= ? ORDER BY topic_id, priority, id LIMIT 1)";
     let mut statement = Statement::new(vec![DIVE; from.len()].join(" UNION ALL "));
     for (priority, row) in from {
         statement = statement.number(topic.0).number(*priority).number(row.0);
     }
-    let rows: Vec<Row> = load(conn, "measure a backlog", statement).await?;
-    let start = |row: Row| Start { priority: row.priority, first: RowId(row.id) };
-    Ok(rows.into_iter().map(start).collect())
+    load(conn, "measure a backlog", statement).await
 }
+
+row! { Start { priority, first } }
 
 /// A priority of a topic that holds messages, and where they lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,15 +46,6 @@ pub struct Span {
 
 /// PRIMARY: the first and last row of each priority of a topic, two dives each.
 pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Span>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        priority: u64,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        lo: Option<u64>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        hi: Option<u64>,
-    }
     const DIVES: &str = "SELECT CAST(? AS UNSIGNED) AS priority, MIN(id) AS lo, \
          MAX(id) AS hi FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ?";
@@ -72,10 +53,10 @@ pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Spa
     for priority in priorities() {
         statement = statement.number(priority).number(topic.0).number(priority);
     }
-    let rows: Vec<Row> = load(conn, "measure a topic", statement).await?;
-    let span = |row: Row| {
-        let priority = u8::try_from(row.priority).ok()?;
-        Some(Span { priority, first: RowId(row.lo?), last: RowId(row.hi?) })
+    let rows: Vec<(u8, Option<RowId>, Option<RowId>)> =
+        load(conn, "measure a topic", statement).await?;
+    let span = |(priority, first, last): (u8, Option<RowId>, Option<RowId>)| {
+        Some(Span { priority, first: first?, last: last? })
     };
     Ok(rows.into_iter().filter_map(span).collect())
 }
@@ -103,13 +84,6 @@ pub async fn stretch(
     (after, to): (RowId, RowId),
     limit: u32,
 ) -> Result<Stretch> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = BigInt)]
-        n: i64,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        last: Option<u64>,
-    }
     let statement = Statement::new(
         "SELECT COUNT(*) AS n, MAX(id) AS last FROM (SELECT id FROM queue_message \
          FORCE INDEX (PRIMARY) WHERE topic_id = ? AND priority = ? AND id > ? AND id <= ? \
@@ -119,12 +93,11 @@ pub async fn stretch(
     .number(priority)
     .numbers([after.0, to.0])
     .number(limit);
-    let rows: Vec<Row> = load(conn, "measure a backlog", statement).await?;
-    Ok(rows.first().map_or(Stretch { rows: 0, last: None }, |row| Stretch {
-        rows: row.n.unsigned_abs(),
-        last: row.last.map(RowId),
-    }))
+    let stretches: Vec<Stretch> = load(conn, "measure a backlog", statement).await?;
+    Ok(stretches.first().copied().unwrap_or(Stretch { rows: 0, last: None }))
 }
+
+row! { Stretch { rows, last } }
 
 /// PRIMARY: the bytes of the body and headers of the first row at or after each of `places`, a dive
 /// each.
@@ -133,11 +106,6 @@ pub async fn sizes(
     topic: TopicId,
     places: &[(u8, RowId)],
 ) -> Result<Vec<u64>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = BigInt)]
-        bytes: i64,
-    }
     const DIVE: &str = "(SELECT LENGTH(body) + COALESCE(LENGTH(headers), 0) AS bytes \
          FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? AND id >= ? ORDER BY topic_id, priority, id LIMIT 1)";
@@ -148,24 +116,18 @@ pub async fn sizes(
     for (priority, row) in places {
         statement = statement.number(topic.0).number(*priority).number(row.0);
     }
-    let rows: Vec<Row> = load(conn, "measure a backlog", statement).await?;
-    Ok(rows.into_iter().map(|row| row.bytes.unsigned_abs()).collect())
+    load(conn, "measure a backlog", statement).await
 }
 
 /// PRIMARY: writes down what was measured, in the caller's transaction; false if somebody has the
 /// topic's row locked, which is not waited for: the sweeper has more to do.
 pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        _id: u32,
-    }
     const OPERATION: &str = "write down a backlog";
     let statement =
         Statement::new("SELECT id AS _id FROM queue_topic WHERE id = ? FOR UPDATE SKIP LOCKED")
             .number(topic.id.0);
-    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
-    if rows.is_empty() {
+    let locked: Vec<TopicId> = load(conn, OPERATION, statement).await?;
+    if locked.is_empty() {
         return Ok(false);
     }
     let statement = Statement::new(

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
-
 use super::claim::Fence;
 use super::{Statement, execute, execute_surely, load, load_surely};
-use crate::connection::Connection;
-use crate::model::{ClaimNo, DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
+use crate::connection::{Connection, row};
+use crate::model::{DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
 
 /// For how long a worker is asked. Whoever waits asks again before: of one who has gone nothing is
 /// left that would discard the message hours later.
@@ -34,19 +31,6 @@ pub async fn lock(
     row: RowId,
     id: MsgId,
 ) -> Result<Option<LockedRow>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        worker_id: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        claim_no: u64,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        delivery_no: u32,
-        #[diesel(sql_type = Bool)]
-        is_unique: bool,
-    }
     let statement = Statement::new(
         "SELECT priority, worker_id, claim_no, delivery_no, unique_key IS NOT NULL AS is_unique \
          FROM queue_message FORCE INDEX (queue_message_id) \
@@ -55,14 +39,11 @@ pub async fn lock(
     .number(row.0)
     .number(topic.0)
     .bytes(id.as_bytes().to_vec());
-    let rows: Vec<Row> = load(conn, "cancel: lock the message", statement).await?;
-    Ok(rows.first().map(|row| LockedRow {
-        priority: Priority::from_stored(row.priority),
-        fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
-        delivery_no: DeliveryNo(row.delivery_no),
-        is_unique: row.is_unique,
-    }))
+    let rows: Vec<LockedRow> = load(conn, "cancel: lock the message", statement).await?;
+    Ok(rows.into_iter().next())
 }
+
+row! { LockedRow { priority, fence, delivery_no, is_unique } }
 
 /// KEY (id), forced, plain: whether the message is still in its row, locked or not.
 pub async fn is_there(
@@ -71,12 +52,6 @@ pub async fn is_there(
     row: RowId,
     id: MsgId,
 ) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[expect(dead_code, reason = "that there is a row says it all")]
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     let statement = Statement::new(
         "SELECT id FROM queue_message FORCE INDEX (queue_message_id) \
          WHERE id = ? AND topic_id = ? AND msg_id = ?",
@@ -84,7 +59,7 @@ pub async fn is_there(
     .number(row.0)
     .number(topic.0)
     .bytes(id.as_bytes().to_vec());
-    let rows: Vec<Row> = load(conn, "cancel: look for the message", statement).await?;
+    let rows: Vec<RowId> = load(conn, "cancel: look for the message", statement).await?;
     Ok(!rows.is_empty())
 }
 
@@ -119,16 +94,10 @@ const NO_ROW: u64 = 1 << 62;
 
 /// PRIMARY: whether the message was taken away from the worker that had it.
 pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[expect(dead_code, reason = "that there is a row says it all")]
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        row_id: u64,
-    }
     let statement =
         Statement::new("SELECT row_id FROM queue_cancellation WHERE row_id = ? AND worker_id <> 0")
             .number(row.0);
-    let rows: Vec<Row> = load_surely(conn, "cancel: look who has taken it", statement).await?;
+    let rows: Vec<RowId> = load_surely(conn, "cancel: look who has taken it", statement).await?;
     Ok(!rows.is_empty())
 }
 
@@ -144,15 +113,9 @@ pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
 
 /// PRIMARY, all of a few rows: how many messages were taken away from the worker of late.
 pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[expect(dead_code, reason = "that there is a row says it all")]
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        row_id: u64,
-    }
     let statement = Statement::new("SELECT row_id FROM queue_cancellation WHERE worker_id = ?")
         .number(worker.0);
-    let rows: Vec<Row> = load_surely(conn, "rescue: count what was cancelled", statement).await?;
+    let rows: Vec<RowId> = load_surely(conn, "rescue: count what was cancelled", statement).await?;
     Ok(rows.len())
 }
 

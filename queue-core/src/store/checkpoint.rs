@@ -2,15 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{Binary, Integer, Nullable, TinyInt, Unsigned};
-
 use super::settle::ClaimedRows;
 use super::{Statement, execute_surely, load};
-use crate::connection::Connection;
-use crate::model::{Checkpoint, Delivery, DeliveryNo, Percent, Result, Saved, WorkerId};
+use crate::connection::{Connection, row};
+use crate::model::{Checkpoint, Delivery, Result, Saved, WorkerId};
 
 /// PRIMARY of the messages, forced: saves the checkpoint of a delivery, if its claim still has the
 /// message; 0 if not. A later delivery's is never replaced by an earlier one's.
@@ -49,17 +44,6 @@ pub async fn save(
 /// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of
 /// an earlier message with its id.
 pub async fn read(conn: &mut impl Connection, delivery: &Delivery) -> Result<Option<Saved>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        delivery_no: u32,
-        #[diesel(sql_type = Datetime)]
-        saved_at: NaiveDateTime,
-        #[diesel(sql_type = Nullable<Unsigned<TinyInt>>)]
-        progress: Option<u8>,
-        #[diesel(sql_type = Binary)]
-        state: Vec<u8>,
-    }
     let statement = Statement::new(
         "SELECT k.delivery_no, k.saved_at, k.progress, k.state FROM queue_message m \
          FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_checkpoint k FORCE INDEX (PRIMARY) \
@@ -69,13 +53,12 @@ pub async fn read(conn: &mut impl Connection, delivery: &Delivery) -> Result<Opt
     .number(delivery.topic_id.0)
     .number(delivery.priority.stored())
     .number(delivery.row.0);
-    let rows: Vec<Row> = load(conn, "read the checkpoint", statement).await?;
-    Ok(rows.into_iter().next().map(|row| Saved {
-        checkpoint: Checkpoint { state: row.state, progress: row.progress.map(Percent::new) },
-        delivery_no: DeliveryNo(row.delivery_no),
-        at: row.saved_at.and_utc(),
-    }))
+    let rows: Vec<Saved> = load(conn, "read the checkpoint", statement).await?;
+    Ok(rows.into_iter().next())
 }
+
+row! { Saved { delivery_no, at, checkpoint } }
+row! { Checkpoint { progress, state } }
 
 /// PRIMARY of the messages, forced, joined to PRIMARY: removes the checkpoints of messages that are
 /// about to be done.

@@ -6,22 +6,15 @@ mod update;
 mod walk;
 
 pub use self::marks::{Marks, Place};
-pub(super) use self::record::ClaimRow;
 pub use self::record::{Claim, forget, frontier, of_worker, record};
 pub use self::update::{own_first, own_ready, owned};
 pub use self::walk::{Walk, next_ready, urgent, walk};
 
-use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::deserialize::{self, FromSql};
-use diesel::mysql::Mysql;
-use diesel::mysql::sql_types::Datetime;
-use diesel::row::{Field, NamedRow, Row};
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
+use chrono::{DateTime, Utc};
 
 use super::row_set::RowSet;
 use super::{Statement, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{
     ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, Result, RowId, TopicId, WorkerId,
 };
@@ -35,55 +28,34 @@ pub struct Fence {
     pub claim_no: ClaimNo,
 }
 
+row! { Fence { worker, claim_no } }
+
 const COLUMNS: &str = "priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, \
      expires_at, UTC_TIMESTAMP(6), ordering_key, biz_id, unique_key, headers, body";
 
 /// A row as it is claimed: [`COLUMNS`], in that order.
 pub(super) struct MessageRow {
-    priority: u8,
-    id: u64,
-    msg_id: Vec<u8>,
-    delivery_no: u32,
+    priority: Priority,
+    id: RowId,
+    msg_id: MsgId,
+    delivery_no: DeliveryNo,
     failures: u32,
     crashes: u32,
-    enqueued_at: NaiveDateTime,
-    expires_at: Option<NaiveDateTime>,
-    claimed_at: NaiveDateTime,
+    enqueued_at: DateTime<Utc>,
+    expires_at: Option<DateTime<Utc>>,
+    claimed_at: DateTime<Utc>,
     ordering_key: Option<Vec<u8>>,
     biz_id: Option<Vec<u8>>,
     unique_key: Option<Vec<u8>>,
-    headers: Option<Vec<u8>>,
+    headers: Headers,
     body: Vec<u8>,
 }
 
-/// By place: looking each of a dozen columns up by its name took a tenth of a consumer's time.
-impl QueryableByName<Mysql> for MessageRow {
-    fn build<'a>(row: &impl NamedRow<'a, Mysql>) -> deserialize::Result<Self> {
-        Ok(Self {
-            priority: column::<Unsigned<TinyInt>, _>(row, 0)?,
-            id: column::<Unsigned<BigInt>, _>(row, 1)?,
-            msg_id: column::<Binary, _>(row, 2)?,
-            delivery_no: column::<Unsigned<Integer>, _>(row, 3)?,
-            failures: column::<Unsigned<Integer>, _>(row, 4)?,
-            crashes: column::<Unsigned<Integer>, _>(row, 5)?,
-            enqueued_at: column::<Datetime, _>(row, 6)?,
-            expires_at: column::<Nullable<Datetime>, _>(row, 7)?,
-            claimed_at: column::<Datetime, _>(row, 8)?,
-            ordering_key: column::<Nullable<Binary>, _>(row, 9)?,
-            biz_id: column::<Nullable<Binary>, _>(row, 10)?,
-            unique_key: column::<Nullable<Binary>, _>(row, 11)?,
-            headers: column::<Nullable<Binary>, _>(row, 12)?,
-            body: column::<Binary, _>(row, 13)?,
-        })
+row! {
+    MessageRow {
+        priority, id, msg_id, delivery_no, failures, crashes, enqueued_at, expires_at, claimed_at,
+        ordering_key, biz_id, unique_key, headers, body,
     }
-}
-
-fn column<'a, ST, T: FromSql<ST, Mysql>>(
-    row: &impl NamedRow<'a, Mysql>,
-    index: usize,
-) -> deserialize::Result<T> {
-    let field = Row::get(row, index).ok_or("a column is missing")?;
-    T::from_nullable_sql(field.value())
 }
 
 impl MessageRow {
@@ -95,20 +67,20 @@ impl MessageRow {
     ) -> Delivery {
         Delivery {
             topic_id,
-            msg_id: MsgId::from_bytes(&self.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-            delivery_no: DeliveryNo(self.delivery_no.saturating_add(claimed)),
+            msg_id: self.msg_id,
+            delivery_no: DeliveryNo(self.delivery_no.0.saturating_add(claimed)),
             failures: self.failures,
             crashes: self.crashes,
-            enqueued_at: self.enqueued_at.and_utc(),
-            expires_at: self.expires_at.map(|at| at.and_utc()),
-            claimed_at: self.claimed_at.and_utc(),
+            enqueued_at: self.enqueued_at,
+            expires_at: self.expires_at,
+            claimed_at: self.claimed_at,
             key: self.ordering_key,
             biz_id: self.biz_id,
             unique_key: self.unique_key,
-            headers: Headers::from_stored(self.headers.as_deref()),
+            headers: self.headers,
             body: self.body,
-            priority: Priority::from_stored(self.priority),
-            row: RowId(self.id),
+            priority: self.priority,
+            row: self.id,
             claim_no,
             position: None,
             traced: false,
@@ -149,7 +121,7 @@ pub async fn lock_ready(
     let Some(lowest) = rows.first().map(|row| row.id) else { return Ok(Vec::new()) };
     Ok(rows
         .into_iter()
-        .take_while(|row| row.id - lowest <= span(limit))
+        .take_while(|row| row.id.0 - lowest.0 <= span(limit))
         .map(|row| row.into_delivery(topic, claim_no, 1))
         .collect())
 }

@@ -6,15 +6,13 @@ mod prune;
 pub use self::prune::{kept_for, prune};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, TinyInt, Unsigned};
 use serde::Serialize;
 
 use super::moment::{LATEST, MOMENT, micros};
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, execute_surely, first_inserted, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{DeadCause, FailedRun, Headers, MsgId, Priority, Result, RowId, TopicId};
 
 /// How many dead letters one statement looks at, whether they are wanted or not, so that none takes
@@ -97,15 +95,6 @@ pub async fn window(
     filter: &DeadFilter,
     from: Option<DeadPlace>,
 ) -> Result<DeadWindow> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-        died_at: NaiveDateTime,
-        #[diesel(sql_type = Bool)]
-        wanted: bool,
-    }
     let cause = filter.cause.map(|cause| cause.stored().as_bytes());
     let msg_id = filter.msg_id.map(|id| id.as_bytes().to_vec());
     let (died_at, row) = match from {
@@ -128,49 +117,20 @@ pub async fn window(
     .number(filter.before.map_or(LATEST, micros))
     .number(died_at)
     .number(row);
-    let rows: Vec<Row> = load(conn, "look for dead letters", statement).await?;
+    let rows: Vec<(DeadPlace, bool)> = load(conn, "look for dead letters", statement).await?;
     let full = rows.len() >= WINDOW as usize;
-    let last = rows.last().filter(|_| full);
+    let wanted = rows.iter().filter(|(_, wanted)| *wanted);
     Ok(DeadWindow {
         seen: rows.len(),
-        next: last.map(|row| DeadPlace { died_at: row.died_at, row: RowId(row.id) }),
-        wanted: rows.iter().filter(|row| row.wanted).map(|row| RowId(row.id)).collect(),
+        next: rows.last().filter(|_| full).map(|(place, _)| *place),
+        wanted: wanted.map(|(place, _)| place.row).collect(),
     })
 }
 
+row! { DeadPlace { row, died_at } }
+
 /// PRIMARY: these dead letters, in the order of their rows, without bodies.
 pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadLetter>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        delivery_no: u32,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        failures: u32,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        crashes: u32,
-        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-        enqueued_at: NaiveDateTime,
-        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-        died_at: NaiveDateTime,
-        #[diesel(sql_type = Binary)]
-        cause: Vec<u8>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        last_error: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        ordering_key: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        biz_id: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        headers: Option<Vec<u8>>,
-        #[diesel(sql_type = BigInt)]
-        body_bytes: i64,
-    }
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
         "SELECT id, msg_id, priority, delivery_no, failures, crashes, enqueued_at, died_at, cause, \
@@ -178,27 +138,14 @@ pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadL
          FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} ORDER BY id"
     ))
     .numbers(ids);
-    let rows: Vec<Row> = load(conn, "read the dead letters", statement).await?;
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(rows
-        .into_iter()
-        .map(|row| DeadLetter {
-            row: RowId(row.id),
-            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-            priority: Priority::from_stored(row.priority),
-            delivery_no: row.delivery_no,
-            failures: row.failures,
-            crashes: row.crashes,
-            enqueued_at: row.enqueued_at.and_utc(),
-            died_at: row.died_at.and_utc(),
-            cause: text(row.cause),
-            last_error: row.last_error.map(text).unwrap_or_default(),
-            key: row.ordering_key.map(text),
-            biz_id: row.biz_id.map(text),
-            headers: Headers::from_stored(row.headers.as_deref()),
-            body_bytes: row.body_bytes.unsigned_abs(),
-        })
-        .collect())
+    load(conn, "read the dead letters", statement).await
+}
+
+row! {
+    DeadLetter {
+        row, msg_id, priority, delivery_no, failures, crashes, enqueued_at, died_at, cause,
+        last_error: Option::unwrap_or_default, key, biz_id, headers, body_bytes,
+    }
 }
 
 /// PRIMARY: the body of a dead letter of the topic; `None` if there is no such dead letter.
@@ -207,15 +154,10 @@ pub async fn body(
     topic: TopicId,
     row: RowId,
 ) -> Result<Option<Vec<u8>>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        body: Vec<u8>,
-    }
     let statement =
         Statement::new("SELECT body FROM queue_dead WHERE id = ? AND topic_id = ?").number(row.0);
-    let rows: Vec<Row> = load(conn, "read a dead letter", statement.number(topic.0)).await?;
-    Ok(rows.into_iter().next().map(|row| row.body))
+    let rows: Vec<Vec<u8>> = load(conn, "read a dead letter", statement.number(topic.0)).await?;
+    Ok(rows.into_iter().next())
 }
 
 /// PRIMARY: the failed runs of a dead letter of the topic, oldest first.
@@ -224,15 +166,10 @@ pub async fn history(
     topic: TopicId,
     row: RowId,
 ) -> Result<Vec<FailedRun>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Nullable<Binary>)]
-        history: Option<Vec<u8>>,
-    }
     let statement = Statement::new("SELECT history FROM queue_dead WHERE id = ? AND topic_id = ?");
     let statement = statement.number(row.0).number(topic.0);
-    let rows: Vec<Row> = load(conn, "read a dead letter's history", statement).await?;
-    let history = rows.into_iter().next().and_then(|row| row.history).unwrap_or_default();
+    let rows: Vec<Option<Vec<u8>>> = load(conn, "read a dead letter's history", statement).await?;
+    let history = rows.into_iter().flatten().next().unwrap_or_default();
     Ok(FailedRun::from_stored(&history))
 }
 
@@ -262,17 +199,6 @@ pub async fn errors(
     topic: TopicId,
     limit: u32,
 ) -> Result<Vec<DeadError>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        cause: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        error: Vec<u8>,
-        #[diesel(sql_type = BigInt)]
-        letters: i64,
-        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-        last_at: NaiveDateTime,
-    }
     let statement = Statement::new(format!(
         "SELECT cause, error, COUNT(*) AS letters, MAX(died_at) AS last_at FROM (\
          SELECT cause, LEFT(COALESCE(last_error, ''), {TOLD_APART_BY}) AS error, died_at \
@@ -282,18 +208,14 @@ pub async fn errors(
     ))
     .number(topic.0)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "group the dead letters by error", statement).await?;
-    let text =
-        |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\u{fffd}').to_owned();
-    Ok(rows
-        .into_iter()
-        .map(|row| DeadError {
-            cause: text(&row.cause),
-            error: text(&row.error),
-            letters: row.letters.unsigned_abs(),
-            last_at: row.last_at.and_utc(),
-        })
-        .collect())
+    load(conn, "group the dead letters by error", statement).await
+}
+
+row! { DeadError { cause, error: whole, letters, last_at } }
+
+/// Without the half of a letter that a text was cut within.
+fn whole(text: String) -> String {
+    text.trim_end_matches('\u{fffd}').to_owned()
 }
 
 /// A dead letter, locked by this transaction.
@@ -311,29 +233,16 @@ pub struct LockedDead {
 /// redrive has locked are waited for, and are gone then: passed over, they would be missed if that
 /// redrive failed.
 pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<LockedDead>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-    }
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
         "SELECT id, priority, msg_id FROM queue_dead FORCE INDEX (PRIMARY) WHERE {condition} \
          ORDER BY id FOR UPDATE"
     ))
     .numbers(ids);
-    let rows: Vec<Row> = load(conn, "lock dead letters", statement).await?;
-    let locked = |row: Row| LockedDead {
-        row: RowId(row.id),
-        priority: Priority::from_stored(row.priority),
-        msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-    };
-    Ok(rows.into_iter().map(locked).collect())
+    load(conn, "lock dead letters", statement).await
 }
+
+row! { LockedDead { row, priority, msg_id } }
 
 /// PRIMARY, forced: moves locked rows back to the hot table, in the order of their death, and
 /// returns the lowest row they got there. Failures and crashes count from zero again; the delivery

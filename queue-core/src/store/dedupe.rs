@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::Binary;
-
 use super::row_set::placeholders;
 use super::{Statement, execute, execute_surely, load_surely};
 use crate::connection::Connection;
@@ -57,11 +54,6 @@ pub async fn enter(
 
 /// PRIMARY, forced: which of the ids that this transaction has entered were there.
 async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<Vec<MsgId>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-    }
     let n = ids.len().next_power_of_two();
     let mut statement = Statement::new(format!(
         "SELECT msg_id FROM queue_dedupe FORCE INDEX (PRIMARY) \
@@ -72,8 +64,7 @@ async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> R
     for id in ids.iter().chain(ids.last().into_iter().cycle()).take(n) {
         statement = statement.bytes(id.as_bytes().to_vec());
     }
-    let rows: Vec<Row> = load_surely(conn, "enqueue: look for the ids", statement).await?;
-    Ok(rows.into_iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)).collect())
+    load_surely(conn, "enqueue: look for the ids", statement).await
 }
 
 /// PRIMARY, one key at a time: takes back ids that this transaction has entered, of messages that

@@ -2,13 +2,8 @@
 
 use std::collections::HashMap;
 
-use diesel::QueryableByName;
-use diesel::mysql::Mysql;
-use diesel::row::NamedRow;
-use diesel::sql_types::{BigInt, Binary, Nullable, Text, Unsigned};
-
 use super::{Statement, execute, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, Rest};
 use crate::model::{ConnId, Error, Result};
 
 /// The server's variables that matter to the queue, by name; those it does not know are missing.
@@ -44,13 +39,6 @@ impl<'v> FromIterator<(&'v str, &'v str)> for Variables {
 
 /// No index: the variables behind the self-test.
 pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text, column_name = "Variable_name")]
-        name: String,
-        #[diesel(sql_type = Text, column_name = "Value")]
-        value: String,
-    }
     let statement = Statement::new(
         "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'read_only', \
          'super_read_only', 'innodb_read_only', 'binlog_format', 'log_bin', 'sync_binlog', \
@@ -61,43 +49,26 @@ pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
          'rpl_semi_sync_master_wait_point', 'rpl_semi_sync_source_enabled', \
          'rpl_semi_sync_source_wait_point')",
     );
-    let rows: Vec<Row> = load(conn, "read the server's variables", statement).await?;
-    Ok(Variables(rows.into_iter().map(|row| (row.name, row.value)).collect()))
+    let rows: Vec<(String, String)> = load(conn, "read the server's variables", statement).await?;
+    Ok(Variables(rows.into_iter().collect()))
 }
 
 /// No index: the tables and procedures of ours that the database has; behind a procedure's name
 /// stands `()`, because one has the name of a table.
 pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text)]
-        name: String,
-    }
     let statement = Statement::new(
         "SELECT TABLE_NAME AS name FROM information_schema.TABLES \
          WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'queue\\_%' \
          UNION ALL SELECT CONCAT(ROUTINE_NAME, '()') FROM information_schema.ROUTINES \
          WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME LIKE 'queue\\_%'",
     );
-    let rows: Vec<Row> = load(conn, "list the queue's tables", statement).await?;
-    Ok(rows.into_iter().map(|row| row.name).collect())
+    load(conn, "list the queue's tables", statement).await
 }
 
 /// No index: the columns and keys of our tables that this account may see, a line each, such as
 /// `queue_floor COLUMN floor bigint unsigned NOT NULL` and
 /// `queue_worker KEY queue_worker_state (state, id)`.
 pub async fn shape(conn: &mut impl Connection) -> Result<Vec<String>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text)]
-        table_name: String,
-        #[diesel(sql_type = Text)]
-        head: String,
-        #[diesel(sql_type = Text)]
-        column_type: String,
-        #[diesel(sql_type = Text)]
-        rest: String,
-    }
     let statement = Statement::new(
         "SELECT CAST(TABLE_NAME AS CHAR) AS table_name, \
          CAST(CONCAT('COLUMN ', COLUMN_NAME) AS CHAR) AS head, \
@@ -115,10 +86,10 @@ pub async fn shape(conn: &mut impl Connection) -> Result<Vec<String>> {
          WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'queue\\_%' \
          GROUP BY TABLE_NAME, INDEX_NAME",
     );
-    let rows: Vec<Row> = load(conn, "read the shape of the queue's tables", statement).await?;
-    let line = |row: Row| {
-        let kind = without_width(&row.column_type);
-        format!("{} {} {kind}{}", row.table_name, row.head, row.rest)
+    let rows: Vec<(String, String, String, String)> =
+        load(conn, "read the shape of the queue's tables", statement).await?;
+    let line = |(table, head, column_type, rest): (String, String, String, String)| {
+        format!("{table} {head} {}{rest}", without_width(&column_type))
     };
     Ok(rows.into_iter().map(line).collect())
 }
@@ -137,17 +108,12 @@ fn without_width(column_type: &str) -> String {
 /// No index: this session's connection id, twice: as a bare function, which a proxy may answer
 /// itself, and within an expression, which reaches the server.
 pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnId)> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const OPERATION: &str = "read the connection id";
-    let bare: Vec<Row> =
+    let bare: Vec<ConnId> =
         load(conn, OPERATION, Statement::new("SELECT CONNECTION_ID() AS id")).await?;
     let inner = Statement::new("SELECT CAST(CONNECTION_ID() + 0 AS UNSIGNED) AS id");
-    let inner: Vec<Row> = load(conn, OPERATION, inner).await?;
-    let id = |rows: &[Row]| ConnId(rows.first().map_or(0, |row| row.id));
+    let inner: Vec<ConnId> = load(conn, OPERATION, inner).await?;
+    let id = |rows: &[ConnId]| rows.first().copied().unwrap_or(ConnId(0));
     Ok((id(&bare), id(&inner)))
 }
 
@@ -157,39 +123,22 @@ pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnI
 /// A database failure; `Denied` without the privilege to know.
 pub async fn replica_of(conn: &mut impl Connection) -> Result<Option<String>> {
     let statement = Statement::new("SHOW REPLICA STATUS");
+    // MySQL names the columns anew; they stand in the same places: the state, the host, the user,
+    // the port.
+    type Source = (Option<String>, Option<String>, Option<String>, i64, Rest);
     let sources: Vec<Source> = load(conn, "read the replication", statement).await?;
     // A group's own channels have no host.
-    let source = sources.into_iter().find(|source| !source.host.is_empty());
-    Ok(source.map(|source| format!("{}:{}", source.host, source.port)))
-}
-
-struct Source {
-    host: String,
-    port: i64,
-}
-
-impl QueryableByName<Mysql> for Source {
-    /// MySQL names the columns anew, MariaDB does not.
-    fn build<'r>(row: &impl NamedRow<'r, Mysql>) -> diesel::deserialize::Result<Self> {
-        type Host = Option<String>;
-        let host = NamedRow::get::<Nullable<Text>, Host>(row, "Source_Host")
-            .or_else(|_| NamedRow::get::<Nullable<Text>, Host>(row, "Master_Host"))?;
-        let port = NamedRow::get::<BigInt, i64>(row, "Source_Port")
-            .or_else(|_| NamedRow::get::<BigInt, i64>(row, "Master_Port"))?;
-        Ok(Self { host: host.unwrap_or_default(), port })
-    }
+    let source = |(_, host, _, port, _): Source| {
+        host.filter(|host| !host.is_empty()).map(|host| format!("{host}:{port}"))
+    };
+    Ok(sources.into_iter().find_map(source))
 }
 
 /// A scratch lock name for trying that name locks exclude each other between sessions.
 pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Nullable<BigInt>)]
-        got: Option<i64>,
-    }
     let statement = Statement::new("SELECT GET_LOCK(?, 0) AS got").bytes(name.as_bytes().to_vec());
-    let rows: Vec<Row> = load(conn, "try a name lock", statement).await?;
-    Ok(rows.first().and_then(|row| row.got) == Some(1))
+    let rows: Vec<Option<i64>> = load(conn, "try a name lock", statement).await?;
+    Ok(rows.first() == Some(&Some(1)))
 }
 
 /// PRIMARY of the duties: inserts scratch rows for the SKIP LOCKED trial.
@@ -208,19 +157,14 @@ pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
 
 /// PRIMARY of the duties: locks one of the scratch rows that nobody has locked.
 pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<Option<Vec<u8>>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-    }
     let statement = Statement::new(
         "SELECT name FROM queue_duty FORCE INDEX (PRIMARY) WHERE name IN (?, ?) ORDER BY name \
          LIMIT 1 FOR UPDATE SKIP LOCKED",
     )
     .bytes(names[0].as_bytes().to_vec())
     .bytes(names[1].as_bytes().to_vec());
-    let rows: Vec<Row> = load(conn, "try SKIP LOCKED", statement).await?;
-    Ok(rows.into_iter().next().map(|row| row.name))
+    let rows: Vec<Vec<u8>> = load(conn, "try SKIP LOCKED", statement).await?;
+    Ok(rows.into_iter().next())
 }
 
 /// PRIMARY of the duties: removes the scratch rows of this trial.

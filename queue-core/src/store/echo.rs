@@ -1,8 +1,5 @@
 //! Asking the server whether it answers what it is asked.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::model::Result;
@@ -10,12 +7,7 @@ use crate::model::Result;
 /// No index: the number that the server sends back. Another one, or none, is the reply to a
 /// statement that was dropped half-way before this one.
 pub(crate) async fn echo(conn: &mut impl Connection, nonce: u64) -> Result<Option<u64>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        nonce: u64,
-    }
     let statement = Statement::new("SELECT CAST(? AS UNSIGNED) AS nonce").number(nonce);
-    let rows: Vec<Row> = load(conn, "see whether replies fit", statement).await?;
-    Ok(rows.first().map(|row| row.nonce))
+    let rows: Vec<u64> = load(conn, "see whether replies fit", statement).await?;
+    Ok(rows.first().copied())
 }

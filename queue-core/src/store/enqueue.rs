@@ -1,8 +1,5 @@
 //! Messages into the hot table.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use super::lane::{self, LaneId};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
@@ -206,14 +203,9 @@ const STATEMENT_OVERHEAD: u64 = 1024;
 
 /// No index: how many bytes of rows the server takes in one packet.
 pub async fn packet_limit(conn: &mut impl Connection) -> Result<usize> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        bytes: u64,
-    }
     let statement = Statement::new("SELECT @@max_allowed_packet AS bytes");
-    let rows: Vec<Row> = load(conn, "read the server's packet size", statement).await?;
-    let bytes = rows.first().map_or(0, |row| row.bytes.saturating_sub(STATEMENT_OVERHEAD));
+    let rows: Vec<u64> = load(conn, "read the server's packet size", statement).await?;
+    let bytes = rows.first().map_or(0, |bytes| bytes.saturating_sub(STATEMENT_OVERHEAD));
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 

@@ -1,17 +1,14 @@
 //! Messages wherever they are, as people look for them: by their ids in one statement over every
 //! table, or by reading a bounded number of a table's rows in the order of its key.
 
-use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, TinyInt, Unsigned};
+use chrono::{DateTime, Utc};
 
 use super::inspect::MessageTable;
 use super::lookup::padded;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::{RowSet, placeholders};
 use super::{Statement, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::found::{Filter, Found, State, StateWord, Trace};
 use crate::model::{
     FailedRun, Headers, MsgId, Percent, Priority, Result, RowId, TopicId, WorkerId,
@@ -26,56 +23,39 @@ pub enum Bodies {
     Leave,
 }
 
-#[derive(QueryableByName)]
 struct FoundRow {
-    #[diesel(sql_type = Binary)]
-    state: Vec<u8>,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    row_id: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    topic_id: u32,
-    #[diesel(sql_type = Nullable<Binary>)]
-    topic: Option<Vec<u8>>,
-    #[diesel(sql_type = Binary)]
-    msg_id: Vec<u8>,
-    #[diesel(sql_type = Unsigned<TinyInt>)]
-    priority: u8,
-    #[diesel(sql_type = Unsigned<Integer>)]
+    state: String,
+    row: RowId,
+    topic_id: TopicId,
+    topic: Option<String>,
+    msg_id: MsgId,
+    priority: Priority,
     delivery_no: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
     failures: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
     crashes: u32,
-    #[diesel(sql_type = Datetime)]
-    enqueued_at: NaiveDateTime,
-    #[diesel(sql_type = Nullable<Binary>)]
-    ordering_key: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    biz_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    headers: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
+    enqueued_at: DateTime<Utc>,
+    key: Option<String>,
+    biz_id: Option<String>,
+    headers: Headers,
     history: Option<Vec<u8>>,
-    #[diesel(sql_type = BigInt)]
-    body_bytes: i64,
-    #[diesel(sql_type = Nullable<Binary>)]
+    body_bytes: u64,
     body: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Datetime>)]
-    at: Option<NaiveDateTime>,
-    #[diesel(sql_type = Nullable<Datetime>)]
-    until: Option<NaiveDateTime>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    worker: Option<u64>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    client_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    at: Option<DateTime<Utc>>,
+    until: Option<DateTime<Utc>>,
+    worker: Option<WorkerId>,
+    client_id: Option<String>,
     conn_id: Option<u64>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    cause: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    error: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Unsigned<TinyInt>>)]
-    progress: Option<u8>,
+    cause: Option<String>,
+    error: Option<String>,
+    progress: Option<Percent>,
+}
+
+row! {
+    FoundRow {
+        state, row, topic_id, topic, msg_id, priority, delivery_no, failures, crashes, enqueued_at,
+        key, biz_id, headers, history, body_bytes, body, at, until, worker, client_id, conn_id,
+        cause, error, progress,
+    }
 }
 
 /// The same columns of every table, which the statements call `f`.
@@ -212,15 +192,6 @@ pub async fn stretch(
     from: TablePlace,
     limit: u32,
 ) -> Result<Stretch> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = BigInt)]
-        at: i64,
-        #[diesel(sql_type = Bool)]
-        wanted: bool,
-    }
     let table = from.table;
     let (name, index, first, error) = match table {
         MessageTable::Ready => ("queue_message", "PRIMARY", "priority", "''"),
@@ -247,12 +218,13 @@ pub async fn stretch(
         .number(from.row.0)
         .number(from.at)
         .number(limit);
-    let rows: Vec<Row> = load(conn, "search a table", statement).await?;
-    let place = |row: &Row| TablePlace { table, at: row.at.unsigned_abs(), row: RowId(row.id) };
+    let rows: Vec<(RowId, i64, bool)> = load(conn, "search a table", statement).await?;
+    let place =
+        |(row, at, _): &(RowId, i64, bool)| TablePlace { table, at: at.unsigned_abs(), row: *row };
     Ok(Stretch {
         seen: rows.len(),
         last: rows.last().filter(|_| rows.len() >= limit as usize).map(place),
-        wanted: rows.iter().filter(|row| row.wanted).map(place).collect(),
+        wanted: rows.iter().filter(|(_, _, wanted)| *wanted).map(place).collect(),
     })
 }
 
@@ -316,45 +288,42 @@ pub(super) fn plain_condition(ids: &[MsgId], filter: &Filter) -> Statement<'stat
 impl FoundRow {
     /// `None` for a row that no program of ours can have written.
     fn into_found(self) -> Option<(TopicId, Found)> {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let priority = Priority::from_stored(self.priority);
-        let at = self.at.map(|at| at.and_utc());
-        let keep_until = self.until.map(|until| until.and_utc());
-        let state = match self.state.as_slice() {
-            b"ready" => State::Ready { suspect: priority.is_suspect() },
-            b"claimed" => State::Claimed {
-                worker: WorkerId(self.worker?),
-                client_id: self.client_id.map(text).unwrap_or_default(),
+        let (at, keep_until) = (self.at, self.until);
+        let state = match self.state.as_str() {
+            "ready" => State::Ready { suspect: self.priority.is_suspect() },
+            "claimed" => State::Claimed {
+                worker: self.worker?,
+                client_id: self.client_id.unwrap_or_default(),
                 conn_id: self.conn_id?,
             },
-            b"scheduled" => State::Scheduled { due_at: at? },
-            b"dead" => State::Dead { died_at: at?, cause: text(self.cause?) },
-            b"done" => State::Done { settled_at: at?, keep_until: keep_until? },
-            b"repeated" => State::Repeated { settled_at: at?, keep_until: keep_until? },
+            "scheduled" => State::Scheduled { due_at: at? },
+            "dead" => State::Dead { died_at: at?, cause: self.cause? },
+            "done" => State::Done { settled_at: at?, keep_until: keep_until? },
+            "repeated" => State::Repeated { settled_at: at?, keep_until: keep_until? },
             _ => State::Discarded { settled_at: at?, keep_until: keep_until? },
         };
         let trace = Trace {
-            row: RowId(self.row_id),
-            priority: priority.plain(),
+            row: self.row,
+            priority: self.priority.plain(),
             delivery_no: self.delivery_no,
             failures: self.failures,
             crashes: self.crashes,
-            error: self.error.map(text).filter(|error| !error.is_empty()),
-            headers: Headers::from_stored(self.headers.as_deref()),
+            error: self.error.filter(|error| !error.is_empty()),
+            headers: self.headers,
             history: FailedRun::from_stored(&self.history.unwrap_or_default()),
-            progress: self.progress.map(Percent::new),
-            body_bytes: self.body_bytes.unsigned_abs(),
+            progress: self.progress,
+            body_bytes: self.body_bytes,
             body: self.body,
         };
         let found = Found {
-            topic: self.topic.map(text).unwrap_or_default(),
-            msg_id: MsgId::from_bytes(&self.msg_id)?,
+            topic: self.topic.unwrap_or_default(),
+            msg_id: self.msg_id,
             state,
-            enqueued_at: self.enqueued_at.and_utc(),
-            key: self.ordering_key.map(text),
-            biz_id: self.biz_id.map(text),
+            enqueued_at: self.enqueued_at,
+            key: self.key,
+            biz_id: self.biz_id,
             trace: Some(trace),
         };
-        Some((TopicId(self.topic_id), found))
+        Some((self.topic_id, found))
     }
 }

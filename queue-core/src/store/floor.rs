@@ -4,9 +4,6 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Bool, Integer, TinyInt, Unsigned};
-
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::model::{Limits, Priority, Rate, Result, RowId, Sampling, TopicId};
@@ -104,21 +101,6 @@ impl Pulse {
 /// floors, pauses, traces, limits and cancellations in one round trip. Doubles as the probe that
 /// tells at once when the session is lost.
 pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Integer)]
-        kind: i32,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        floor: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        seq: u64,
-        #[diesel(sql_type = Bool)]
-        flag: bool,
-    }
     let statement = Statement::new(format!(
         "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS flag FROM queue_floor \
          UNION ALL SELECT 1, id, 0, trace_ppm, 0, claim_paused FROM queue_topic \
@@ -136,41 +118,35 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
         super::cancel::ASKED_FOR.as_secs(),
         super::installation::Office::Sweeper.lock()
     ));
+    type Row = (u8, TopicId, Priority, u64, u64, bool);
     let rows: Vec<Row> = load(conn, "probe", statement).await?;
     let some = |n: u64| u32::try_from(n).ok().and_then(NonZeroU32::new);
     let mut pulse = Pulse::default();
-    for row in rows {
-        match row.kind {
-            0 => pulse.floors.push(Floor {
-                topic: TopicId(row.topic_id),
-                priority: Priority::from_stored(row.priority),
-                row: RowId(row.floor),
-                seq: row.seq,
-            }),
+    for (kind, topic, priority, floor, seq, flag) in rows {
+        match kind {
+            0 => pulse.floors.push(Floor { topic, priority, row: RowId(floor), seq }),
             1 => {
-                let topic = TopicId(row.topic_id);
-                if row.flag {
+                if flag {
                     pulse.paused.push(topic);
                 }
-                let sampling =
-                    u32::try_from(row.floor).map_or(Sampling::ALL, Sampling::per_million);
+                let sampling = u32::try_from(floor).map_or(Sampling::ALL, Sampling::per_million);
                 if !sampling.is_off() {
                     pulse.traced.push((topic, sampling));
                 }
             }
             3 => pulse.all_paused = true,
             4 => {
-                let limits = pulse.limits_of(TopicId(row.topic_id));
-                limits.max_running = some(row.floor);
-                limits.max_running_per_key = some(row.seq);
+                let limits = pulse.limits_of(topic);
+                limits.max_running = some(floor);
+                limits.max_running_per_key = some(seq);
             }
             // A rate that somebody wrote past this library, and that is none, bounds nothing.
             5 => {
-                let rate = |messages| Rate::new(messages, Duration::from_millis(row.seq)).ok();
-                pulse.limits_of(TopicId(row.topic_id)).rate = some(row.floor).and_then(rate);
+                let rate = |messages| Rate::new(messages, Duration::from_millis(seq)).ok();
+                pulse.limits_of(topic).rate = some(floor).and_then(rate);
             }
-            6 => pulse.cancelled.push(RowId(row.floor)),
-            _ => pulse.unswept = row.flag,
+            6 => pulse.cancelled.push(RowId(floor)),
+            _ => pulse.unswept = flag,
         }
     }
     pulse.cancelled.sort_unstable();

@@ -1,8 +1,5 @@
 //! Which ids an INSERT was given.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::model::{Error, Result};
@@ -12,13 +9,8 @@ pub(super) async fn first_inserted(
     conn: &mut impl Connection,
     operation: &'static str,
 ) -> Result<u64> {
-    #[derive(QueryableByName)]
-    struct Inserted {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     let statement = Statement::new("SELECT LAST_INSERT_ID() AS id");
-    let rows: Vec<Inserted> = load(conn, operation, statement).await?;
-    let first = rows.first().map(|row| row.id);
+    let rows: Vec<u64> = load(conn, operation, statement).await?;
+    let first = rows.first().copied();
     first.ok_or(Error::Counts { operation, expected: 1, found: 0 })
 }

@@ -1,13 +1,15 @@
 //! What people ask: depth, age, the messages themselves. Nothing here scans a backlog: counts
 //! stop at a cap.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
+use chrono::{DateTime, Utc};
+use diesel::deserialize;
+use diesel::mysql::Mysql;
+use diesel::row::Row;
 use serde::Serialize;
 
+use super::moment::maybe_age;
 use super::{Statement, execute_surely, load, load_surely};
-use crate::connection::Connection;
+use crate::connection::{Columns, Connection, FromRow, row};
 use crate::model::{Headers, MsgId, Priority, Result, RowId, TopicId};
 
 /// How far depths are counted: 10 k rows take 2.6 ms where an exact count of 10 M takes 1.7 s.
@@ -32,19 +34,6 @@ pub struct Depth {
 /// PRIMARY of the messages and claims, the KEYs that begin with `topic_id` of the scheduled and the
 /// dead; every count stops at the cap, and the oldest row is a dive for each priority.
 pub async fn depth(conn: &mut impl Connection, topic: TopicId) -> Result<Depth> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = BigInt)]
-        unsettled: i64,
-        #[diesel(sql_type = BigInt)]
-        claimed: i64,
-        #[diesel(sql_type = BigInt)]
-        scheduled: i64,
-        #[diesel(sql_type = BigInt)]
-        dead: i64,
-        #[diesel(sql_type = Nullable<BigInt>)]
-        oldest_age_ms: Option<i64>,
-    }
     const DIVE: &str = "(SELECT enqueued_at FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? ORDER BY topic_id, priority, id LIMIT 1)";
     let mut oldest = format!("{DIVE} UNION ALL ").repeat(Priority::all().count());
@@ -63,15 +52,11 @@ pub async fn depth(conn: &mut impl Connection, topic: TopicId) -> Result<Depth> 
     for priority in Priority::all().chain([Priority::FIRST.suspect()]) {
         statement = statement.number(topic.0).number(priority.stored());
     }
-    let rows: Vec<Row> = load(conn, "read the topic's depth", statement).await?;
-    Ok(rows.first().map_or_else(Depth::default, |row| Depth {
-        unsettled: row.unsettled.unsigned_abs(),
-        claimed: row.claimed.unsigned_abs(),
-        scheduled: row.scheduled.unsigned_abs(),
-        dead: row.dead.unsigned_abs(),
-        oldest_age_ms: row.oldest_age_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
-    }))
+    let rows: Vec<Depth> = load(conn, "read the topic's depth", statement).await?;
+    Ok(rows.first().copied().unwrap_or_default())
 }
+
+row! { Depth { unsettled, claimed, scheduled, dead, oldest_age_ms: maybe_age } }
 
 /// A message as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -107,31 +92,6 @@ pub struct Peeked {
 
 /// PRIMARY: the first `limit` messages of the topic in order of handling; locks nothing.
 pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Peeked>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        conn_id: u64,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        delivery_no: u32,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        failures: u32,
-        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-        enqueued_at: NaiveDateTime,
-        #[diesel(sql_type = Nullable<Binary>)]
-        ordering_key: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        biz_id: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        headers: Option<Vec<u8>>,
-        #[diesel(sql_type = Binary)]
-        body: Vec<u8>,
-    }
     let statement = Statement::new(
         "SELECT id, msg_id, priority, conn_id, delivery_no, failures, enqueued_at, ordering_key, \
          biz_id, LEFT(headers, 65537) AS headers, body FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
@@ -139,25 +99,27 @@ pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Res
     )
     .number(topic.0)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "peek", statement).await?;
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(rows
-        .into_iter()
-        .map(|row| Peeked {
-            row: RowId(row.id),
-            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-            priority: Priority::from_stored(row.priority).plain(),
-            suspect: Priority::from_stored(row.priority).is_suspect(),
-            conn_id: Some(row.conn_id).filter(|id| *id != 0),
-            delivery_no: row.delivery_no,
-            failures: row.failures,
-            enqueued_at: row.enqueued_at.and_utc(),
-            key: row.ordering_key.map(text),
-            biz_id: row.biz_id.map(text),
-            headers: Headers::from_stored(row.headers.as_deref()),
-            body: row.body,
+    load(conn, "peek", statement).await
+}
+
+impl FromRow for Peeked {
+    fn from_row<'r, R: Row<'r, Mysql>>(columns: &mut Columns<'_, R>) -> deserialize::Result<Self> {
+        let (row, msg_id, priority): (RowId, MsgId, Priority) = columns.take()?;
+        Ok(Self {
+            row,
+            msg_id,
+            priority: priority.plain(),
+            suspect: priority.is_suspect(),
+            conn_id: Some(columns.take()?).filter(|id| *id != 0),
+            delivery_no: columns.take()?,
+            failures: columns.take()?,
+            enqueued_at: columns.take()?,
+            key: columns.take()?,
+            biz_id: columns.take()?,
+            headers: columns.take()?,
+            body: columns.take()?,
         })
-        .collect())
+    }
 }
 
 /// PRIMARY, and KEYs of the others: removes up to `limit` messages of a topic from one table, for
@@ -189,17 +151,12 @@ pub async fn holds(
     table: MessageTable,
     topic: TopicId,
 ) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        _id: u64,
-    }
     let (table, key) = table.by_topic();
     let statement = Statement::new(format!(
         "SELECT id AS _id FROM {table} FORCE INDEX ({key}) WHERE topic_id = ? LIMIT 1 FOR UPDATE"
     ));
     let statement = statement.number(topic.0);
-    let rows: Vec<Row> = load_surely(conn, "look whether the topic is empty", statement).await?;
+    let rows: Vec<RowId> = load_surely(conn, "look whether the topic is empty", statement).await?;
     Ok(!rows.is_empty())
 }
 
@@ -210,19 +167,14 @@ pub async fn next_topic(
     table: MessageTable,
     after: TopicId,
 ) -> Result<Option<TopicId>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-    }
     let (table, key) = table.by_topic();
     let statement = Statement::new(format!(
         "SELECT topic_id FROM {table} FORCE INDEX ({key}) WHERE topic_id > ? \
          ORDER BY topic_id LIMIT 1"
     ));
     let statement = statement.number(after.0);
-    let rows: Vec<Row> = load(conn, "look for messages without a topic", statement).await?;
-    Ok(rows.first().map(|row| TopicId(row.topic_id)))
+    let rows: Vec<TopicId> = load(conn, "look for messages without a topic", statement).await?;
+    Ok(rows.first().copied())
 }
 
 /// The tables that hold messages.

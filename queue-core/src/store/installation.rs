@@ -4,11 +4,8 @@
 //! privilege, and a name is the whole server's: whoever can guess it can hold it. Nobody can guess
 //! these without the row, which consumers, janitors and operators may read.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
-
 use super::{Statement, execute, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{ConnId, Fault, Result};
 
 /// 128 random bits.
@@ -113,13 +110,8 @@ pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<(
 
 /// PRIMARY: whether the secret is there.
 pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Integer)]
-        _there: i32,
-    }
     let statement = Statement::new("SELECT 1 AS _there FROM queue_installation WHERE only_row = 1");
-    match load::<Row>(conn, "look for the installation's secret", statement).await {
+    match load::<u8>(conn, "look for the installation's secret", statement).await {
         Ok(rows) => Ok(!rows.is_empty()),
         Err(error) if error.fault() == Fault::Schema => Ok(false),
         Err(error) => Err(error),
@@ -128,14 +120,9 @@ pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
 
 /// PRIMARY: which links to the procedures are in use.
 pub async fn links(conn: &mut impl Connection) -> Result<Links> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        links: Vec<u8>,
-    }
     let statement = Statement::new("SELECT links FROM queue_installation WHERE only_row = 1");
-    let rows: Vec<Row> = load(conn, "read which links are in use", statement).await?;
-    let is_odd = rows.first().is_some_and(|row| row.links == Links::Odd.name().as_bytes());
+    let rows: Vec<Vec<u8>> = load(conn, "read which links are in use", statement).await?;
+    let is_odd = rows.first().is_some_and(|links| links == Links::Odd.name().as_bytes());
     Ok(if is_odd { Links::Odd } else { Links::Even })
 }
 
@@ -162,15 +149,6 @@ pub struct Holder {
 /// KEY (state, id) of the workers: who holds the locks of the offices, and those of workers that
 /// are alive.
 pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        conn_id: u64,
-        #[diesel(sql_type = Integer)]
-        is_known: i32,
-    }
     let sweeps = |lock: String| {
         format!("EXISTS (SELECT 1 FROM queue_duty d WHERE d.conn_id = IS_USED_LOCK({lock}))")
     };
@@ -207,11 +185,7 @@ pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
         "SELECT name, conn_id, is_known FROM ({}) held WHERE conn_id IS NOT NULL",
         locks.join(" UNION ALL ")
     ));
-    let rows: Vec<Row> = load(conn, "list who holds the queue's locks", statement).await?;
-    let holder = |row: Row| Holder {
-        lock: String::from_utf8_lossy(&row.name).into_owned(),
-        conn: ConnId(row.conn_id),
-        is_known: row.is_known == 1,
-    };
-    Ok(rows.into_iter().map(holder).collect())
+    load(conn, "list who holds the queue's locks", statement).await
 }
+
+row! { Holder { lock, conn, is_known } }

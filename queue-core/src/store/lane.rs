@@ -5,8 +5,6 @@
 //! batch advances its lane in the same statement: `claim_no` is the sequence number of the last
 //! batch that was committed, `msg_id` the lane's name, `enqueued_at` when it was used last.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
 use uuid::Uuid;
 
 use super::{Statement, execute, execute_surely, first_inserted, load};
@@ -82,17 +80,12 @@ pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Res
 
 /// PRIMARY: where the lane stands.
 pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        claim_no: u64,
-    }
     let statement = Statement::new(
         "SELECT claim_no FROM queue_message \
          WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",
     );
-    let rows: Vec<Row> = load(conn, "read the lane", of(lane, statement)).await?;
-    Ok(rows.first().map(|row| row.claim_no))
+    let rows: Vec<u64> = load(conn, "read the lane", of(lane, statement)).await?;
+    Ok(rows.first().copied())
 }
 
 /// PRIMARY: what became of the batch that was to take the lane from `before` to the next number.

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{Binary, Integer};
-
 use super::moves::equal;
 use super::row_set::placeholders;
 use super::settle::ClaimedRows;
 use super::{Statement, execute_surely, load, load_surely};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 #[cfg(feature = "simulation")]
 use crate::model::LONGEST;
 use crate::model::{Moment, Result, TopicId};
@@ -26,19 +23,14 @@ pub struct Entry {
     pub expired: bool,
 }
 
+row! { Entry { biz_id, expired } }
+
 /// PRIMARY, forced, plain: which of the biz ids the ledger has.
 pub async fn look(
     conn: &mut impl Connection,
     topic: TopicId,
     biz_ids: &[&[u8]],
 ) -> Result<Vec<Entry>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        biz_id: Vec<u8>,
-        #[diesel(sql_type = Integer)]
-        expired: i32,
-    }
     const OPERATION: &str = "look into the ledger";
     let mut entries = Vec::new();
     for some in biz_ids.chunks(LIST_LIMIT) {
@@ -55,15 +47,13 @@ pub async fn look(
         for biz_id in padded {
             statement = statement.bytes(*biz_id);
         }
-        let rows: Vec<Row> = if n == 1 {
+        let found: Vec<Entry> = if n == 1 {
             // By a whole key: what it does not find is not there.
             load(conn, OPERATION, statement).await?
         } else {
             load_surely(conn, OPERATION, statement).await?
         };
-        entries.extend(
-            rows.into_iter().map(|row| Entry { biz_id: row.biz_id, expired: row.expired != 0 }),
-        );
+        entries.extend(found);
     }
     Ok(entries)
 }

@@ -8,13 +8,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
-
 use super::claim::{Fence, Place};
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, execute_surely, load, load_surely};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Priority, Result, RowId, TopicId};
 
 /// A message that was claimed under a limit.
@@ -28,6 +25,8 @@ pub struct Slot {
     pub is_held: bool,
 }
 
+row! { Slot { row, key, is_held } }
+
 /// A ready message that may be claimed if its key has room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
@@ -37,54 +36,29 @@ pub struct Candidate {
     pub key: Option<Vec<u8>>,
 }
 
-#[derive(QueryableByName)]
-struct CandidateRow {
-    #[diesel(sql_type = Unsigned<TinyInt>)]
-    priority: u8,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
-    #[diesel(sql_type = Nullable<Binary>)]
-    ordering_key: Option<Vec<u8>>,
-}
-
-impl From<CandidateRow> for Candidate {
-    fn from(row: CandidateRow) -> Self {
-        let priority = Priority::from_stored(row.priority);
-        Self { place: Place { priority, from: RowId(row.id) }, key: row.ordering_key }
-    }
-}
+row! { Candidate { place, key } }
 
 /// PRIMARY: waits for the topic's gate, which the transaction then has until it ends; false if
 /// there is none, because no claim has gone through it yet.
 pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-    }
     let statement =
         Statement::new("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE")
             .number(topic.0);
-    let rows: Vec<Row> = load(conn, "claim: lock the gate", statement).await?;
-    Ok(rows.iter().any(|row| row.topic_id == topic.0))
+    let rows: Vec<TopicId> = load(conn, "claim: lock the gate", statement).await?;
+    Ok(rows.contains(&topic))
 }
 
 /// PRIMARY, plain: how far ahead of now the messages before have used up the topic's rate. A
 /// statement of its own after the lock: a statement's now is when it began, before it waited.
 pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = BigInt)]
-        lead_us: i64,
-    }
     let statement = Statement::new(
         "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), spent_until) AS lead_us \
          FROM queue_limit WHERE topic_id = ?",
     )
     .number(topic.0);
-    let rows: Vec<Row> = load(conn, "claim: read the rate", statement).await?;
-    let lead = |row: Row| Duration::from_micros(u64::try_from(row.lead_us).unwrap_or(0));
-    Ok(rows.into_iter().next().map(lead).unwrap_or_default())
+    let rows: Vec<i64> = load(conn, "claim: read the rate", statement).await?;
+    let lead_us = rows.first().and_then(|us| u64::try_from(*us).ok()).unwrap_or(0);
+    Ok(Duration::from_micros(lead_us))
 }
 
 /// PRIMARY: makes the topic's gate, unless somebody else has just made it.
@@ -125,15 +99,6 @@ pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration)
 /// PRIMARY of both tables, forced, plain: the topic's slots, as many as messages are claimed, and
 /// those that the next claim removes.
 pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slot>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Nullable<Binary>)]
-        slot_key: Option<Vec<u8>>,
-        #[diesel(sql_type = Integer)]
-        held: i32,
-    }
     let statement = Statement::new(
         "SELECT id, slot_key, 0 AS held FROM queue_slot FORCE INDEX (PRIMARY) WHERE topic_id = ? \
          UNION ALL SELECT h.id, h.slot_key, 1 FROM queue_slot h FORCE INDEX (PRIMARY) \
@@ -143,13 +108,13 @@ pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slo
     )
     .number(topic.0)
     .number(topic.0);
-    let rows: Vec<Row> = load_surely(conn, "claim: read the slots", statement).await?;
-    let (held, all): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.held == 1);
-    let held: HashSet<u64> = held.into_iter().map(|row| row.id).collect();
-    Ok(all
-        .into_iter()
-        .map(|row| Slot { is_held: held.contains(&row.id), row: RowId(row.id), key: row.slot_key })
-        .collect())
+    let rows: Vec<Slot> = load_surely(conn, "claim: read the slots", statement).await?;
+    let (held, mut all): (Vec<_>, Vec<_>) = rows.into_iter().partition(|slot| slot.is_held);
+    let held: HashSet<RowId> = held.into_iter().map(|slot| slot.row).collect();
+    for slot in &mut all {
+        slot.is_held = held.contains(&slot.row);
+    }
+    Ok(all)
 }
 
 /// PRIMARY, forced: removes slots.
@@ -207,8 +172,7 @@ pub async fn candidates(
     .number(place.priority.stored())
     .number(Priority::LAST.stored())
     .number(limit);
-    let rows: Vec<CandidateRow> = load(conn, "claim: read the candidates", statement).await?;
-    Ok(rows.into_iter().map(Candidate::from).collect())
+    load(conn, "claim: read the candidates", statement).await
 }
 
 /// PRIMARY, forced, plain, one dive: the lowest ready suspect, the one that is claimed next.
@@ -220,8 +184,8 @@ pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Optio
     )
     .number(topic.0)
     .number(Priority::FIRST.suspect().stored());
-    let rows: Vec<CandidateRow> = load(conn, "claim: look for a suspect", statement).await?;
-    Ok(rows.into_iter().next().map(Candidate::from))
+    let rows: Vec<Candidate> = load(conn, "claim: look for a suspect", statement).await?;
+    Ok(rows.into_iter().next())
 }
 
 /// PRIMARY of both tables: forgets the gate and the slots of a topic that is being deleted.

@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
 
 use super::enqueue::is_kept;
 use super::moment::{LATEST, MOMENT, micros};
 use super::row_set::placeholders;
 use super::scheduled::Due;
 use super::{Statement, execute, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
 
 /// The most ids of one list, as with rows: from 1000 on MariaDB makes a derived table of it.
@@ -129,17 +126,12 @@ pub async fn follow_promoted(conn: &mut impl Connection, first: RowId, due: &[Du
 
 /// PRIMARY of the topics: whether the topic's messages are entered into the lookup.
 pub async fn is_kept_for(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Bool)]
-        searchable: bool,
-    }
     let statement = Statement::new(
         "SELECT searchable_ms IS NOT NULL AS searchable FROM queue_topic WHERE id = ?",
     )
     .number(topic.0);
-    let rows: Vec<Row> = load(conn, "read whether the topic is searchable", statement).await?;
-    Ok(rows.first().is_some_and(|row| row.searchable))
+    let rows: Vec<bool> = load(conn, "read whether the topic is searchable", statement).await?;
+    Ok(rows.first() == Some(&true))
 }
 
 /// A list of ids, filled up to `n` with its last one.
@@ -173,17 +165,7 @@ pub struct Entry {
     pub key: Option<Vec<u8>>,
 }
 
-#[derive(QueryableByName)]
-struct EntryRow {
-    #[diesel(sql_type = Binary)]
-    msg_id: Vec<u8>,
-    #[diesel(sql_type = Datetime)]
-    enqueued_at: NaiveDateTime,
-    #[diesel(sql_type = Nullable<Binary>)]
-    biz_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    ordering_key: Option<Vec<u8>>,
-}
+row! { Entry { msg_id, enqueued_at, biz_id, key } }
 
 /// PRIMARY or a KEY of the lookup, forced: the next entries after `after`, at most `limit`.
 pub async fn entries(
@@ -223,19 +205,7 @@ pub async fn entries(
     };
     let after = after.map_or_else(Vec::new, |(_, id)| id.as_bytes().to_vec());
     let statement = statement.bytes(after).number(limit);
-    let rows: Vec<EntryRow> = load(conn, "look up messages", statement).await?;
-    Ok(rows.into_iter().filter_map(EntryRow::into_entry).collect())
-}
-
-impl EntryRow {
-    fn into_entry(self) -> Option<Entry> {
-        Some(Entry {
-            msg_id: MsgId::from_bytes(&self.msg_id)?,
-            enqueued_at: self.enqueued_at,
-            biz_id: self.biz_id,
-            key: self.ordering_key,
-        })
-    }
+    load(conn, "look up messages", statement).await
 }
 
 /// A topic that has rows in the lookup, and for how long it wants them.
@@ -249,22 +219,14 @@ pub struct Kept {
 
 /// PRIMARY, one dive a topic: the topics that have rows in the lookup.
 pub async fn topics(conn: &mut impl Connection) -> Result<Vec<Kept>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        searchable_ms: Option<u64>,
-    }
     let statement = Statement::new(
         "SELECT t.id AS topic_id, t.searchable_ms FROM queue_topic t WHERE EXISTS \
          (SELECT 1 FROM queue_lookup l FORCE INDEX (PRIMARY) WHERE l.topic_id = t.id)",
     );
-    let rows: Vec<Row> = load(conn, "list the topics of the lookup", statement).await?;
-    let kept = |row: Row| Kept {
-        topic: TopicId(row.topic_id),
-        time: row.searchable_ms.map(Duration::from_millis),
-    };
+    let rows: Vec<(TopicId, Option<u64>)> =
+        load(conn, "list the topics of the lookup", statement).await?;
+    let kept =
+        |(topic, ms): (TopicId, Option<u64>)| Kept { topic, time: ms.map(Duration::from_millis) };
     Ok(rows.into_iter().map(kept).collect())
 }
 
@@ -294,15 +256,6 @@ pub async fn aged(
     from: Option<TimePlace>,
     limit: u32,
 ) -> Result<Aged> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-        #[diesel(sql_type = Datetime)]
-        enqueued_at: NaiveDateTime,
-        #[diesel(sql_type = Bool)]
-        ended: bool,
-    }
     let start = from.map_or(0, |place| micros(place.enqueued_at.and_utc()));
     let after = from.map_or_else(Vec::new, |place| place.msg_id.as_bytes().to_vec());
     let statement = Statement::new(format!(
@@ -323,16 +276,16 @@ pub async fn aged(
     .number(start)
     .bytes(after)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "prune the lookup: look", statement).await?;
+    let rows: Vec<(TimePlace, bool)> = load(conn, "prune the lookup: look", statement).await?;
     let full = rows.len() >= limit as usize;
-    let last = rows.last().filter(|_| full);
-    let next = last.and_then(|row| {
-        let msg_id = MsgId::from_bytes(&row.msg_id)?;
-        Some(TimePlace { enqueued_at: row.enqueued_at, msg_id })
-    });
-    let ended = rows.iter().filter(|row| row.ended);
-    Ok(Aged { next, ended: ended.filter_map(|row| MsgId::from_bytes(&row.msg_id)).collect() })
+    let ended = rows.iter().filter(|(_, ended)| *ended);
+    Ok(Aged {
+        next: rows.last().filter(|_| full).map(|(place, _)| *place),
+        ended: ended.map(|(place, _)| place.msg_id).collect(),
+    })
 }
+
+row! { TimePlace { msg_id, enqueued_at } }
 
 /// PRIMARY, forced, each key by itself: removes entries that are older than `time`: one whose id
 /// was enqueued again meanwhile stays.

@@ -3,9 +3,6 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Nullable};
-
 use super::installation::Office;
 use super::{Statement, execute, load};
 use crate::connection::Connection;
@@ -14,16 +11,11 @@ use crate::model::{Fault, Result};
 /// PRIMARY of the installation: takes the migrator's name lock, which the connection's end gives
 /// back.
 pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Nullable<BigInt>)]
-        got: Option<i64>,
-    }
     let lock = Office::Migrator.lock();
     let statement =
         Statement::new(format!("SELECT GET_LOCK({lock}, ?) AS got")).number(wait.as_secs());
-    let rows: Vec<Row> = load(conn, "take the migrator's lock", statement).await?;
-    Ok(rows.first().and_then(|row| row.got) == Some(1))
+    let rows: Vec<Option<i64>> = load(conn, "take the migrator's lock", statement).await?;
+    Ok(rows.first() == Some(&Some(1)))
 }
 
 /// Makes the ledger unless it is there.
@@ -38,19 +30,10 @@ pub async fn make_ledger(conn: &mut impl Connection) -> Result<()> {
 
 /// PRIMARY (name): the migrations that the database has; none when it has no ledger yet.
 pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-    }
     let statement = Statement::new("SELECT name FROM queue_schema_migration ORDER BY name");
-    match load::<Row>(conn, "read the ledger of migrations", statement).await {
-        Ok(rows) => Ok(rows
-            .into_iter()
-            .map(|row| String::from_utf8_lossy(&row.name).into_owned())
-            .collect()),
+    match load(conn, "read the ledger of migrations", statement).await {
         Err(error) if error.fault() == Fault::Schema => Ok(Vec::new()),
-        Err(error) => Err(error),
+        names => names,
     }
 }
 

@@ -15,6 +15,16 @@ pub(crate) fn micros(time: DateTime<Utc>) -> u64 {
     u64::try_from(time.timestamp_micros()).unwrap_or(0).min(LATEST)
 }
 
+/// An age in milliseconds: none is below zero, even if the clock was set back.
+pub(super) fn age(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0)
+}
+
+/// The same of what may be NULL.
+pub(super) fn maybe_age(ms: Option<i64>) -> Option<u64> {
+    ms.map(age)
+}
+
 impl Moment {
     /// Its SQL, with a `?` for its [`micros`](Self::micros).
     pub(super) fn sql(self) -> &'static str {

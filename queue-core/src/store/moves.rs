@@ -4,9 +4,6 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::Binary;
-
 use super::settle::{ClaimedRows, DELETE};
 use super::topic::{DeadLetterTopic, dead_letter_topic};
 use super::{Statement, first_inserted, load_surely, lookup};
@@ -106,16 +103,11 @@ pub async fn to_dead(
 
 /// PRIMARY, forced: the message ids of rows that are the claim's own.
 async fn msg_ids(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Vec<MsgId>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-    }
     let select = Statement::new("SELECT msg_id FROM queue_message FORCE INDEX (PRIMARY)");
     let mut ids = Vec::with_capacity(claimed.rows.len());
     for statement in claimed.statements(&select) {
-        let rows: Vec<Row> = load_surely(conn, "settle: read the message ids", statement).await?;
-        ids.extend(rows.iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)));
+        let rows: Vec<MsgId> = load_surely(conn, "settle: read the message ids", statement).await?;
+        ids.extend(rows);
     }
     Ok(ids)
 }

@@ -2,42 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Text};
-
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::model::{Error, Result};
 
 /// No index: the name and comment of each procedure of ours that the account may see.
 pub async fn installed(conn: &mut impl Connection) -> Result<BTreeMap<String, String>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text)]
-        name: String,
-        #[diesel(sql_type = Text)]
-        comment: String,
-    }
     let statement = Statement::new(
         "SELECT ROUTINE_NAME AS name, CAST(ROUTINE_COMMENT AS CHAR) AS comment \
          FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE() \
          AND ROUTINE_TYPE = 'PROCEDURE' AND ROUTINE_NAME LIKE 'queue\\_%'",
     );
-    let rows: Vec<Row> = load(conn, "list the queue's procedures", statement).await?;
-    Ok(rows.into_iter().map(|row| (row.name, row.comment)).collect())
+    let rows: Vec<(String, String)> = load(conn, "list the queue's procedures", statement).await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// No index: whether the server replaces a procedure by one statement, and keeps what is granted on
 /// it. MariaDB does.
 pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = BigInt)]
-        is_mariadb: i64,
-    }
     let statement = Statement::new("SELECT VERSION() LIKE '%MariaDB%' AS is_mariadb");
-    let rows: Vec<Row> = load(conn, "read the server's version", statement).await?;
-    Ok(rows.first().is_some_and(|row| row.is_mariadb == 1))
+    let rows: Vec<bool> = load(conn, "read the server's version", statement).await?;
+    Ok(rows.first() == Some(&true))
 }
 
 /// No index: from now on this session waits for the lock of a procedure for a second at most.

@@ -3,11 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
-
 use super::{Statement, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, Rest, row};
 use crate::model::{ConnId, Fault, Result};
 
 /// `SHOW PROCESSLIST`: the connections this account may see.
@@ -15,14 +12,9 @@ use crate::model::{ConnId, Fault, Result};
 /// Not `information_schema.PROCESSLIST`: MySQL 9.7 refuses to read it (3854) while any session
 /// runs a statement whose text is not UTF-8, such as an INSERT of a binary body.
 pub async fn show(conn: &mut impl Connection) -> Result<HashSet<ConnId>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
-        id: u64,
-    }
-    let rows: Vec<Row> =
+    let rows: Vec<(ConnId, Rest)> =
         load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
-    Ok(rows.into_iter().map(|row| ConnId(row.id)).collect())
+    Ok(rows.into_iter().map(|(id, _)| id).collect())
 }
 
 /// A connection of the process list, for people.
@@ -38,30 +30,19 @@ pub struct Process {
 
 /// `SHOW PROCESSLIST`: the connections this account may see, each with what it does.
 pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Process>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>, column_name = "Id")]
-        id: u64,
-        #[diesel(sql_type = Text, column_name = "User")]
-        user: String,
-        #[diesel(sql_type = Text, column_name = "Host")]
-        host: String,
-        #[diesel(sql_type = Text, column_name = "Command")]
-        command: String,
-        #[diesel(sql_type = Nullable<BigInt>, column_name = "Time")]
-        seconds: Option<i64>,
-    }
+    // The id, the user, the host, the database, the command, the seconds, and more that differs.
+    type Row = (ConnId, String, String, Option<String>, String, (Option<i64>, Rest));
     let rows: Vec<Row> =
         load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
-    let process = |row: Row| {
-        let host = row.host.rsplit_once(':').map_or(&*row.host, |(host, _)| host);
-        let seconds = row.seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let process = |(id, user, host, _, command, (seconds, _)): Row| {
+        let host = host.rsplit_once(':').map_or(&*host, |(host, _)| host);
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let process = Process {
-            account: format!("{}@{host}", row.user),
-            command: row.command,
+            account: format!("{user}@{host}"),
+            command,
             since: Duration::from_secs(seconds.unwrap_or(0)),
         };
-        (ConnId(row.id), process)
+        (id, process)
     };
     Ok(rows.into_iter().map(process).collect())
 }
@@ -74,24 +55,17 @@ pub async fn through_view(
     conn: &mut impl Connection,
     sight: &Sight,
 ) -> Result<Option<HashSet<ConnId>>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        conn_id: u64,
-        #[diesel(sql_type = BigInt)]
-        sees_all: i64,
-    }
     let statement = Statement::new(
         "SELECT CAST(conn_id AS UNSIGNED) AS conn_id, CAST(sees_all AS SIGNED) AS sees_all \
          FROM queue_connection",
     );
-    let rows: Vec<Row> = match load(conn, "read the list of connections", statement).await {
+    let rows: Vec<(ConnId, i64)> = match load(conn, "read the list of connections", statement).await
+    {
         Err(error) if matches!(error.fault(), Fault::Denied | Fault::Schema) => return Ok(None),
         rows => rows?,
     };
-    let proves = |row: &Row| row.conn_id == sight.conn.0 && row.sees_all > 0;
-    let is_proved = rows.iter().any(proves);
-    Ok(is_proved.then(|| rows.into_iter().map(|row| ConnId(row.conn_id)).collect()))
+    let is_proved = rows.iter().any(|(conn, sees_all)| *conn == sight.conn && *sees_all > 0);
+    Ok(is_proved.then(|| rows.into_iter().map(|(conn, _)| conn).collect()))
 }
 
 /// What this session is allowed to see.
@@ -107,15 +81,6 @@ pub struct Sight {
 
 /// No index: the account, the connection id and whether PROCESS is granted globally.
 pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text)]
-        account: String,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        conn_id: u64,
-        #[diesel(sql_type = BigInt)]
-        process: i64,
-    }
     // The grantee is quoted as 'user'@'host'; only a grant on *.* shows other accounts' threads.
     let statement = Statement::new(
         "SELECT CURRENT_USER() AS account, CONNECTION_ID() AS conn_id, \
@@ -125,11 +90,12 @@ pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
           - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))), '''@''', \
           SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')) AS process",
     );
-    let rows: Vec<Row> = load(conn, "read the account's grants", statement).await?;
-    let row = rows.into_iter().next().ok_or(crate::Error::Counts {
+    let rows: Vec<Sight> = load(conn, "read the account's grants", statement).await?;
+    rows.into_iter().next().ok_or(crate::Error::Counts {
         operation: "read the account's grants",
         expected: 1,
         found: 0,
-    })?;
-    Ok(Sight { account: row.account, conn: ConnId(row.conn_id), process: row.process > 0 })
+    })
 }
+
+row! { Sight { account, conn, process } }

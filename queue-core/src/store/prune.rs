@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Text, Unsigned};
-
 use super::lane::LaneKind;
 use super::row_set::RowSet;
 use super::{Statement, execute, execute_surely, load};
 use crate::connection::Connection;
-use crate::model::{Result, RowId};
+use crate::model::{Result, RowId, TopicId};
 
 /// KEY (`keep_until`): removes up to `limit` archived messages whose time is over.
 pub async fn archive(conn: &mut impl Connection, limit: u32) -> Result<usize> {
@@ -60,13 +57,6 @@ async fn over(
     column: &'static str,
     limit: u32,
 ) -> Result<Pruned> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-        #[diesel(sql_type = Text)]
-        hex: String,
-    }
     let find = Statement::new(format!(
         "SELECT topic_id, HEX({column}) AS hex FROM {table} FORCE INDEX ({table}_keep_until) \
          WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?"
@@ -80,11 +70,11 @@ async fn over(
          FORCE INDEX (PRIMARY) ON t.topic_id = k.topic AND t.{column} = UNHEX(k.hex) \
          WHERE t.keep_until < UTC_TIMESTAMP(6)"
     );
-    let json = |rows: &[Row]| {
-        let pairs = rows.iter().map(|row| format!("[{},\"{}\"]", row.topic_id, row.hex));
+    let json = |rows: &[(TopicId, String)]| {
+        let pairs = rows.iter().map(|(topic, hex)| format!("[{},\"{hex}\"]", topic.0));
         format!("[{}]", pairs.collect::<Vec<_>>().join(",")).into_bytes()
     };
-    let rows: Vec<Row> = load(conn, operation, find.number(limit)).await?;
+    let rows: Vec<(TopicId, String)> = load(conn, operation, find.number(limit)).await?;
     let found = rows.len();
     if rows.is_empty() {
         return Ok(Pruned::default());
@@ -92,7 +82,7 @@ async fn over(
     let lock = Statement::new(format!(
         "SELECT t.topic_id, HEX(t.{column}) AS hex FROM {keys} FOR UPDATE SKIP LOCKED"
     ));
-    let locked: Vec<Row> = load(conn, operation, lock.bytes(json(&rows))).await?;
+    let locked: Vec<(TopicId, String)> = load(conn, operation, lock.bytes(json(&rows))).await?;
     if locked.is_empty() {
         return Ok(Pruned { found, removed: 0 });
     }
@@ -109,11 +99,6 @@ pub async fn lanes(
     idle: Duration,
     limit: u32,
 ) -> Result<usize> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const OPERATION: &str = "prune the lanes";
     const IDLE: &str = "topic_id = 0 AND priority = ? \
          AND enqueued_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
@@ -124,9 +109,9 @@ pub async fn lanes(
     .number(kind.priority())
     .number(idle.as_secs())
     .number(limit);
-    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let rows: Vec<RowId> = load(conn, OPERATION, statement).await?;
     let mut pruned = 0;
-    for piece in rows.iter().map(|row| RowId(row.id)).collect::<RowSet>().pieces() {
+    for piece in rows.into_iter().collect::<RowSet>().pieces() {
         let (condition, ids) = piece.condition();
         let statement = Statement::new(format!(
             "DELETE m FROM queue_message m FORCE INDEX (PRIMARY) WHERE {IDLE} AND {condition}"

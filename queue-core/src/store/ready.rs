@@ -1,11 +1,8 @@
 //! Ready messages that a person deals with: purged, moved to another topic, looked through.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Unsigned};
-
 use super::moves::equal;
 use super::row_set::RowSet;
-use super::stored::{STORED, Stored, StoredRow};
+use super::stored::{STORED, Stored};
 use super::{Statement, execute_surely, first_inserted, load};
 use crate::connection::Connection;
 use crate::model::{MsgId, Priority, Result, RowId, TopicId};
@@ -26,14 +23,8 @@ pub struct LockedReady {
 /// KEY (id): the highest row that there is; what comes later has a higher one.
 pub async fn last(conn: &mut impl Connection) -> Result<RowId> {
     let statement = Statement::new("SELECT COALESCE(MAX(id), 0) AS id FROM queue_message");
-    let rows: Vec<Id> = load(conn, "read the last row", statement).await?;
-    Ok(RowId(rows.first().map_or(0, |row| row.id)))
-}
-
-#[derive(QueryableByName)]
-struct Id {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
+    let rows: Vec<RowId> = load(conn, "read the last row", statement).await?;
+    Ok(rows.first().copied().unwrap_or(RowId(0)))
 }
 
 /// PRIMARY, forced: locks the next ready messages of a topic and priority behind the row `after`,
@@ -45,13 +36,6 @@ pub async fn lock(
     (after, last): (RowId, RowId),
     limit: u32,
 ) -> Result<LockedReady> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-    }
     let statement = Statement::new(
         "SELECT id, msg_id FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
          AND priority = ? AND id > ? AND id <= ? AND worker_id = 0 \
@@ -62,13 +46,9 @@ pub async fn lock(
     .number(after.0)
     .number(last.0)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "lock ready messages", statement).await?;
-    Ok(LockedReady {
-        topic,
-        priority,
-        rows: rows.iter().map(|row| RowId(row.id)).collect(),
-        msg_ids: rows.iter().filter_map(|row| MsgId::from_bytes(&row.msg_id)).collect(),
-    })
+    let locked: Vec<(RowId, MsgId)> = load(conn, "lock ready messages", statement).await?;
+    let (rows, msg_ids): (Vec<_>, Vec<_>) = locked.into_iter().unzip();
+    Ok(LockedReady { topic, priority, rows: RowSet::new(rows), msg_ids })
 }
 
 impl LockedReady {
@@ -143,6 +123,5 @@ pub async fn read(
     .number(priority.stored())
     .number(after.0)
     .number(limit);
-    let rows: Vec<StoredRow> = load(conn, "read messages", statement).await?;
-    Ok(rows.into_iter().map(Stored::from).collect())
+    load(conn, "read messages", statement).await
 }

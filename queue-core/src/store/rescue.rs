@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Unsigned};
-
-use super::claim::{Claim, ClaimRow, Fence};
+use super::claim::{Claim, Fence};
 use super::moves::WITH_FAILED_RUN;
 use super::settle::ClaimedRows;
 use super::{Statement, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::trace::Traced;
-use crate::model::{DeliveryNo, FailedRun, MsgId, Priority, Result, RowId};
+use crate::model::{FailedRun, Priority, Result, RowId};
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
@@ -42,6 +39,8 @@ pub struct ZombieClaim {
     pub crashed: bool,
 }
 
+row! { ZombieClaim { claim, crashed } }
+
 /// KEY (state, id) of the workers, joined to PRIMARY of the claims: up to `limit` claims after
 /// `after` whose worker is dead or has stopped.
 pub async fn zombie_claims(
@@ -54,8 +53,8 @@ pub async fn zombie_claims(
          FROM queue_worker w JOIN queue_claim c ON c.worker_id = w.id \
          WHERE w.state IN ('dead', 'stopped') AND {AFTER} LIMIT ?"
     ));
-    load_claims(conn, "rescue: find zombie claims", bind_after(statement, after).number(limit))
-        .await
+    let statement = bind_after(statement, after).number(limit);
+    load(conn, "rescue: find zombie claims", statement).await
 }
 
 /// PRIMARY (`worker_id`, `claim_no`), each joined to PRIMARY of the workers: up to `limit` claims
@@ -70,8 +69,8 @@ pub async fn orphan_claims(
          FROM queue_claim c LEFT JOIN queue_worker w ON w.id = c.worker_id \
          WHERE w.id IS NULL AND {AFTER} LIMIT ?"
     ));
-    load_claims(conn, "rescue: find orphan claims", bind_after(statement, after).number(limit))
-        .await
+    let statement = bind_after(statement, after).number(limit);
+    load(conn, "rescue: find orphan claims", statement).await
 }
 
 /// A claim of a topic whose runs may take only so long.
@@ -91,13 +90,6 @@ pub async fn timed_claims(
     after: Fence,
     limit: u32,
 ) -> Result<Vec<TimedClaim>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(embed)]
-        claim: ClaimRow,
-        #[diesel(embed)]
-        limits: RunLimits,
-    }
     let statement = Statement::new(format!(
         "SELECT {CLAIM}, t.max_run_time_ms, w.lease_ms \
          FROM queue_claim c JOIN queue_topic t ON t.id = c.topic_id \
@@ -105,24 +97,15 @@ pub async fn timed_claims(
          WHERE t.max_run_time_ms IS NOT NULL AND {AFTER} LIMIT ?"
     ));
     let statement = bind_after(statement, after).number(limit);
-    let rows: Vec<Row> = load(conn, "rescue: look how long claims are held", statement).await?;
-    let timed = |row: Row| TimedClaim { claim: row.claim.into(), may_take: row.limits.may_take() };
-    Ok(rows.into_iter().map(timed).collect())
+    load(conn, "rescue: look how long claims are held", statement).await
 }
 
-/// How long a run of a topic may take, and the lease of the worker that holds it.
-#[derive(QueryableByName)]
-pub(in crate::store) struct RunLimits {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    max_run_time_ms: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    lease_ms: u64,
-}
+row! { TimedClaim { claim, may_take: may_take } }
 
-impl RunLimits {
-    pub(in crate::store) fn may_take(&self) -> Duration {
-        Duration::from_millis(self.max_run_time_ms.saturating_add(self.lease_ms))
-    }
+/// How long a message may be held: the longest run of its topic, and the lease of its worker, both
+/// in milliseconds.
+pub(in crate::store) fn may_take((max_run_time, lease): (u64, u64)) -> Duration {
+    Duration::from_millis(max_run_time.saturating_add(lease))
 }
 
 const CLAIM: &str = "c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id";
@@ -135,53 +118,16 @@ fn bind_after(statement: Statement<'static>, after: Fence) -> Statement<'static>
     statement.number(after.worker.0).number(after.worker.0).number(after.claim_no.0)
 }
 
-async fn load_claims(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'static>,
-) -> Result<Vec<ZombieClaim>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(embed)]
-        claim: ClaimRow,
-        #[diesel(sql_type = Integer)]
-        crashed: i32,
-    }
-    let rows: Vec<Row> = load(conn, operation, statement).await?;
-    let zombie = |row: Row| ZombieClaim { claim: row.claim.into(), crashed: row.crashed != 0 };
-    Ok(rows.into_iter().map(zombie).collect())
-}
-
 /// PRIMARY, the claim's key range: locks its rows that nobody has locked.
 pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<Vec<Zombie>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        delivery_no: u32,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        crashes: u32,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        suspicions: u32,
-    }
     let statement =
         in_range("SELECT id, msg_id, delivery_no, crashes, suspicions FROM queue_message", claim)
             .sql(" ORDER BY topic_id, priority, id FOR UPDATE SKIP LOCKED");
-    let rows: Vec<Row> = load(conn, "rescue: lock the rows", statement).await?;
-    let zombie = |row: Row| Zombie {
-        row: RowId(row.id),
-        delivery: Traced {
-            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-            delivery_no: DeliveryNo(row.delivery_no),
-        },
-        crashes: row.crashes,
-        suspicions: row.suspicions,
-    };
-    Ok(rows.into_iter().map(zombie).collect())
+    load(conn, "rescue: lock the rows", statement).await
 }
+
+row! { Zombie { row, delivery, crashes, suspicions } }
+row! { Traced { msg_id, delivery_no } }
 
 /// PRIMARY, the claim's key range, plain: rows that still bear the claim's fence, be they locked
 /// by a settle under way or not.
@@ -194,14 +140,9 @@ pub async fn rows_left(conn: &mut impl Connection, claim: &Claim) -> Result<u64>
 }
 
 async fn count_left(conn: &mut impl Connection, claim: &Claim) -> Result<u64> {
-    #[derive(QueryableByName)]
-    struct Count {
-        #[diesel(sql_type = BigInt)]
-        n: i64,
-    }
     let statement = in_range("SELECT COUNT(*) AS n FROM queue_message", claim);
-    let rows: Vec<Count> = load(conn, "rescue: count what is left", statement).await?;
-    Ok(rows.first().map_or(0, |row| row.n.unsigned_abs()))
+    let rows: Vec<u64> = load(conn, "rescue: count what is left", statement).await?;
+    Ok(rows.first().copied().unwrap_or(0))
 }
 
 fn in_range(prefix: &'static str, claim: &Claim) -> Statement<'static> {
@@ -266,13 +207,8 @@ pub async fn free(
 
 /// PRIMARY of the topics: after how many lone crashes the topic dead-letters a message.
 pub async fn max_crashes(conn: &mut impl Connection, claim: &Claim) -> Result<u32> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        max_crashes: u32,
-    }
     let statement =
         Statement::new("SELECT max_crashes FROM queue_topic WHERE id = ?").number(claim.topic.0);
-    let rows: Vec<Row> = load(conn, "rescue: read the topic", statement).await?;
-    Ok(rows.first().map_or(u32::MAX, |row| row.max_crashes))
+    let rows: Vec<u32> = load(conn, "rescue: read the topic", statement).await?;
+    Ok(rows.first().copied().unwrap_or(u32::MAX))
 }

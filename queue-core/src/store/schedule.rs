@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Bool, Nullable, TinyInt, Unsigned};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::moment::{MOMENT, micros};
 use super::moves::equal;
 use super::{Statement, execute, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{
     Error, Headers, Priority, Recurrence, Result, Schedule, ScheduleName, TopicId, TopicName,
 };
@@ -81,36 +78,28 @@ pub async fn put(
     Ok(())
 }
 
-#[derive(QueryableByName)]
 struct ScheduleRow {
-    #[diesel(sql_type = Binary)]
-    name: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    topic: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    cron: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    time_zone: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    missed: Vec<u8>,
-    #[diesel(sql_type = Bool)]
+    name: String,
+    topic: String,
+    cron: String,
+    time_zone: String,
+    missed: String,
     paused: bool,
-    #[diesel(sql_type = Nullable<Datetime>)]
-    next_at: Option<NaiveDateTime>,
-    #[diesel(sql_type = Nullable<Datetime>)]
-    last_at: Option<NaiveDateTime>,
-    #[diesel(sql_type = Unsigned<BigInt>)]
+    next_at: Option<DateTime<Utc>>,
+    last_at: Option<DateTime<Utc>>,
     ticks: u64,
-    #[diesel(sql_type = Unsigned<TinyInt>)]
-    priority: u8,
-    #[diesel(sql_type = Nullable<Binary>)]
-    ordering_key: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    headers: Option<Vec<u8>>,
-    #[diesel(sql_type = Binary)]
+    priority: Priority,
+    key: Option<Vec<u8>>,
+    headers: Headers,
     body: Vec<u8>,
-    #[diesel(sql_type = Datetime)]
-    now: NaiveDateTime,
+    now: DateTime<Utc>,
+}
+
+row! {
+    ScheduleRow {
+        name, topic, cron, time_zone, missed, paused, next_at, last_at, ticks, priority, key,
+        headers, body, now,
+    }
 }
 
 /// The topic's name by a query of its own: a join would lock the topic too.
@@ -157,7 +146,7 @@ pub async fn lock_due(
         .bytes(name.as_str().as_bytes());
     let rows: Vec<ScheduleRow> = load(conn, "tick: lock the schedule", statement).await?;
     let Some(row) = rows.into_iter().next() else { return Ok(None) };
-    let now = row.now.and_utc();
+    let now = row.now;
     let standing = row.into_standing()?;
     let due = |next_at| DueSchedule { schedule: standing.schedule, next_at, now };
     Ok(standing.next_at.map(due))
@@ -175,15 +164,6 @@ pub struct NextTick {
 /// KEY (`next_at`), plain: the schedules that tick next, at most `limit`. Those that are paused do
 /// not, nor those whose topic takes nothing.
 pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-        #[diesel(sql_type = Datetime)]
-        next_at: NaiveDateTime,
-        #[diesel(sql_type = Datetime)]
-        now: NaiveDateTime,
-    }
     let statement = Statement::new(
         "SELECT s.name, s.next_at, UTC_TIMESTAMP(6) AS now \
          FROM queue_schedule s FORCE INDEX (queue_schedule_next) \
@@ -193,12 +173,12 @@ pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick
          ORDER BY s.next_at LIMIT ?",
     )
     .number(limit);
+    type Row = (String, DateTime<Utc>, DateTime<Utc>);
     let rows: Vec<Row> = load(conn, "tick: look for due schedules", statement).await?;
     // A name that only SQL can have given cannot be ticked by it; it holds up no other.
-    let next = |row: Row| {
-        let name = ScheduleName::new(String::from_utf8_lossy(&row.name)).ok()?;
-        let wait = (row.next_at - row.now).to_std().unwrap_or(Duration::ZERO);
-        Some(NextTick { name, wait })
+    let next = |(name, next_at, now): Row| {
+        let name = ScheduleName::new(name).ok()?;
+        Some(NextTick { name, wait: (next_at - now).to_std().unwrap_or(Duration::ZERO) })
     };
     Ok(rows.into_iter().filter_map(next).collect())
 }
@@ -279,23 +259,21 @@ fn one_schedule(name: &ScheduleName, matched: usize) -> Result<()> {
 
 impl ScheduleRow {
     fn into_standing(self) -> Result<Standing> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let recurrence = Recurrence::new(&text(&self.cron), &text(&self.time_zone))?;
         let schedule = Schedule {
-            name: ScheduleName::new(text(&self.name))?,
-            topic: TopicName::new(text(&self.topic))?,
-            recurrence,
-            missed: text(&self.missed).parse().unwrap_or_default(),
-            priority: Priority::from_stored(self.priority),
-            key: self.ordering_key,
-            headers: Headers::from_stored(self.headers.as_deref()),
+            name: ScheduleName::new(self.name)?,
+            topic: TopicName::new(self.topic)?,
+            recurrence: Recurrence::new(&self.cron, &self.time_zone)?,
+            missed: self.missed.parse().unwrap_or_default(),
+            priority: self.priority,
+            key: self.key,
+            headers: self.headers,
             body: self.body,
         };
         Ok(Standing {
             schedule,
             paused: self.paused,
-            next_at: self.next_at.map(|at| at.and_utc()),
-            last_at: self.last_at.map(|at| at.and_utc()),
+            next_at: self.next_at,
+            last_at: self.last_at,
             ticks: self.ticks,
         })
     }

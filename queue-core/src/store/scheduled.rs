@@ -11,14 +11,11 @@ pub use self::waiting::{Waiting, find, list, reschedule};
 use std::time::Duration;
 
 use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, TinyInt, Unsigned};
 
 use super::moves::equal;
 use super::row_set::{KEYS, RowSet};
 use super::{Statement, execute, execute_surely, first_inserted, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{MsgId, Priority, Result, RowId, TopicId};
 
 /// A due message, locked by this transaction.
@@ -63,42 +60,19 @@ impl Reach {
 /// PRIMARY (`due_at`, id), plain, one dive: how long until the next message is due, zero if one is.
 /// `None` if none waits.
 pub async fn next_due(conn: &mut impl Connection, reach: Reach) -> Result<Option<Duration>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Datetime)]
-        due_at: NaiveDateTime,
-        #[diesel(sql_type = Datetime)]
-        now: NaiveDateTime,
-    }
     let statement = Statement::new(
         "SELECT due_at, UTC_TIMESTAMP(6) AS now FROM queue_scheduled FORCE INDEX (PRIMARY) \
          WHERE due_at >= UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY due_at, id LIMIT 1",
     )
     .number(reach.seconds());
-    let rows: Vec<Row> = load(conn, "promote: look for due messages", statement).await?;
-    Ok(rows.first().map(|row| (row.due_at - row.now).to_std().unwrap_or(Duration::ZERO)))
+    let rows: Vec<(NaiveDateTime, NaiveDateTime)> =
+        load(conn, "promote: look for due messages", statement).await?;
+    Ok(rows.first().map(|(due, now)| (*due - *now).to_std().unwrap_or(Duration::ZERO)))
 }
 
 /// PRIMARY (`due_at`, id): locks up to `limit` due messages, passing over those that another
 /// promoter has locked.
 pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> Result<Vec<Due>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Datetime)]
-        due_at: NaiveDateTime,
-        #[diesel(sql_type = Datetime)]
-        now: NaiveDateTime,
-        #[diesel(sql_type = BigInt)]
-        bytes: i64,
-        #[diesel(sql_type = Nullable<Binary>)]
-        searchable: Option<Vec<u8>>,
-    }
     // The topic by a query of its own: a join would lock it too.
     let statement = Statement::new(
         "SELECT id, topic_id, priority, due_at, UTC_TIMESTAMP(6) AS now, \
@@ -111,18 +85,13 @@ pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> R
     )
     .number(reach.seconds())
     .number(limit);
-    let rows: Vec<Row> = load(conn, "promote: lock due messages", statement).await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Due {
-            row: RowId(row.id),
-            topic: TopicId(row.topic_id),
-            priority: Priority::from_stored(row.priority),
-            late: (row.now - row.due_at).to_std().unwrap_or(Duration::ZERO),
-            bytes: row.bytes.unsigned_abs(),
-            searchable: row.searchable.and_then(|id| MsgId::from_bytes(&id)),
-        })
-        .collect())
+    load(conn, "promote: lock due messages", statement).await
+}
+
+row! { Due { row, topic, priority, late: late, bytes, searchable } }
+
+fn late((due, now): (NaiveDateTime, NaiveDateTime)) -> Duration {
+    (now - due).to_std().unwrap_or(Duration::ZERO)
 }
 
 /// KEY (id), forced: moves locked rows, at most 512, to the hot table, in order of their due time,

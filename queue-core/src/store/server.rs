@@ -1,8 +1,5 @@
 //! What the server says of itself: its status, and how large the tables are.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Text};
-
 use super::doctor::Variables;
 use super::{Statement, load};
 use crate::connection::Connection;
@@ -10,38 +7,26 @@ use crate::model::{Error, Fault, Result};
 
 /// No index: the status behind the metrics; what the server does not know is missing.
 pub async fn status(conn: &mut impl Connection) -> Result<Variables> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text, column_name = "Variable_name")]
-        name: String,
-        #[diesel(sql_type = Text, column_name = "Value")]
-        value: String,
-    }
     let statement = Statement::new(
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', \
          'Innodb_history_list_length', 'Rpl_semi_sync_master_status', \
          'Rpl_semi_sync_source_status')",
     );
-    let rows: Vec<Row> = load(conn, "read the server's status", statement).await?;
-    Ok(rows.iter().map(|row| (row.name.as_str(), row.value.as_str())).collect())
+    let rows: Vec<(String, String)> = load(conn, "read the server's status", statement).await?;
+    Ok(rows.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
 }
 
 /// No index: how many transactions' old row versions are not purged, where the status does not
 /// say it (MySQL); `None` without PROCESS.
 pub async fn history_length(conn: &mut impl Connection) -> Result<Option<u64>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = BigInt)]
-        length: i64,
-    }
     let statement = Statement::new(
         "SELECT CAST(COUNT AS SIGNED) AS length FROM information_schema.INNODB_METRICS \
          WHERE NAME = 'trx_rseg_history_len'",
     );
-    let rows: Result<Vec<Row>> = load(conn, "read the history's length", statement).await;
+    let rows: Result<Vec<u64>> = load(conn, "read the history's length", statement).await;
     match rows {
         Err(error) if error.fault() == Fault::Denied => Ok(None),
-        rows => Ok(rows?.first().map(|row| row.length.unsigned_abs())),
+        rows => Ok(rows?.first().copied()),
     }
 }
 
@@ -60,13 +45,6 @@ pub async fn table_sizes(
     conn: &mut impl Connection,
     tables: &[&'static str],
 ) -> Result<Vec<TableSize>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Text)]
-        name: String,
-        #[diesel(sql_type = BigInt)]
-        bytes: i64,
-    }
     const OPERATION: &str = "read the tables' sizes";
     const ONE: &str = "SELECT TABLE_NAME AS name, \
          CAST(COALESCE(DATA_LENGTH + INDEX_LENGTH + DATA_FREE, 0) AS SIGNED) AS bytes \
@@ -76,8 +54,11 @@ pub async fn table_sizes(
     conn.batch(fresh).await.map_err(|error| Error::database(OPERATION, &error))?;
     // A literal, and no parameter: bytes would be compared without the index.
     let each: Vec<_> = tables.iter().map(|name| format!("{ONE}'{name}'")).collect();
-    let rows: Vec<Row> = load(conn, OPERATION, Statement::new(each.join(" UNION ALL "))).await?;
-    let named = |row: &Row| tables.iter().find(|name| **name == row.name).copied();
-    let size = |row: Row| Some(TableSize { name: named(&row)?, bytes: row.bytes.unsigned_abs() });
+    let rows: Vec<(String, u64)> =
+        load(conn, OPERATION, Statement::new(each.join(" UNION ALL "))).await?;
+    let size = |(name, bytes): (String, u64)| {
+        let name = tables.iter().find(|table| **table == name).copied()?;
+        Some(TableSize { name, bytes })
+    };
     Ok(rows.into_iter().filter_map(size).collect())
 }

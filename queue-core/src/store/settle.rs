@@ -1,8 +1,5 @@
 //! Settling: the end of a delivery, always under its fence.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use super::claim::Fence;
 use super::row_set::RowSet;
 use super::{Statement, execute_surely, load_surely};
@@ -111,16 +108,11 @@ async fn own_rows(
     claimed: &ClaimedRows,
     locking: &str,
 ) -> Result<RowSet> {
-    #[derive(QueryableByName)]
-    struct Own {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     let prefix = Statement::new("SELECT id FROM queue_message FORCE INDEX (PRIMARY)");
     let mut own = Vec::with_capacity(claimed.rows.len());
     for statement in claimed.statements(&prefix) {
-        let rows: Vec<Own> = load_surely(conn, operation, statement.sql(locking)).await?;
-        own.extend(rows.into_iter().map(|row| RowId(row.id)));
+        let rows: Vec<RowId> = load_surely(conn, operation, statement.sql(locking)).await?;
+        own.extend(rows);
     }
     Ok(RowSet::new(own))
 }

@@ -1,13 +1,11 @@
 //! A message as every table of messages has it.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
 
+use crate::connection::row;
 use crate::model::{Headers, MsgId, RowId};
 
-/// The columns of [`StoredRow`].
+/// The columns of [`Stored`].
 pub(super) const STORED: &str =
     "id, msg_id, enqueued_at, expires_at, ordering_key, biz_id, headers, body";
 
@@ -32,37 +30,4 @@ pub struct Stored {
     pub body: Vec<u8>,
 }
 
-#[derive(QueryableByName)]
-pub(super) struct StoredRow {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
-    #[diesel(sql_type = Binary)]
-    msg_id: Vec<u8>,
-    #[diesel(sql_type = Datetime)]
-    enqueued_at: NaiveDateTime,
-    #[diesel(sql_type = Nullable<Datetime>)]
-    expires_at: Option<NaiveDateTime>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    ordering_key: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    biz_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    headers: Option<Vec<u8>>,
-    #[diesel(sql_type = Binary)]
-    body: Vec<u8>,
-}
-
-impl From<StoredRow> for Stored {
-    fn from(row: StoredRow) -> Self {
-        Self {
-            row: RowId(row.id),
-            msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-            enqueued_at: row.enqueued_at.and_utc(),
-            expires_at: row.expires_at.map(|at| at.and_utc()),
-            key: row.ordering_key,
-            biz_id: row.biz_id,
-            headers: Headers::from_stored(row.headers.as_deref()),
-            body: row.body,
-        }
-    }
-}
+row! { Stored { row, msg_id, enqueued_at, expires_at, key, biz_id, headers, body } }

@@ -1,25 +1,16 @@
 //! The switch for all topics at once.
 
-use diesel::QueryableByName;
-use diesel::sql_types::Bool;
-
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::model::{Access, Result};
 
 /// PRIMARY: what every topic allows at most.
 pub async fn read(conn: &mut impl Connection) -> Result<Access> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Bool)]
-        enqueue_paused: bool,
-        #[diesel(sql_type = Bool)]
-        claim_paused: bool,
-    }
     let statement =
         Statement::new("SELECT enqueue_paused, claim_paused FROM queue_switch WHERE only_row = 1");
-    let rows: Vec<Row> = load(conn, "read the switch for all topics", statement).await?;
-    let access = |row: &Row| Access::new(!row.enqueue_paused, !row.claim_paused);
+    let rows: Vec<(bool, bool)> = load(conn, "read the switch for all topics", statement).await?;
+    let access =
+        |(enqueue_paused, claim_paused): &(bool, bool)| Access::new(!enqueue_paused, !claim_paused);
     Ok(rows.first().map_or(Access::ReadWrite, access))
 }
 

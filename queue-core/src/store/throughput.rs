@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
-
 use super::{Statement, execute, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Result, Throughput, TopicId, WorkerId};
 
 /// The most topics of one [`tell`].
@@ -39,39 +36,16 @@ pub async fn tell(
 
 /// Reads the whole table, which has a row for each topic of each worker: the sums by topic.
 pub async fn by_topic(conn: &mut impl Connection) -> Result<Vec<(TopicId, Throughput)>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        topic_id: u32,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        done: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        failed: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        picked_up: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        waited_us: u64,
-    }
     let statement = Statement::new(
         "SELECT topic_id, CAST(SUM(done) AS UNSIGNED) AS done, \
          CAST(SUM(failed) AS UNSIGNED) AS failed, \
          CAST(SUM(picked_up) AS UNSIGNED) AS picked_up, \
          CAST(SUM(waited_us) AS UNSIGNED) AS waited_us FROM queue_throughput GROUP BY topic_id",
     );
-    let rows: Vec<Row> = load(conn, "read the throughput", statement).await?;
-    let total = |row: Row| {
-        let Row { done, failed, picked_up, .. } = row;
-        let waited = Duration::from_micros(row.waited_us);
-        (TopicId(row.topic_id), Throughput { done, failed, picked_up, waited })
-    };
-    Ok(rows.into_iter().map(total).collect())
+    load(conn, "read the throughput", statement).await
 }
 
-#[derive(QueryableByName)]
-struct WorkerRow {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-}
+row! { Throughput { done, failed, picked_up, waited: Duration::from_micros } }
 
 /// PRIMARY of both tables: the workers of the first `limit` totals whose worker has no row any
 /// more.
@@ -82,8 +56,8 @@ pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<Worke
          ORDER BY t.worker_id LIMIT ?",
     )
     .number(limit);
-    let rows: Vec<WorkerRow> = load(conn, "look for workers that are gone", statement).await?;
-    let mut workers: Vec<_> = rows.into_iter().map(|row| WorkerId(row.worker_id)).collect();
+    let mut workers: Vec<WorkerId> =
+        load(conn, "look for workers that are gone", statement).await?;
     workers.dedup();
     Ok(workers)
 }
@@ -94,7 +68,7 @@ pub async fn lock(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
         "SELECT worker_id FROM queue_throughput FORCE INDEX (PRIMARY) WHERE worker_id = ? FOR UPDATE",
     )
     .number(worker.0);
-    let rows: Vec<WorkerRow> = load(conn, "lock the throughput", statement).await?;
+    let rows: Vec<WorkerId> = load(conn, "lock the throughput", statement).await?;
     Ok(rows.len())
 }
 

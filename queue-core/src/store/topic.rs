@@ -9,8 +9,6 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::sql_types::{Integer, Unsigned};
 
 use self::dead_letters::dead_letter_topic_id;
 use self::row::{SELECT, TopicRow};
@@ -25,14 +23,14 @@ use crate::model::{
 pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
-    rows.into_iter().next().map(TopicRow::into_topic).transpose()
+    Ok(rows.into_iter().next().map(TopicRow::into_topic))
 }
 
 /// PRIMARY: the topic of this number, or `None`.
 pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE id = ?").number(id.0);
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
-    rows.into_iter().next().map(TopicRow::into_topic).transpose()
+    Ok(rows.into_iter().next().map(TopicRow::into_topic))
 }
 
 /// As [`find`], where there must be one.
@@ -47,22 +45,16 @@ pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<To
 /// UNIQUE (name), then PRIMARY: locks the topic's row, if there is one, until the transaction ends.
 /// A statement of its own, because what is read of other topics beside it must not be locked.
 pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        _id: u32,
-    }
     let statement = Statement::new("SELECT id AS _id FROM queue_topic WHERE name = ? FOR UPDATE")
         .bytes(name.as_str().as_bytes());
-    let _locked: Vec<Row> = load(conn, "lock the topic", statement).await?;
-    Ok(())
+    load::<TopicId>(conn, "lock the topic", statement).await.map(drop)
 }
 
 /// UNIQUE (name): every topic, by name.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("ORDER BY name");
     let rows: Vec<TopicRow> = load(conn, "list the topics", statement).await?;
-    rows.into_iter().map(TopicRow::into_topic).collect()
+    Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
 /// No index: the topics that have a limit, asked four times a second; a row for each topic.
@@ -70,7 +62,7 @@ pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let statement =
         Statement::new(SELECT).sql("WHERE max_depth IS NOT NULL OR max_bytes IS NOT NULL");
     let rows: Vec<TopicRow> = load(conn, "list the topics with a limit", statement).await?;
-    rows.into_iter().map(TopicRow::into_topic).collect()
+    Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
 /// UNIQUE (name): makes the topic.
@@ -226,7 +218,7 @@ pub async fn set_access(
 pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
     let rows: Vec<TopicRow> = load_surely(conn, "list the groups", statement).await?;
-    rows.into_iter().map(TopicRow::into_topic).collect()
+    Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
 /// PRIMARY: removes the topic's row; its messages must be gone already.
@@ -326,14 +318,9 @@ fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
 
 /// The server's clock, UTC.
 pub async fn server_time(conn: &mut impl Connection) -> Result<NaiveDateTime> {
-    #[derive(QueryableByName)]
-    struct Now {
-        #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-        now: NaiveDateTime,
-    }
     let statement = Statement::new("SELECT UTC_TIMESTAMP(6) AS now");
-    let rows: Vec<Now> = load(conn, "read the server's clock", statement).await?;
-    rows.into_iter().next().map(|row| row.now).ok_or(Error::Counts {
+    let rows: Vec<NaiveDateTime> = load(conn, "read the server's clock", statement).await?;
+    rows.into_iter().next().ok_or(Error::Counts {
         operation: "read the server's clock",
         expected: 1,
         found: 0,

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
 
 use super::enqueue::is_kept;
 use super::{Statement, execute, execute_surely, load};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::trace::{Event, Record, Step};
 use crate::model::{
     ConnId, DeliveryNo, MsgId, NewMessage, Offset, PartitionNo, Position, Result, Sampling,
@@ -88,43 +85,32 @@ fn insert(columns: &str, row: &str, rows: usize) -> Statement<'static> {
 
 /// PRIMARY of the topics: which messages of the topic leave a trace.
 pub async fn sampling_of(conn: &mut impl Connection, topic: TopicId) -> Result<Sampling> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        trace_ppm: u32,
-    }
     let statement =
         Statement::new("SELECT trace_ppm FROM queue_topic WHERE id = ?").number(topic.0);
-    let rows: Vec<Row> = load(conn, "read what leaves a trace", statement).await?;
-    Ok(rows.first().map_or(Sampling::OFF, |row| Sampling::per_million(row.trace_ppm)))
+    let rows: Vec<u32> = load(conn, "read what leaves a trace", statement).await?;
+    Ok(rows.first().copied().map_or(Sampling::OFF, Sampling::per_million))
 }
 
-#[derive(QueryableByName)]
 struct RecordRow {
-    #[diesel(sql_type = Unsigned<Integer>)]
-    topic_id: u32,
-    #[diesel(sql_type = Nullable<Binary>)]
-    topic: Option<Vec<u8>>,
-    #[diesel(sql_type = Binary)]
-    event: Vec<u8>,
-    #[diesel(sql_type = Datetime)]
-    at: NaiveDateTime,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    delivery_no: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    conn_id: u64,
-    #[diesel(sql_type = Nullable<Binary>)]
-    client: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
-    partition_no: Option<u32>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-    offset_no: Option<u64>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    outcome: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    error: Option<Vec<u8>>,
+    topic_id: TopicId,
+    topic: Option<String>,
+    event: String,
+    at: DateTime<Utc>,
+    delivery_no: DeliveryNo,
+    worker: WorkerId,
+    conn: ConnId,
+    client: Option<String>,
+    partition: Option<PartitionNo>,
+    offset: Option<Offset>,
+    outcome: Option<String>,
+    error: Option<String>,
+}
+
+row! {
+    RecordRow {
+        topic_id, topic, event, at, delivery_no, worker, conn, client, partition, offset, outcome,
+        error,
+    }
 }
 
 /// KEY (`msg_id`), forced: what happened to the message, in order of time, in whatever topics; of
@@ -146,24 +132,19 @@ pub async fn of_message(conn: &mut impl Connection, id: MsgId) -> Result<Vec<Rec
 impl RecordRow {
     /// `None` for a row that no program of ours can have written.
     fn into_record(self) -> Option<Record> {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let event = Event::ALL.into_iter().find(|event| event.word().as_bytes() == self.event)?;
-        let position = self.partition_no.zip(self.offset_no);
+        let position = self.partition.zip(self.offset);
         Some(Record {
-            topic: self.topic.map(text).unwrap_or_default(),
-            topic_id: TopicId(self.topic_id),
-            event,
-            at: self.at.and_utc(),
-            delivery_no: DeliveryNo(self.delivery_no),
-            worker: (self.worker_id > 0).then_some(WorkerId(self.worker_id)),
-            conn: ConnId(self.conn_id),
-            client: self.client.map(text),
-            position: position.map(|(partition, offset)| Position {
-                partition: PartitionNo(partition),
-                offset: Offset(offset),
-            }),
-            outcome: self.outcome.map(text),
-            error: self.error.map(text),
+            topic: self.topic.unwrap_or_default(),
+            topic_id: self.topic_id,
+            event: Event::ALL.into_iter().find(|event| event.word() == self.event)?,
+            at: self.at,
+            delivery_no: self.delivery_no,
+            worker: Some(self.worker).filter(|worker| worker.0 > 0),
+            conn: self.conn,
+            client: self.client,
+            position: position.map(|(partition, offset)| Position { partition, offset }),
+            outcome: self.outcome,
+            error: self.error,
         })
     }
 }

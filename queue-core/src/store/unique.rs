@@ -15,12 +15,9 @@ pub use self::replace::{replace, take_over};
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Nullable, TinyInt, Unsigned};
-
 use super::row_set::placeholders;
 use super::{Statement, execute, execute_surely, load_surely};
-use crate::connection::Connection;
+use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Priority, Result, RowId, TopicId};
 
 /// The most keys of one statement.
@@ -106,19 +103,6 @@ async fn holders(
     topic: TopicId,
     wanted: &[WantedKey<'_>],
 ) -> Result<Vec<Holder>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        unique_key: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-        #[diesel(sql_type = Nullable<Unsigned<TinyInt>>)]
-        priority: Option<u8>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        ready_id: Option<u64>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        scheduled_id: Option<u64>,
-    }
     let n = wanted.len().next_power_of_two();
     let mut statement = Statement::new(format!(
         "SELECT unique_key, msg_id, priority, ready_id, scheduled_id FROM queue_unique \
@@ -129,20 +113,18 @@ async fn holders(
     for one in wanted.iter().chain(wanted.last().into_iter().cycle()).take(n) {
         statement = statement.bytes(one.key.to_vec());
     }
-    let rows: Vec<Row> = load_surely(conn, "enqueue: take the unique keys", statement).await?;
-    let holder = |row: Row| Holder {
-        place: match (row.priority, row.ready_id, row.scheduled_id) {
-            (_, Some(0), _) => Some(Place::Redriven),
-            (Some(priority), Some(id), _) => {
-                Some(Place::Ready(Priority::from_stored(priority), RowId(id)))
-            }
-            (_, _, Some(id)) => Some(Place::Scheduled(RowId(id))),
-            _ => None,
-        },
-        msg_id: MsgId::from_bytes(&row.msg_id).unwrap_or_else(|| MsgId(uuid::Uuid::nil())),
-        key: row.unique_key,
-    };
-    Ok(rows.into_iter().map(holder).collect())
+    load_surely(conn, "enqueue: take the unique keys", statement).await
+}
+
+row! { Holder { key, msg_id, place: stored_at } }
+
+fn stored_at(place: (Option<Priority>, Option<RowId>, Option<RowId>)) -> Option<Place> {
+    match place {
+        (_, Some(RowId(0)), _) => Some(Place::Redriven),
+        (Some(priority), Some(row), _) => Some(Place::Ready(priority, row)),
+        (_, _, Some(row)) => Some(Place::Scheduled(row)),
+        _ => None,
+    }
 }
 
 /// PRIMARY: remembers where the message was stored that holds the key: in the row that the INSERT

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use diesel::mysql::Mysql;
-use diesel::{QueryResult, QueryableByName};
-use rowmq_core::connection::Statement;
-use rowmq_core::connection::{Connection, transaction};
+use diesel::QueryResult;
+use rowmq_core::connection::{Connection, FromRow, Statement, transaction};
 use rowmq_core::model::{DeadCause, Priority, RowId, Settlement, TopicSettings};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::row_set::RowSet;
@@ -41,7 +39,7 @@ impl Connection for KilledOnce<'_> {
 
     async fn load<T>(&mut self, statement: Statement<'_>) -> QueryResult<Vec<T>>
     where
-        T: QueryableByName<Mysql> + Send + 'static,
+        T: FromRow + Send,
     {
         if !self.killed && format!("{statement:?}").contains(self.text) {
             self.killed = true;

@@ -1,3 +1,4 @@
+use crate::connection::row;
 use crate::model::{Priority, RowId};
 
 /// The low-water marks of a topic: for each priority, an id below which this worker knows of no
@@ -14,6 +15,8 @@ pub struct Place {
     /// No ready row of it is known below this.
     pub from: RowId,
 }
+
+row! { Place { priority, from } }
 
 impl Marks {
     /// Nothing known: every row may be ready.

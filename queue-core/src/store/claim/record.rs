@@ -1,11 +1,8 @@
 //! The claims' own rows.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
-
 use super::Fence;
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{ClaimNo, ConnId, Priority, Result, RowId, TopicId, WorkerId};
 use crate::store::row_set::{KEYS, RowSet};
 use crate::store::{execute, load, load_surely};
@@ -28,6 +25,8 @@ pub struct Claim {
     /// The connection that made it.
     pub conn: ConnId,
 }
+
+row! { Claim { fence, topic, priority, lo, hi, n, conn } }
 
 /// PRIMARY (`worker_id`, `claim_no`): records a claim, in the transaction that makes it.
 pub async fn record(
@@ -76,11 +75,6 @@ pub async fn frontier(
     topic: TopicId,
     priority: Priority,
 ) -> Result<Option<RowId>> {
-    #[derive(QueryableByName)]
-    struct Highest {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        hi: u64,
-    }
     let statement = Statement::new(
         "SELECT hi FROM queue_claim FORCE INDEX (queue_claim_frontier) \
          WHERE topic_id = ? AND priority = ? \
@@ -88,42 +82,8 @@ pub async fn frontier(
     )
     .number(topic.0)
     .number(priority.stored());
-    let rows: Vec<Highest> = load(conn, "see how far claims have come", statement).await?;
-    Ok(rows.first().map(|row| RowId(row.hi)))
-}
-
-#[derive(QueryableByName)]
-pub(in crate::store) struct ClaimRow {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    claim_no: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    topic_id: u32,
-    #[diesel(sql_type = Unsigned<TinyInt>)]
-    priority: u8,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    lo: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    hi: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    n: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    conn_id: u64,
-}
-
-impl From<ClaimRow> for Claim {
-    fn from(row: ClaimRow) -> Self {
-        Self {
-            fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
-            topic: TopicId(row.topic_id),
-            priority: Priority::from_stored(row.priority),
-            lo: RowId(row.lo),
-            hi: RowId(row.hi),
-            n: row.n,
-            conn: ConnId(row.conn_id),
-        }
-    }
+    let rows: Vec<RowId> = load(conn, "see how far claims have come", statement).await?;
+    Ok(rows.first().copied())
 }
 
 /// PRIMARY (`worker_id`, `claim_no`): the worker's claims from `from` on. A worker that has made
@@ -139,6 +99,5 @@ pub async fn of_worker(
     )
     .number(worker.0)
     .number(from.0);
-    let rows: Vec<ClaimRow> = load_surely(conn, "read the worker's claims", statement).await?;
-    Ok(rows.into_iter().map(Claim::from).collect())
+    load_surely(conn, "read the worker's claims", statement).await
 }

@@ -1,9 +1,6 @@
 //! Claiming by an UPDATE that comes first and a SELECT that reads back what it has marked: the
 //! seeds' way. Claimers wait for each other.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use super::{COLUMNS, Fence, MessageRow, Place, own, span};
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -54,11 +51,6 @@ pub async fn own_ready(
     place: Place,
     limit: u32,
 ) -> Result<usize> {
-    #[derive(QueryableByName)]
-    struct Ready {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     let statement = Statement::new(
         "SELECT id FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? AND id BETWEEN ? AND ? AND worker_id = 0 \
@@ -69,8 +61,8 @@ pub async fn own_ready(
     .number(place.from.0)
     .number(place.from.0 + span(limit))
     .number(limit);
-    let ready: Vec<Ready> = load(conn, "claim: read ready rows", statement).await?;
-    let rows: RowSet = ready.into_iter().map(|row| RowId(row.id)).collect();
+    let ready: Vec<RowId> = load(conn, "claim: read ready rows", statement).await?;
+    let rows: RowSet = ready.into_iter().collect();
     own(conn, fence, topic, place.priority, &rows).await
 }
 

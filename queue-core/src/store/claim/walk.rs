@@ -1,10 +1,7 @@
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, TinyInt, Unsigned};
-
 use super::Place;
 use crate::connection::Connection;
 use crate::connection::Statement;
-use crate::model::{Priority, Result, RowId, TopicId};
+use crate::model::{Priority, Result, TopicId};
 use crate::store::load;
 
 /// What a walk from the start of a topic finds.
@@ -14,20 +11,6 @@ pub struct Walk {
     pub first: Option<Place>,
     /// Whether a suspect waits to be claimed alone.
     pub suspect: bool,
-}
-
-#[derive(QueryableByName)]
-struct Found {
-    #[diesel(sql_type = Unsigned<TinyInt>)]
-    priority: u8,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
-}
-
-impl From<Found> for Place {
-    fn from(row: Found) -> Self {
-        Self { priority: Priority::from_stored(row.priority), from: RowId(row.id) }
-    }
 }
 
 /// PRIMARY, forced, two dives: the first ready row of the topic, by plain reads that lock nothing.
@@ -50,9 +33,9 @@ pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
     .number(Priority::LAST.stored())
     .number(topic.0)
     .number(Priority::FIRST.suspect().stored());
-    let rows: Vec<Found> = load(conn, "walk the topic", statement).await?;
+    let rows: Vec<Place> = load(conn, "walk the topic", statement).await?;
     let mut walk = Walk::default();
-    for place in rows.into_iter().map(Place::from) {
+    for place in rows {
         if place.priority.is_suspect() {
             walk.suspect = true;
         } else {
@@ -80,8 +63,8 @@ pub async fn next_ready(
     .number(place.from.0)
     .number(place.priority.stored())
     .number(Priority::LAST.stored());
-    let rows: Vec<Found> = load(conn, "look for ready rows", statement).await?;
-    Ok(rows.into_iter().next().map(Place::from))
+    let rows: Vec<Place> = load(conn, "look for ready rows", statement).await?;
+    Ok(rows.into_iter().next())
 }
 
 /// PRIMARY, forced, plain, one dive backwards (as in [`walk`]): the last priority before `priority`
@@ -98,6 +81,6 @@ pub async fn urgent(
     )
     .number(topic.0)
     .number(priority.stored());
-    let rows: Vec<Found> = load(conn, "look for urgent rows", statement).await?;
-    Ok(rows.first().map(|row| Priority::from_stored(row.priority)))
+    let rows: Vec<Place> = load(conn, "look for urgent rows", statement).await?;
+    Ok(rows.first().map(|place| place.priority))
 }

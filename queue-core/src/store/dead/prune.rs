@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
-
 use super::purge;
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -15,19 +12,12 @@ use crate::store::row_set::RowSet;
 
 /// PRIMARY of the topics: those that keep their dead letters for a time only, and for how long.
 pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Duration)>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        id: u32,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        keep_dead_ms: u64,
-    }
     let statement = Statement::new(
         "SELECT id, keep_dead_ms FROM queue_topic WHERE keep_dead_ms IS NOT NULL ORDER BY id",
     );
-    let rows: Vec<Row> = load(conn, "list who keeps dead letters for a time", statement).await?;
-    let kept = |row: Row| (TopicId(row.id), Duration::from_millis(row.keep_dead_ms));
-    Ok(rows.into_iter().map(kept).collect())
+    let rows: Vec<(TopicId, u64)> =
+        load(conn, "list who keeps dead letters for a time", statement).await?;
+    Ok(rows.into_iter().map(|(topic, ms)| (topic, Duration::from_millis(ms))).collect())
 }
 
 /// KEY (`topic_id`, `died_at`), forced and plain, then PRIMARY: purges up to `limit` dead letters
@@ -38,13 +28,8 @@ pub async fn prune(
     ago: Duration,
     limit: u32,
 ) -> Result<Pruned> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     const OPERATION: &str = "prune the dead letters";
-    let set = |rows: Vec<Row>| rows.into_iter().map(|row| RowId(row.id)).collect::<RowSet>();
+    let set = |rows: Vec<RowId>| rows.into_iter().collect::<RowSet>();
     let find = Statement::new(
         "SELECT id FROM queue_dead FORCE INDEX (queue_dead_topic) WHERE topic_id = ? \
          AND died_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND \

@@ -1,16 +1,13 @@
 //! Messages whose time has not come, whole.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{TinyInt, Unsigned};
+use chrono::{DateTime, Utc};
 
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{Priority, Result, RowId, TopicId};
 use crate::store::load;
 use crate::store::moment::{MOMENT, micros};
-use crate::store::stored::{STORED, Stored, StoredRow};
+use crate::store::stored::{STORED, Stored};
 
 /// Where a message lies among the scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +45,6 @@ pub async fn read(
     after: Option<ScheduledPlace>,
     limit: u32,
 ) -> Result<Vec<Scheduled>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Datetime)]
-        due_at: NaiveDateTime,
-        #[diesel(embed)]
-        stored: StoredRow,
-    }
     let (due_at, row) = after.map_or((0, 0), |place| (micros(place.due_at), place.row.0));
     let statement = Statement::new(format!(
         "SELECT priority, due_at, {STORED} FROM queue_scheduled FORCE INDEX (queue_scheduled_topic) \
@@ -68,11 +56,7 @@ pub async fn read(
     .number(due_at)
     .number(row)
     .number(limit);
-    let rows: Vec<Row> = load(conn, "read scheduled messages", statement).await?;
-    let whole = |row: Row| Scheduled {
-        due_at: row.due_at.and_utc(),
-        priority: Priority::from_stored(row.priority),
-        stored: row.stored.into(),
-    };
-    Ok(rows.into_iter().map(whole).collect())
+    load(conn, "read scheduled messages", statement).await
 }
+
+row! { Scheduled { priority, due_at, stored } }

@@ -1,10 +1,7 @@
 //! Where a group stands in each partition.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
-
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{Group, HeaderFilter, Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
@@ -63,21 +60,6 @@ pub struct Outlook {
 /// PRIMARY of cursors, partitions and topics, KEY (`group_id`, `partition_no`) of the ranges,
 /// plain, a row a partition: where there is something for the group, and what it wants now.
 pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        partition_no: u32,
-        #[diesel(sql_type = BigInt)]
-        unclaimed: i64,
-        #[diesel(sql_type = BigInt)]
-        free: i64,
-        #[diesel(sql_type = BigInt)]
-        suspect: i64,
-        #[diesel(sql_type = BigInt)]
-        busy: i64,
-        #[diesel(sql_type = Nullable<Binary>)]
-        header_filter: Option<Vec<u8>>,
-    }
     let due = "r.worker_id = 0 AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6))";
     let statement = Statement::new(format!(
         "SELECT c.partition_no, \
@@ -95,19 +77,15 @@ pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook
     .number(group.id.0)
     .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<Row> = load(conn, "look for work of the group", statement).await?;
+    let rows: Vec<(Work, Option<Vec<u8>>)> =
+        load(conn, "look for work of the group", statement).await?;
     // What cannot be read is as good as none; whoever reads the topic says so.
-    let filter = rows.first().and_then(|row| row.header_filter.as_deref());
+    let filter = rows.first().and_then(|(_, filter)| filter.as_deref());
     let filter = HeaderFilter::from_stored(filter).unwrap_or_default();
-    let work = |row: Row| Work {
-        partition: PartitionNo(row.partition_no),
-        unclaimed: row.unclaimed.unsigned_abs(),
-        free: row.free.unsigned_abs(),
-        suspect: row.suspect.unsigned_abs(),
-        busy: row.busy.unsigned_abs(),
-    };
-    Ok(Outlook { work: rows.into_iter().map(work).collect(), filter })
+    Ok(Outlook { work: rows.into_iter().map(|(work, _)| work).collect(), filter })
 }
+
+row! { Work { partition, unclaimed, free, suspect, busy } }
 
 /// PRIMARY: locks the group's cursor of a partition: until the transaction ends nobody claims,
 /// splits or resets there. The offset that is claimed next; `None` if there is no such cursor.
@@ -116,18 +94,13 @@ pub async fn lock(
     group: TopicId,
     partition: PartitionNo,
 ) -> Result<Option<Offset>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        next_offset: u64,
-    }
     let statement = Statement::new(
         "SELECT next_offset FROM queue_cursor WHERE group_id = ? AND partition_no = ? FOR UPDATE",
     )
     .number(group.0)
     .number(partition.0);
-    let rows: Vec<Row> = load(conn, "claim: lock the cursor", statement).await?;
-    Ok(rows.first().map(|row| Offset(row.next_offset)))
+    let rows: Vec<Offset> = load(conn, "claim: lock the cursor", statement).await?;
+    Ok(rows.first().copied())
 }
 
 /// PRIMARY: takes a locked cursor on; `lost` messages on the way had been pruned.

@@ -1,15 +1,13 @@
 //! Who holds what of streams, for people.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{Group, MemberName, Offset, PartitionNo, Result, TopicName, WorkerId};
 use crate::store::load;
+use crate::store::moment::age;
 
 /// What a worker holds of streams, all groups together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -26,29 +24,16 @@ pub struct RangesHeld {
 /// included; who has nothing is left out. Reads every claimed range, which is a row whatever it
 /// holds.
 pub async fn ranges_held(conn: &mut impl Connection) -> Result<Vec<RangesHeld>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        worker_id: u64,
-        #[diesel(sql_type = BigInt)]
-        ranges: i64,
-        #[diesel(sql_type = BigInt)]
-        messages: i64,
-    }
     let statement = Statement::new(
         "SELECT r.worker_id, COUNT(*) AS ranges, \
          CAST(COALESCE(SUM(r.hi - r.mark), 0) AS SIGNED) AS messages \
          FROM queue_range r FORCE INDEX (queue_range_worker) \
          WHERE r.worker_id > 0 GROUP BY r.worker_id ORDER BY r.worker_id",
     );
-    let rows: Vec<Row> = load(conn, "count the ranges of the workers", statement).await?;
-    let held = |row: Row| RangesHeld {
-        worker: WorkerId(row.worker_id),
-        ranges: row.ranges.unsigned_abs(),
-        messages: row.messages.unsigned_abs(),
-    };
-    Ok(rows.into_iter().map(held).collect())
+    load(conn, "count the ranges of the workers", statement).await
 }
+
+row! { RangesHeld { worker, ranges, messages } }
 
 /// A name that a worker has in a broadcast group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,30 +51,15 @@ pub struct NameHeld {
 /// PRIMARY of the members, joined to PRIMARY of workers and topics: the names that workers which
 /// live have in broadcast groups. Reads every named member; those without a name have no row.
 pub async fn names_held(conn: &mut impl Connection) -> Result<Vec<NameHeld>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        worker_id: u64,
-        #[diesel(sql_type = Binary)]
-        group_name: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-    }
     let statement = Statement::new(
         "SELECT DISTINCT m.worker_id, t.name AS group_name, m.name FROM queue_member m \
          JOIN queue_worker w ON w.id = m.worker_id AND w.state = 'alive' \
          JOIN queue_topic t ON t.id = m.group_id ORDER BY m.worker_id, t.name, m.name",
     );
-    let rows: Vec<Row> = load(conn, "read who is which member", statement).await?;
-    let held = |row: Row| {
-        Ok(NameHeld {
-            worker: WorkerId(row.worker_id),
-            group: TopicName::new(String::from_utf8_lossy(&row.group_name))?,
-            member: MemberName::new(String::from_utf8_lossy(&row.name))?,
-        })
-    };
-    rows.into_iter().map(held).collect()
+    load(conn, "read who is which member", statement).await
 }
+
+row! { NameHeld { worker, group, member } }
 
 /// Where the messages of a claim lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -129,28 +99,6 @@ pub struct GroupClaim {
     pub age_ms: u64,
 }
 
-#[derive(QueryableByName)]
-struct ClaimRow {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-    #[diesel(sql_type = Nullable<Binary>)]
-    client_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    state: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
-    partition_no: Option<u32>,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    lo: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    hi: u64,
-    #[diesel(sql_type = BigInt)]
-    messages: i64,
-    #[diesel(sql_type = Datetime)]
-    claimed_at: NaiveDateTime,
-    #[diesel(sql_type = BigInt)]
-    age_ms: i64,
-}
-
 /// KEY (`group_id`, `partition_no`) of the ranges and KEY (`topic_id`, …) of the claims, joined to
 /// PRIMARY of the workers: what the members of the group have claimed, the oldest claim first.
 pub async fn claims_of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<GroupClaim>> {
@@ -169,27 +117,13 @@ pub async fn claims_of_group(conn: &mut impl Connection, group: Group) -> Result
     )
     .number(group.id.0)
     .number(group.id.0);
-    let rows: Vec<ClaimRow> = load(conn, "read what the members hold", statement).await?;
-    Ok(rows.into_iter().map(GroupClaim::from).collect())
+    load(conn, "read what the members hold", statement).await
 }
 
-impl From<ClaimRow> for GroupClaim {
-    fn from(row: ClaimRow) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let held = match row.partition_no {
-            Some(no) => {
-                Held::Log { partition: PartitionNo(no), mark: Offset(row.lo), hi: Offset(row.hi) }
-            }
-            None => Held::Retries,
-        };
-        Self {
-            worker: WorkerId(row.worker_id),
-            client_id: row.client_id.map(text),
-            state: row.state.map(text),
-            held,
-            messages: row.messages.unsigned_abs(),
-            claimed_at: row.claimed_at.and_utc(),
-            age_ms: u64::try_from(row.age_ms).unwrap_or(0),
-        }
-    }
+row! {
+    GroupClaim { worker, held: held, messages, claimed_at, client_id, state, age_ms: age }
+}
+
+fn held((partition, mark, hi): (Option<PartitionNo>, Offset, Offset)) -> Held {
+    partition.map_or(Held::Retries, |partition| Held::Log { partition, mark, hi })
 }

@@ -1,10 +1,7 @@
 //! The inbox of a stream: its rows in the hot table, until the sequencer moves them to the log.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, TinyInt, Unsigned};
-
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{Offset, PartitionNo, Priority, Result, RowId, TopicId};
 use crate::store::moves::equal;
 use crate::store::row_set::{KEYS, RowSet};
@@ -36,18 +33,13 @@ pub struct Run {
 
 /// PRIMARY, forced, plain, one dive: whether anything waits for its offset.
 pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     let statement = Statement::new(
         "SELECT id FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
          ORDER BY topic_id, priority, id LIMIT 1",
     )
     .number(stream.0);
-    let rows: Vec<Row> = load_surely(conn, "look into the inbox", statement).await?;
-    Ok(rows.iter().all(|row| row.id == 0))
+    let rows: Vec<RowId> = load_surely(conn, "look into the inbox", statement).await?;
+    Ok(rows.is_empty())
 }
 
 /// PRIMARY, forced, plain, so that all rows are of one snapshot: when a later message of a producer
@@ -59,17 +51,6 @@ pub async fn scan(
     partitions: u32,
     limit: u32,
 ) -> Result<Vec<Unsequenced>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<TinyInt>)]
-        priority: u8,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        partition_no: u32,
-        #[diesel(sql_type = BigInt)]
-        bytes: i64,
-    }
     let statement = Statement::new(
         "SELECT priority, id, \
          CAST(COALESCE(CRC32(ordering_key), id) MOD ? AS UNSIGNED) AS partition_no, \
@@ -80,17 +61,10 @@ pub async fn scan(
     .number(partitions)
     .number(stream.0)
     .number(limit);
-    let rows: Vec<Row> = load_surely(conn, "sequence: read the inbox", statement).await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Unsequenced {
-            priority: Priority::from_stored(row.priority),
-            row: RowId(row.id),
-            partition: PartitionNo(row.partition_no),
-            bytes: row.bytes.unsigned_abs(),
-        })
-        .collect())
+    load_surely(conn, "sequence: read the inbox", statement).await
 }
+
+row! { Unsequenced { priority, row, partition, bytes } }
 
 /// PRIMARY, forced: copies rows to the end of a partition, in order, from `base` on.
 ///

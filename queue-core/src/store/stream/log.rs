@@ -1,9 +1,6 @@
 //! The log: every message of a stream under its partition and offset.
 
 use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -49,6 +46,7 @@ const MESSAGES: &str = "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS
      WHERE topic_id = ? AND partition_no = ? AND ";
 
 const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
+
 /// PRIMARY: appends messages, each at its place, as one statement. None of them may wait for its
 /// time.
 ///
@@ -160,17 +158,8 @@ fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
 
 /// PRIMARY, forced, plain: the message ids of a stretch, in order.
 pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        offset_no: u64,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-    }
     let statement = within(Statement::new("SELECT offset_no, msg_id"), stretch);
-    let rows: Vec<Row> = load_surely(conn, "read message ids of the log", statement).await?;
-    let found = |row: Row| Some((Offset(row.offset_no), MsgId::from_bytes(&row.msg_id)?));
-    Ok(rows.into_iter().filter_map(found).collect())
+    load_surely(conn, "read message ids of the log", statement).await
 }
 
 /// PRIMARY, forced, plain: the headers of a stretch's messages, in order, without their bodies.
@@ -178,17 +167,8 @@ pub async fn headers(
     conn: &mut impl Connection,
     stretch: Stretch,
 ) -> Result<Vec<(Offset, Headers)>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        offset_no: u64,
-        #[diesel(sql_type = Nullable<Binary>)]
-        headers: Option<Vec<u8>>,
-    }
     let statement = within(Statement::new("SELECT offset_no, headers"), stretch);
-    let rows: Vec<Row> = load_surely(conn, "read the headers of the log", statement).await?;
-    let headers = |row: Row| (Offset(row.offset_no), Headers::from_stored(row.headers.as_deref()));
-    Ok(rows.into_iter().map(headers).collect())
+    load_surely(conn, "read the headers of the log", statement).await
 }
 
 /// PRIMARY, forced, plain, one dive: the first offset from `from` on that the log has, and when it
@@ -199,13 +179,6 @@ pub async fn at_or_after(
     partition: PartitionNo,
     from: Offset,
 ) -> Result<Option<(Offset, NaiveDateTime)>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        offset_no: u64,
-        #[diesel(sql_type = Datetime)]
-        sequenced_at: NaiveDateTime,
-    }
     let statement = Statement::new(
         "SELECT offset_no, sequenced_at FROM queue_log FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND partition_no = ? AND offset_no >= ? \
@@ -214,8 +187,9 @@ pub async fn at_or_after(
     .number(stream.0)
     .number(partition.0)
     .number(from.0);
-    let rows: Vec<Row> = load_surely(conn, "look into the log", statement).await?;
-    Ok(rows.first().map(|row| (Offset(row.offset_no), row.sequenced_at)))
+    let rows: Vec<(Offset, NaiveDateTime)> =
+        load_surely(conn, "look into the log", statement).await?;
+    Ok(rows.first().copied())
 }
 
 /// PRIMARY, forced: removes a stretch; how many messages it had.
@@ -233,11 +207,6 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
 
 /// PRIMARY, forced, plain: the mean bytes of body and headers in a stretch; 0 if it is empty.
 pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<u64> {
-    #[derive(QueryableByName)]
-    struct Mean {
-        #[diesel(sql_type = BigInt)]
-        bytes: i64,
-    }
     let statement = Statement::new(
         "SELECT CAST(COALESCE(AVG(LENGTH(body) + COALESCE(LENGTH(headers), 0)), 0) AS SIGNED) \
          AS bytes FROM queue_log FORCE INDEX (PRIMARY) \
@@ -247,6 +216,6 @@ pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<
     .number(stretch.partition.0)
     .number(stretch.lo.0)
     .number(stretch.hi.0);
-    let rows: Vec<Mean> = load_surely(conn, "read the mean size", statement).await?;
-    Ok(rows.first().map_or(0, |row| row.bytes.unsigned_abs()))
+    let rows: Vec<u64> = load_surely(conn, "read the mean size", statement).await?;
+    Ok(rows.first().copied().unwrap_or(0))
 }

@@ -4,11 +4,8 @@ mod standing;
 
 pub use self::standing::{MemberStanding, standings};
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
-
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{MemberName, Offset, PartitionNo, Result, TopicId, WorkerId};
 use crate::store::{execute, execute_surely, load_surely};
 
@@ -23,31 +20,13 @@ pub struct Place {
     pub worker: WorkerId,
 }
 
+row! { Place { partition, next, worker } }
+
 impl Place {
     /// A place that no worker has.
     #[must_use]
     pub fn new(partition: PartitionNo, next: Offset) -> Self {
         Self { partition, next, worker: WorkerId(0) }
-    }
-}
-
-#[derive(QueryableByName)]
-struct PlaceRow {
-    #[diesel(sql_type = Unsigned<Integer>)]
-    partition_no: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    next_offset: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-}
-
-impl From<PlaceRow> for Place {
-    fn from(row: PlaceRow) -> Self {
-        Self {
-            partition: PartitionNo(row.partition_no),
-            next: Offset(row.next_offset),
-            worker: WorkerId(row.worker_id),
-        }
     }
 }
 
@@ -63,8 +42,7 @@ pub async fn places(
         .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no")
         .number(group.0)
         .bytes(name.as_str().as_bytes());
-    let rows: Vec<PlaceRow> = load_surely(conn, "read the member's places", statement).await?;
-    Ok(rows.into_iter().map(Place::from).collect())
+    load_surely(conn, "read the member's places", statement).await
 }
 
 /// PRIMARY: locks the member's places: until the transaction ends nobody takes or moves it.
@@ -77,8 +55,7 @@ pub async fn lock(
         .sql("WHERE group_id = ? AND name = ? ORDER BY partition_no FOR UPDATE")
         .number(group.0)
         .bytes(name.as_str().as_bytes());
-    let rows: Vec<PlaceRow> = load_surely(conn, "lock the member", statement).await?;
-    Ok(rows.into_iter().map(Place::from).collect())
+    load_surely(conn, "lock the member", statement).await
 }
 
 /// PRIMARY: locks the places of every named member of the group, in order.
@@ -86,21 +63,15 @@ pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
     let statement = Statement::new(SELECT)
         .sql("WHERE group_id = ? ORDER BY group_id, name, partition_no FOR UPDATE")
         .number(group.0);
-    let rows: Vec<PlaceRow> = load_surely(conn, "lock the members", statement).await?;
-    Ok(rows.into_iter().map(Place::from).collect())
+    load_surely(conn, "lock the members", statement).await
 }
 
 /// PRIMARY of the workers, plain: whether the worker is alive, as far as anybody has found out.
 pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-    }
     let statement = Statement::new("SELECT id FROM queue_worker WHERE id = ? AND state = 'alive'")
         .number(worker.0);
-    let rows: Vec<Row> = load_surely(conn, "look for the member's worker", statement).await?;
-    Ok(rows.iter().any(|row| row.id == worker.0))
+    let rows: Vec<WorkerId> = load_surely(conn, "look for the member's worker", statement).await?;
+    Ok(rows.contains(&worker))
 }
 
 /// PRIMARY: a new member's place in a partition.

@@ -1,10 +1,7 @@
 //! The partitions of a stream: where its log begins and ends.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
-
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
 use crate::store::{execute, execute_surely, load_surely};
@@ -19,6 +16,8 @@ pub struct Partition {
     /// The offset of the next message.
     pub next: Offset,
 }
+
+row! { Partition { no, first, next } }
 
 const SELECT: &str = "SELECT partition_no, first_offset, next_offset FROM queue_partition \
      WHERE topic_id = ? ORDER BY partition_no";
@@ -92,22 +91,7 @@ async fn partitions(
     operation: &'static str,
     statement: Statement<'static>,
 ) -> Result<Vec<Partition>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        partition_no: u32,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        first_offset: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        next_offset: u64,
-    }
-    let rows: Vec<Row> = load_surely(conn, operation, statement).await?;
-    let partition = |row: Row| Partition {
-        no: PartitionNo(row.partition_no),
-        first: Offset(row.first_offset),
-        next: Offset(row.next_offset),
-    };
-    Ok(rows.into_iter().map(partition).collect())
+    load_surely(conn, operation, statement).await
 }
 
 /// PRIMARY: takes the end of a locked partition `by` messages on.

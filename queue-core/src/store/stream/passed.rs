@@ -1,8 +1,5 @@
 //! Messages of claimed ranges that their handlers have acked in transactions of their own.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use crate::connection::Connection;
 use crate::connection::Statement;
 use crate::model::{Offset, PartitionNo, RangeId, Result, TopicId};
@@ -12,16 +9,10 @@ use crate::store::{execute, execute_surely, load_surely};
 
 /// PRIMARY, plain: the messages of the range that have been acked so.
 pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        offset_no: u64,
-    }
     let statement =
         Statement::new("SELECT offset_no FROM queue_passed WHERE range_id = ? ORDER BY offset_no")
             .number(range.0);
-    let rows: Vec<Row> = load_surely(conn, "read what was acked", statement).await?;
-    Ok(rows.into_iter().map(|row| Offset(row.offset_no)).collect())
+    load_surely(conn, "read what was acked", statement).await
 }
 
 /// PRIMARY: acks a message of a range that this transaction has locked. A message is acked once:

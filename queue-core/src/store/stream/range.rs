@@ -8,11 +8,8 @@ pub use self::zombie::{
     Timed, Zombie, free, left_of, lock, messages_of, orphans, timed, try_lock, zombies,
 };
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Unsigned};
-
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{
     ClaimNo, DeliveryNo, FailedRun, Moment, Offset, PartitionNo, RangeId, Result, TopicId, WorkerId,
 };
@@ -46,46 +43,9 @@ pub struct Range {
     pub suspicions: u32,
 }
 
-#[derive(QueryableByName)]
-struct RangeRow {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    group_id: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    partition_no: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    mark: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    hi: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    worker_id: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    claim_no: u64,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    delivery_no: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    failures: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    crashes: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
-    suspicions: u32,
-}
-
-impl From<RangeRow> for Range {
-    fn from(row: RangeRow) -> Self {
-        Self {
-            id: RangeId(row.id),
-            group: TopicId(row.group_id),
-            partition: PartitionNo(row.partition_no),
-            mark: Offset(row.mark),
-            hi: Offset(row.hi),
-            fence: Fence { worker: WorkerId(row.worker_id), claim_no: ClaimNo(row.claim_no) },
-            delivery_no: DeliveryNo(row.delivery_no),
-            failures: row.failures,
-            crashes: row.crashes,
-            suspicions: row.suspicions,
-        }
+row! {
+    Range {
+        id, group, partition, mark, hi, fence, delivery_no, failures, crashes, suspicions,
     }
 }
 
@@ -122,8 +82,8 @@ pub async fn lock_free(
     ))
     .number(group.0)
     .number(partition.0);
-    let rows: Vec<RangeRow> = load(conn, "claim: lock a free range", statement).await?;
-    Ok(rows.into_iter().next().map(Range::from))
+    let rows: Vec<Range> = load(conn, "claim: lock a free range", statement).await?;
+    Ok(rows.into_iter().next())
 }
 
 /// KEY (`group_id`, `partition_no`), plain: the ranges of the partition.
@@ -138,8 +98,7 @@ pub async fn of_partition(
     ))
     .number(group.0)
     .number(partition.0);
-    let rows: Vec<RangeRow> = load_surely(conn, "read the ranges", statement).await?;
-    Ok(rows.into_iter().map(Range::from).collect())
+    load_surely(conn, "read the ranges", statement).await
 }
 
 /// KEY (`worker_id`, `claim_no`), plain: the worker's ranges.
@@ -149,8 +108,7 @@ pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<V
          WHERE r.worker_id = ? ORDER BY r.claim_no"
     ))
     .number(worker.0);
-    let rows: Vec<RangeRow> = load_surely(conn, "compare ranges", statement).await?;
-    Ok(rows.into_iter().map(Range::from).collect())
+    load_surely(conn, "compare ranges", statement).await
 }
 
 /// How the rows that a statement reads are locked.
@@ -184,8 +142,8 @@ pub async fn of_claims(
         ))
         .number(worker.0)
         .number(claim.0);
-        let rows: Vec<RangeRow> = load_surely(conn, "settle: read own ranges", statement).await?;
-        found.extend(rows.into_iter().map(Range::from));
+        let rows: Vec<Range> = load_surely(conn, "settle: read own ranges", statement).await?;
+        found.extend(rows);
     }
     Ok(found)
 }
@@ -340,7 +298,7 @@ pub async fn lock_all(
     ))
     .number(group.0)
     .number(partition.0);
-    load_surely::<RangeRow>(conn, "lock the ranges", statement).await.map(|_| ())
+    load_surely::<Range>(conn, "lock the ranges", statement).await.map(|_| ())
 }
 
 /// KEY (`group_id`, `partition_no`): forgets every range of the partition, under the lock of its

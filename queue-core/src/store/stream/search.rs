@@ -1,13 +1,10 @@
 //! Messages of a log, as people look for them.
 
-use chrono::NaiveDateTime;
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
 
 use super::log::Stretch;
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::found::{Filter, Found, State, Trace};
 use crate::model::{
     ConnId, Group, GroupPart, Headers, MsgId, Offset, PartitionNo, Position, Priority, Result,
@@ -38,13 +35,6 @@ pub async fn newest(
     filter: &Filter,
     limit: u32,
 ) -> Result<Looked> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        offset_no: u64,
-        #[diesel(sql_type = Bool)]
-        wanted: bool,
-    }
     let statement = Statement::new("SELECT offset_no, (TRUE")
         .followed_by(plain_condition(ids, filter))
         .sql(
@@ -57,40 +47,35 @@ pub async fn newest(
         .number(stretch.lo.0)
         .number(stretch.hi.0)
         .number(limit);
-    let rows: Vec<Row> = load(conn, "search the log", statement).await?;
+    let rows: Vec<(Offset, bool)> = load(conn, "search the log", statement).await?;
     let full = rows.len() >= limit as usize;
+    let wanted = rows.iter().filter(|(_, wanted)| *wanted);
     Ok(Looked {
         seen: rows.len(),
-        oldest: rows.last().filter(|_| full).map(|row| Offset(row.offset_no)),
-        wanted: rows.iter().filter(|row| row.wanted).map(|row| Offset(row.offset_no)).collect(),
+        oldest: rows.last().filter(|_| full).map(|(offset, _)| *offset),
+        wanted: wanted.map(|(offset, _)| *offset).collect(),
     })
 }
 
-#[derive(QueryableByName)]
 struct LogRow {
-    #[diesel(sql_type = Unsigned<Integer>)]
-    partition_no: u32,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    offset_no: u64,
-    #[diesel(sql_type = Nullable<Binary>)]
-    topic: Option<Vec<u8>>,
-    #[diesel(sql_type = Binary)]
-    msg_id: Vec<u8>,
-    #[diesel(sql_type = Datetime)]
-    enqueued_at: NaiveDateTime,
-    #[diesel(sql_type = Datetime)]
-    sequenced_at: NaiveDateTime,
-    #[diesel(sql_type = Nullable<Binary>)]
-    ordering_key: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    biz_id: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    headers: Option<Vec<u8>>,
-    #[diesel(sql_type = BigInt)]
-    body_bytes: i64,
-    #[diesel(sql_type = Nullable<Binary>)]
+    position: Position,
+    topic: Option<String>,
+    msg_id: MsgId,
+    enqueued_at: DateTime<Utc>,
+    sequenced_at: DateTime<Utc>,
+    key: Option<String>,
+    biz_id: Option<String>,
+    headers: Headers,
+    body_bytes: u64,
     body: Option<Vec<u8>>,
 }
+
+row! {
+    LogRow {
+        position, topic, msg_id, enqueued_at, sequenced_at, key, biz_id, headers, body_bytes, body,
+    }
+}
+row! { Position { partition, offset } }
 
 /// PRIMARY, forced, plain: these messages of a partition, at most 512, newest first.
 pub async fn at(
@@ -120,37 +105,33 @@ pub async fn at(
     .number(partition.0)
     .numbers(padded.map(|offset| offset.0));
     let rows: Vec<LogRow> = load(conn, "read what was found in the log", statement).await?;
-    Ok(rows.into_iter().filter_map(LogRow::into_found).collect())
+    Ok(rows.into_iter().map(Found::from).collect())
 }
 
-impl LogRow {
-    /// `None` for a row that no program of ours can have written.
-    fn into_found(self) -> Option<Found> {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let position =
-            Position { partition: PartitionNo(self.partition_no), offset: Offset(self.offset_no) };
+impl From<LogRow> for Found {
+    fn from(row: LogRow) -> Self {
         let trace = Trace {
-            row: RowId(self.offset_no),
+            row: RowId(row.position.offset.0),
             priority: Priority::default(),
             delivery_no: 0,
             failures: 0,
             crashes: 0,
             error: None,
-            headers: Headers::from_stored(self.headers.as_deref()),
+            headers: row.headers,
             history: Vec::new(),
             progress: None,
-            body_bytes: self.body_bytes.unsigned_abs(),
-            body: self.body,
+            body_bytes: row.body_bytes,
+            body: row.body,
         };
-        Some(Found {
-            topic: self.topic.map(text).unwrap_or_default(),
-            msg_id: MsgId::from_bytes(&self.msg_id)?,
-            state: State::Logged { position, sequenced_at: self.sequenced_at.and_utc() },
-            enqueued_at: self.enqueued_at.and_utc(),
-            key: self.ordering_key.map(text),
-            biz_id: self.biz_id.map(text),
+        Self {
+            topic: row.topic.unwrap_or_default(),
+            msg_id: row.msg_id,
+            state: State::Logged { position: row.position, sequenced_at: row.sequenced_at },
+            enqueued_at: row.enqueued_at,
+            key: row.key,
+            biz_id: row.biz_id,
             trace: Some(trace),
-        })
+        }
     }
 }
 
@@ -161,19 +142,6 @@ pub async fn part_of(
     group: Group,
     at: Position,
 ) -> Result<Option<GroupPart>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        next_offset: u64,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        worker_id: Option<u64>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        conn_id: Option<u64>,
-        #[diesel(sql_type = Nullable<Binary>)]
-        client_id: Option<Vec<u8>>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        passed: Option<u64>,
-    }
     let statement = Statement::new(
         "SELECT c.next_offset, r.worker_id, r.conn_id, w.client_id, p.offset_no AS passed \
          FROM queue_cursor c LEFT JOIN queue_range r ON r.group_id = c.group_id \
@@ -185,17 +153,18 @@ pub async fn part_of(
     .numbers([at.offset.0; 3])
     .number(group.id.0)
     .number(at.partition.0);
+    type Row = (Offset, Option<WorkerId>, Option<ConnId>, Option<String>, Option<Offset>);
     let rows: Vec<Row> = load(conn, "read what a group has made of it", statement).await?;
-    let part = |row: &Row| match (row.worker_id, row.passed) {
+    let part = |(next, worker, conn, client_id, passed): Row| match (worker, passed) {
         (_, Some(_)) => GroupPart::Passed,
-        (Some(0), None) => GroupPart::Waiting,
+        (Some(WorkerId(0)), None) => GroupPart::Waiting,
         (Some(worker), None) => GroupPart::Claimed {
-            worker: WorkerId(worker),
-            client_id: String::from_utf8_lossy(row.client_id.as_deref().unwrap_or_default()).into(),
-            conn_id: ConnId(row.conn_id.unwrap_or(0)),
+            worker,
+            client_id: client_id.unwrap_or_default(),
+            conn_id: conn.unwrap_or(ConnId(0)),
         },
-        (None, None) if at.offset.0 < row.next_offset => GroupPart::Passed,
+        (None, None) if at.offset < next => GroupPart::Passed,
         (None, None) => GroupPart::Ahead,
     };
-    Ok(rows.first().map(part))
+    Ok(rows.into_iter().next().map(part))
 }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer, Nullable, Unsigned};
+use diesel::deserialize;
+use diesel::mysql::Mysql;
+use diesel::row::Row;
 use serde::Serialize;
 
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Columns, Connection, FromRow};
 use crate::model::{Group, Offset, PartitionNo, Result};
 use crate::store::load_surely;
+use crate::store::moment::maybe_age;
 
 /// How far a group has come in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -56,29 +58,6 @@ impl Standing {
 /// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, and a dive
 /// into the log for each partition: how far the group has come, whatever it has before it.
 pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<Standing>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        partition_no: u32,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        first_offset: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        end_offset: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        next_offset: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        mark: u64,
-        #[diesel(sql_type = BigInt)]
-        claimed: i64,
-        #[diesel(sql_type = Nullable<BigInt>)]
-        lag_ms: Option<i64>,
-        #[diesel(sql_type = Nullable<BigInt>)]
-        held_ms: Option<i64>,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        generation: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        lost: u64,
-    }
     let statement = Statement::new(
         "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, l.enqueued_at, UTC_TIMESTAMP(6)) DIV 1000 \
          FROM queue_log l FORCE INDEX (PRIMARY) WHERE l.topic_id = ? \
@@ -98,22 +77,25 @@ pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<St
     .number(group.stream.0)
     .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<Row> = load_surely(conn, "read how far the group has come", statement).await?;
-    let standing = |row: Row| {
-        let claimed = row.claimed.unsigned_abs();
-        Standing {
-            partition: PartitionNo(row.partition_no),
-            first: Offset(row.first_offset),
-            end: Offset(row.end_offset),
-            cursor: Offset(row.next_offset),
-            mark: Offset(row.mark),
-            lag: row.end_offset.saturating_sub(row.next_offset) + claimed,
+    load_surely(conn, "read how far the group has come", statement).await
+}
+
+impl FromRow for Standing {
+    fn from_row<'r, R: Row<'r, Mysql>>(columns: &mut Columns<'_, R>) -> deserialize::Result<Self> {
+        let (partition, first, end, cursor): (_, _, Offset, Offset) = columns.take()?;
+        let (generation, lost, mark, claimed) = columns.take()?;
+        Ok(Self {
+            partition,
+            first,
+            end,
+            cursor,
+            mark,
+            lag: end.0.saturating_sub(cursor.0) + claimed,
             claimed,
-            lag_ms: row.lag_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
-            held_ms: row.held_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
-            generation: row.generation,
-            lost: row.lost,
-        }
-    };
-    Ok(rows.into_iter().map(standing).collect())
+            held_ms: maybe_age(columns.take()?),
+            lag_ms: maybe_age(columns.take()?),
+            generation,
+            lost,
+        })
+    }
 }

@@ -1,8 +1,5 @@
 //! Where a topic's dead letters go.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
-
 use super::find;
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -56,31 +53,17 @@ pub async fn dead_letter_topic(
     conn: &mut impl Connection,
     topic: TopicId,
 ) -> Result<Option<DeadLetterTopic>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        id: u32,
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        here_ms: Option<u64>,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        there_ms: Option<u64>,
-        #[diesel(sql_type = Bool)]
-        is_stream: bool,
-    }
     let statement = Statement::new(
         "SELECT o.id, t.name, t.searchable_ms AS here_ms, o.searchable_ms AS there_ms, \
          o.kind = 'stream' AS is_stream FROM queue_topic t JOIN queue_topic o \
          ON o.id = t.dead_letter_topic_id WHERE t.id = ?",
     )
     .number(topic.0);
+    type Row = (TopicId, TopicName, Option<u64>, Option<u64>, bool);
     let rows: Vec<Row> = load(conn, "read where dead letters go", statement).await?;
-    let found = |row: Row| {
-        let from = TopicName::new(String::from_utf8_lossy(&row.name))?;
-        let (here, there) = (row.here_ms.map(|_| topic), row.there_ms.map(|_| TopicId(row.id)));
-        let searchable = here.into_iter().chain(there).collect();
-        Ok(DeadLetterTopic { id: TopicId(row.id), from, searchable, is_stream: row.is_stream })
+    let found = |(id, from, here_ms, there_ms, is_stream): Row| {
+        let (here, there) = (here_ms.map(|_| topic), there_ms.map(|_| id));
+        DeadLetterTopic { id, from, searchable: here.into_iter().chain(there).collect(), is_stream }
     };
-    rows.into_iter().next().map(found).transpose()
+    Ok(rows.into_iter().next().map(found))
 }

@@ -3,12 +3,10 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Unsigned};
-
+use crate::connection::row;
 use crate::model::{
-    Access, Backlog, HeaderFilter, Limits, OnDone, Place, Rate, Result, Retention, RetryPolicy,
-    Sampling, Topic, TopicId, TopicKind, TopicName, TopicSettings, WhenFull,
+    Access, Backlog, HeaderFilter, Limits, OnDone, Place, Rate, Retention, RetryPolicy, Sampling,
+    Topic, TopicId, TopicKind, TopicName, TopicSettings, WhenFull,
 };
 
 /// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
@@ -30,92 +28,64 @@ pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, i
      (SELECT o.name FROM queue_topic o WHERE o.id = queue_topic.dead_letter_topic_id) \
      AS dead_letter_topic FROM queue_topic ";
 
-#[derive(QueryableByName)]
 pub(super) struct TopicRow {
-    #[diesel(sql_type = Unsigned<Integer>)]
-    id: u32,
-    #[diesel(sql_type = Binary)]
-    name: Vec<u8>,
-    #[diesel(sql_type = Bool)]
-    enqueue_paused: bool,
-    #[diesel(sql_type = Bool)]
-    claim_paused: bool,
-    #[diesel(sql_type = BigInt)]
-    enqueue_stopped: i64,
-    #[diesel(sql_type = BigInt)]
-    claim_stopped: i64,
-    #[diesel(sql_type = Binary)]
-    kind: Vec<u8>,
-    #[diesel(sql_type = Unsigned<Integer>)]
+    id: TopicId,
+    name: TopicName,
+    kind: String,
     partitions: u32,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
-    stream_id: Option<u32>,
-    #[diesel(sql_type = Bool)]
+    stream_id: Option<TopicId>,
     is_ordered: bool,
-    #[diesel(sql_type = Nullable<Binary>)]
-    start_at: Option<Vec<u8>>,
-    #[diesel(sql_type = Unsigned<Integer>)]
+    start_at: Option<String>,
+    enqueue_paused: bool,
+    claim_paused: bool,
+    enqueue_stopped: bool,
+    claim_stopped: bool,
     body_limit: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
     max_attempts: u32,
-    #[diesel(sql_type = Unsigned<Integer>)]
     max_crashes: u32,
-    #[diesel(sql_type = Binary)]
-    retry: Vec<u8>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    retry: String,
     max_run_time_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_done_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     keep_dead_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    dead_letter_topic: Option<Vec<u8>>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     ledger_window_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     max_depth: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     max_bytes: Option<u64>,
-    #[diesel(sql_type = Binary)]
     when_full: Vec<u8>,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
     max_running: Option<u32>,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
     max_running_per_key: Option<u32>,
-    #[diesel(sql_type = Nullable<Unsigned<Integer>>)]
     rate_messages: Option<u32>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     rate_period_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     backlog_depth: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     backlog_bytes: Option<u64>,
-    #[diesel(sql_type = Bool)]
     backlog_full: bool,
-    #[diesel(sql_type = BigInt)]
-    backlog_holds: i64,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
+    backlog_holds: bool,
     searchable_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     dedupe_window_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     retention_ms: Option<u64>,
-    #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
     retention_bytes: Option<u64>,
-    #[diesel(sql_type = Bool)]
     retention_hard: bool,
-    #[diesel(sql_type = Bool)]
     prune_handled: bool,
-    #[diesel(sql_type = Unsigned<Integer>)]
     trace_ppm: u32,
-    #[diesel(sql_type = Nullable<Binary>)]
     header_filter: Option<Vec<u8>>,
+    dead_letter_topic: Option<TopicName>,
+}
+
+row! {
+    TopicRow {
+        id, name, kind, partitions, stream_id, is_ordered, start_at, enqueue_paused, claim_paused,
+        enqueue_stopped, claim_stopped, body_limit, max_attempts, max_crashes, retry,
+        max_run_time_ms, keep_done_ms, keep_dead_ms, ledger_window_ms, max_depth, max_bytes,
+        when_full, max_running, max_running_per_key, rate_messages, rate_period_ms, backlog_depth,
+        backlog_bytes, backlog_full, backlog_holds, searchable_ms, dedupe_window_ms, retention_ms,
+        retention_bytes, retention_hard, prune_handled, trace_ppm, header_filter,
+        dead_letter_topic,
+    }
 }
 
 /// A policy that somebody wrote into the table past this library: what cannot be read is as good as
 /// none, and the topic must go on.
-fn retry(topic: &TopicName, stored: &[u8]) -> RetryPolicy {
-    String::from_utf8_lossy(stored).parse().unwrap_or_else(|error| {
+fn retry(topic: &TopicName, stored: &str) -> RetryPolicy {
+    stored.parse().unwrap_or_else(|error| {
         tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
         RetryPolicy::default()
     })
@@ -135,7 +105,7 @@ impl TopicRow {
     fn backlog(&self) -> Option<Backlog> {
         self.max_depth.or(self.max_bytes)?;
         let (depth, bytes) = (self.backlog_depth?, self.backlog_bytes);
-        (self.backlog_holds != 0).then_some(Backlog { depth, bytes, full: self.backlog_full })
+        self.backlog_holds.then_some(Backlog { depth, bytes, full: self.backlog_full })
     }
 
     /// A rate that somebody wrote past this library, and that is none, bounds nothing.
@@ -152,44 +122,38 @@ impl TopicRow {
     }
 
     fn kind(&self) -> TopicKind {
-        match (self.kind.as_slice(), self.stream_id) {
-            (b"group", Some(stream)) => {
-                TopicKind::Group { stream: TopicId(stream), ordered: self.is_ordered }
-            }
-            (b"broadcast", Some(stream)) => {
-                let start = self.start_at.as_deref().map(String::from_utf8_lossy);
+        match (self.kind.as_str(), self.stream_id) {
+            ("group", Some(stream)) => TopicKind::Group { stream, ordered: self.is_ordered },
+            ("broadcast", Some(stream)) => {
                 // As for a retry policy: the group must go on, and the default is the harmless end.
-                let start = start.and_then(|text| text.parse().ok()).unwrap_or(Place::Latest);
-                TopicKind::Broadcast { stream: TopicId(stream), start }
+                let start = self.start_at.as_deref().and_then(|text| text.parse().ok());
+                let start = start.unwrap_or(Place::Latest);
+                TopicKind::Broadcast { stream, start }
             }
-            (b"stream", _) => TopicKind::Stream { partitions: self.partitions },
+            ("stream", _) => TopicKind::Stream { partitions: self.partitions },
             _ => TopicKind::Queue,
         }
     }
 
-    pub(super) fn into_topic(self) -> Result<Topic> {
-        let name = TopicName::new(String::from_utf8_lossy(&self.name))?;
+    pub(super) fn into_topic(self) -> Topic {
         let (backlog, limits) = (self.backlog(), self.limits());
         let access = Access::new(!self.enqueue_paused, !self.claim_paused);
-        let beside = Access::new(self.enqueue_stopped == 0, self.claim_stopped == 0);
-        Ok(Topic {
-            id: TopicId(self.id),
+        let beside = Access::new(!self.enqueue_stopped, !self.claim_stopped);
+        Topic {
+            id: self.id,
             backlog,
             kind: self.kind(),
             settings: TopicSettings {
                 body_limit: self.body_limit,
                 max_attempts: self.max_attempts,
                 max_crashes: self.max_crashes,
-                retry: retry(&name, &self.retry),
+                retry: retry(&self.name, &self.retry),
                 max_run_time: self.max_run_time_ms.map(Duration::from_millis),
                 on_done: self
                     .keep_done_ms
                     .map_or(OnDone::Delete, |ms| OnDone::Keep(Duration::from_millis(ms))),
                 keep_dead: self.keep_dead_ms.map(Duration::from_millis),
-                dead_letter_topic: self
-                    .dead_letter_topic
-                    .map(|name| TopicName::new(String::from_utf8_lossy(&name)))
-                    .transpose()?,
+                dead_letter_topic: self.dead_letter_topic,
                 ledger_window: self.ledger_window_ms.map(Duration::from_millis),
                 max_depth: self.max_depth.and_then(NonZeroU64::new),
                 max_bytes: self.max_bytes.and_then(NonZeroU64::new),
@@ -204,11 +168,11 @@ impl TopicRow {
                     handled: self.prune_handled,
                 },
                 trace: Sampling::per_million(self.trace_ppm),
-                filter: filter(&name, self.header_filter.as_deref()),
+                filter: filter(&self.name, self.header_filter.as_deref()),
             },
             access,
             effective_access: access.and(beside),
-            name,
-        })
+            name: self.name,
+        }
     }
 }

@@ -1,8 +1,5 @@
 //! Keys of messages that end, or begin anew.
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Unsigned};
-
 use super::{WantedKey, take};
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -42,8 +39,8 @@ pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<R
     for statement in of_claim(claimed) {
         // Rows that it fails to find are taken for locked ones: `holding` tells.
         let statement = statement.sql(" FOR UPDATE SKIP LOCKED");
-        let rows: Vec<Row> = load(conn, "settle: lock the unique keys", statement).await?;
-        found.extend(rows.into_iter().map(|row| RowId(row.id)));
+        let rows: Vec<RowId> = load(conn, "settle: lock the unique keys", statement).await?;
+        found.extend(rows);
     }
     Ok(RowSet::new(found))
 }
@@ -54,16 +51,10 @@ pub async fn holding(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in of_claim(claimed) {
         let operation = "settle: look for unique keys";
-        let rows: Vec<Row> = load_surely(conn, operation, statement).await?;
-        found.extend(rows.into_iter().map(|row| RowId(row.id)));
+        let rows: Vec<RowId> = load_surely(conn, operation, statement).await?;
+        found.extend(rows);
     }
     Ok(RowSet::new(found))
-}
-
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
 }
 
 /// The rows of the claim that hold a key.
@@ -93,15 +84,6 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
 /// remembered, nor how they were enqueued: a message that replaces, or is debounced, is stored
 /// beside them and takes the key over, so that the newest word is never lost.
 pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<()> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        id: u64,
-        #[diesel(sql_type = Binary)]
-        unique_key: Vec<u8>,
-        #[diesel(sql_type = Binary)]
-        msg_id: Vec<u8>,
-    }
     const OPERATION: &str = "redrive: take the unique keys";
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
@@ -109,21 +91,19 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
          WHERE {condition} AND unique_key IS NOT NULL"
     ))
     .numbers(ids);
-    let mut rows: Vec<Row> = load_surely(conn, OPERATION, statement).await?;
-    rows.sort_unstable_by(|a, b| (&a.unique_key, a.id).cmp(&(&b.unique_key, b.id)));
+    let mut rows: Vec<(RowId, Vec<u8>, MsgId)> = load_surely(conn, OPERATION, statement).await?;
+    rows.sort_unstable_by(|(a, a_key, _), (b, b_key, _)| (a_key, a).cmp(&(b_key, b)));
     // The first of each key; a second one could only find it held.
     let (mut wanted, mut without): (Vec<WantedKey<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
-    for row in &rows {
-        match (wanted.last(), MsgId::from_bytes(&row.msg_id)) {
-            (last, Some(msg_id)) if last.is_none_or(|last| last.key != row.unique_key) => {
-                wanted.push(WantedKey { key: &row.unique_key, msg_id, time: None });
-            }
-            _ => without.push(RowId(row.id)),
+    for (row, key, msg_id) in &rows {
+        match wanted.last() {
+            Some(last) if last.key == key => without.push(*row),
+            _ => wanted.push(WantedKey { key, msg_id: *msg_id, time: None }),
         }
     }
     let held = if wanted.is_empty() { Vec::new() } else { take(conn, topic, &wanted).await? };
-    let is_held = |row: &&Row| held.iter().any(|holder| holder.key == row.unique_key);
-    without.extend(rows.iter().filter(is_held).map(|row| RowId(row.id)));
+    let is_held = |key: &Vec<u8>| held.iter().any(|holder| holder.key == *key);
+    without.extend(rows.iter().filter(|(_, key, _)| is_held(key)).map(|(row, ..)| *row));
     let taken: Vec<&[u8]> = wanted
         .iter()
         .map(|one| one.key)

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Unsigned};
-
 use super::{Holder, Place};
 use crate::connection::Connection;
 use crate::connection::Statement;
-use crate::model::{Moment, MsgId, NewMessage, Result, TopicId};
+use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
 use crate::store::moves::equal;
 use crate::store::{execute_surely, load};
 
@@ -72,18 +69,13 @@ async fn locked(
     holder: &Holder,
     place: Place,
 ) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        _id: u64,
-    }
     let Some((table, key)) = place.key(topic) else { return Ok(false) };
     let statement = Statement::new(format!("SELECT id AS _id FROM {table}"))
         .followed_by(key)
         .sql(place.unclaimed())
         .sql(" AND msg_id = ? AND delivery_no = 0 FOR UPDATE SKIP LOCKED")
         .bytes(holder.msg_id.as_bytes().to_vec());
-    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
+    let rows: Vec<RowId> = load(conn, OPERATION, statement).await?;
     Ok(!rows.is_empty())
 }
 

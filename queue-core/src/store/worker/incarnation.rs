@@ -1,9 +1,7 @@
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary};
 use serde::Serialize;
 
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::Result;
 use crate::store::load;
 
@@ -15,6 +13,8 @@ pub struct Incarnation {
     /// When it started, in seconds since 1970 by its own clock.
     pub started_at: i64,
 }
+
+row! { Incarnation { server_uid, started_at } }
 
 /// `UNIX_TIMESTAMP() - Uptime` is cut to seconds twice, so it wavers by one; a restart that leaves
 /// it within two seconds is caught by the name locks, which it frees.
@@ -32,29 +32,17 @@ impl Incarnation {
 /// No index: the incarnation of the server behind this connection. `uid_variable` is
 /// `server_uuid` (MySQL) or `server_uid` (MariaDB).
 pub async fn incarnation(conn: &mut impl Connection) -> Result<Incarnation> {
-    #[derive(QueryableByName)]
-    struct Variable {
-        #[diesel(sql_type = Binary, column_name = "Value")]
-        value: Vec<u8>,
-    }
-    #[derive(QueryableByName)]
-    struct Now {
-        #[diesel(sql_type = BigInt)]
-        now: i64,
-    }
     const OPERATION: &str = "read the server's incarnation";
     let uid = Statement::new(
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uid', 'server_uuid')",
     );
-    let uid: Vec<Variable> = load(conn, OPERATION, uid).await?;
-    let now: Vec<Now> =
+    let uid: Vec<(String, String)> = load(conn, OPERATION, uid).await?;
+    let now: Vec<i64> =
         load(conn, OPERATION, Statement::new("SELECT UNIX_TIMESTAMP() AS now")).await?;
     let uptime = Statement::new("SHOW GLOBAL STATUS WHERE Variable_name = 'Uptime'");
-    let uptime: Vec<Variable> = load(conn, OPERATION, uptime).await?;
-    let text = |rows: &[Variable]| {
-        rows.first().map(|row| String::from_utf8_lossy(&row.value).into_owned()).unwrap_or_default()
-    };
-    let uptime: i64 = text(&uptime).parse().unwrap_or_default();
-    let now = now.first().map_or(0, |row| row.now);
-    Ok(Incarnation { server_uid: text(&uid), started_at: now - uptime })
+    let uptime: Vec<(String, String)> = load(conn, OPERATION, uptime).await?;
+    let value = |rows: Vec<(String, String)>| rows.into_iter().next().unwrap_or_default().1;
+    let uptime: i64 = value(uptime).parse().unwrap_or_default();
+    let now = now.first().copied().unwrap_or(0);
+    Ok(Incarnation { server_uid: value(uid), started_at: now - uptime })
 }

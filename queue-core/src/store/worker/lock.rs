@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Nullable, Unsigned};
 use uuid::Uuid;
 
 use crate::connection::Connection;
 use crate::connection::Statement;
-use crate::model::{Error, Result};
+use crate::model::{ConnId, Error, Result};
 use crate::store::load;
 
 /// One of a worker's two sessions, each with a name lock of its own that says it lives.
@@ -49,32 +47,22 @@ pub async fn take_lock(
     role: Role,
     wait: Duration,
 ) -> Result<bool> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Nullable<BigInt>)]
-        got: Option<i64>,
-    }
     let statement = Statement::new("SELECT GET_LOCK(?, ?) AS got")
         .bytes(lock_name(instance, role).into_bytes())
         .number(wait.as_secs());
-    let rows: Vec<Row> = load(conn, "take the worker's name lock", statement).await?;
-    Ok(rows.first().and_then(|row| row.got) == Some(1))
+    let rows: Vec<Option<i64>> = load(conn, "take the worker's name lock", statement).await?;
+    Ok(rows.first() == Some(&Some(1)))
 }
 
 /// No index: ends the session that holds the name lock of `instance`, an earlier one of the same
 /// worker that the server has not missed yet; its transaction is rolled back. An account may end
 /// its own sessions, and the name proves that it is ours: a stored id never would.
 pub async fn end_old_session(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        holder: Option<u64>,
-    }
     const OPERATION: &str = "end the old session";
     let statement = Statement::new("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED) AS holder")
         .bytes(lock_name(instance, role).into_bytes());
-    let rows: Vec<Row> = load(conn, OPERATION, statement).await?;
-    let Some(holder) = rows.first().and_then(|row| row.holder) else { return Ok(()) };
+    let rows: Vec<Option<ConnId>> = load(conn, OPERATION, statement).await?;
+    let Some(Some(holder)) = rows.first() else { return Ok(()) };
     // KILL takes no bound value on MySQL.
     let killed = conn.batch(&format!("KILL {holder}")).await;
     killed.map_err(|error| Error::database(OPERATION, &error))

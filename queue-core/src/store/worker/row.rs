@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::Incarnation;
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{ConnId, Result, WorkerId};
 use crate::store::load;
 
@@ -52,68 +50,10 @@ pub struct WorkerRow {
     pub claims: u32,
 }
 
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    id: u64,
-    #[diesel(sql_type = Binary)]
-    instance: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    client_id: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    version: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    account: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    state: Vec<u8>,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    conn_id: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    life_conn_id: u64,
-    #[diesel(sql_type = Binary)]
-    server_uid: Vec<u8>,
-    #[diesel(sql_type = BigInt)]
-    server_started_at: i64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    lease_ms: u64,
-    #[diesel(sql_type = Unsigned<BigInt>)]
-    beat_no: u64,
-    #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-    beat_at: NaiveDateTime,
-    #[diesel(sql_type = diesel::mysql::sql_types::Datetime)]
-    registered_at: NaiveDateTime,
-    #[diesel(sql_type = Nullable<Binary>)]
-    end_reason: Option<Vec<u8>>,
-    #[diesel(sql_type = Integer)]
-    locked: i32,
-    #[diesel(sql_type = BigInt)]
-    claims: i64,
-}
-
-impl From<Row> for WorkerRow {
-    fn from(row: Row) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self {
-            id: WorkerId(row.id),
-            instance: Uuid::from_slice(&row.instance).unwrap_or_default(),
-            client_id: text(row.client_id),
-            version: text(row.version),
-            account: text(row.account),
-            state: text(row.state),
-            conn: ConnId(row.conn_id),
-            life_conn: ConnId(row.life_conn_id),
-            incarnation: Incarnation {
-                server_uid: text(row.server_uid),
-                started_at: row.server_started_at,
-            },
-            lease: Duration::from_millis(row.lease_ms),
-            beat_no: row.beat_no,
-            beat_at: row.beat_at.and_utc(),
-            registered_at: row.registered_at.and_utc(),
-            end_reason: row.end_reason.map(text),
-            locked: row.locked != 0,
-            claims: u32::try_from(row.claims).unwrap_or(u32::MAX),
-        }
+row! {
+    WorkerRow {
+        id, instance, client_id, version, account, state, conn, life_conn, incarnation,
+        lease: Duration::from_millis, beat_no, beat_at, registered_at, end_reason, locked, claims,
     }
 }
 
@@ -128,20 +68,18 @@ const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account
 /// KEY (state, id): every worker that is not known to have ended.
 pub async fn alive(conn: &mut impl Connection) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.state = 'alive' ORDER BY w.id");
-    let rows: Vec<Row> = load(conn, "list the workers", statement).await?;
-    Ok(rows.into_iter().map(WorkerRow::from).collect())
+    load(conn, "list the workers", statement).await
 }
 
 /// PRIMARY: the latest `limit` workers, ended ones too, newest first.
 pub async fn latest(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("ORDER BY w.id DESC LIMIT ?").number(limit);
-    let rows: Vec<Row> = load(conn, "list the workers", statement).await?;
-    Ok(rows.into_iter().map(WorkerRow::from).collect())
+    load(conn, "list the workers", statement).await
 }
 
 /// PRIMARY: one worker.
 pub async fn find(conn: &mut impl Connection, id: WorkerId) -> Result<Option<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.id = ?").number(id.0);
-    let rows: Vec<Row> = load(conn, "read the worker", statement).await?;
-    Ok(rows.into_iter().next().map(WorkerRow::from))
+    let rows: Vec<WorkerRow> = load(conn, "read the worker", statement).await?;
+    Ok(rows.into_iter().next())
 }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
+use diesel::deserialize;
+use diesel::mysql::Mysql;
+use diesel::row::Row;
 use serde::Serialize;
 
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Columns, Connection, FromRow};
 use crate::model::{Broadcast, MemberName, Offset, PartitionNo, Result, WorkerId};
 use crate::store::load_surely;
+use crate::store::moment::maybe_age;
 
 /// How far a named member has come in a partition, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,27 +53,6 @@ pub async fn standings(
     conn: &mut impl Connection,
     group: Broadcast,
 ) -> Result<Vec<MemberStanding>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Binary)]
-        name: Vec<u8>,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        partition_no: u32,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        first_offset: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        end_offset: u64,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        next_offset: u64,
-        #[diesel(sql_type = Nullable<BigInt>)]
-        lag_ms: Option<i64>,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        lost: u64,
-        #[diesel(sql_type = Nullable<Unsigned<BigInt>>)]
-        worker: Option<u64>,
-        #[diesel(sql_type = Datetime)]
-        told_at: NaiveDateTime,
-    }
     let statement = Statement::new(
         "SELECT m.name, m.partition_no, p.first_offset, p.next_offset AS end_offset, \
          m.next_offset, m.lost, w.id AS worker, m.told_at, \
@@ -88,21 +68,24 @@ pub async fn standings(
     .number(group.stream.0)
     .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<Row> = load_surely(conn, "read how far the members have come", statement).await?;
-    let standing = |row: Row| {
-        let kept = row.next_offset.max(row.first_offset);
-        Ok(MemberStanding {
-            member: MemberName::new(String::from_utf8_lossy(&row.name))?,
-            partition: PartitionNo(row.partition_no),
-            first: Offset(row.first_offset),
-            end: Offset(row.end_offset),
-            next: Offset(row.next_offset),
-            lag: row.end_offset.saturating_sub(kept),
-            lag_ms: row.lag_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
-            lost: row.lost,
-            worker: row.worker.map(WorkerId),
-            told_at: row.told_at.and_utc(),
+    load_surely(conn, "read how far the members have come", statement).await
+}
+
+impl FromRow for MemberStanding {
+    fn from_row<'r, R: Row<'r, Mysql>>(columns: &mut Columns<'_, R>) -> deserialize::Result<Self> {
+        let (member, partition) = columns.take()?;
+        let (first, end, next): (Offset, Offset, Offset) = columns.take()?;
+        Ok(Self {
+            member,
+            partition,
+            first,
+            end,
+            next,
+            lag: end.0.saturating_sub(next.max(first).0),
+            lost: columns.take()?,
+            worker: columns.take()?,
+            told_at: columns.take()?,
+            lag_ms: maybe_age(columns.take()?),
         })
-    };
-    rows.into_iter().map(standing).collect()
+    }
 }

@@ -1,13 +1,10 @@
 //! Ranges that wait for a message to be tried again.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use diesel::QueryableByName;
-use diesel::mysql::sql_types::Datetime;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Unsigned};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::connection::Connection;
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{FailedRun, Group, MsgId, Offset, PartitionNo, Result};
 use crate::store::load;
 
@@ -31,21 +28,6 @@ pub struct HeldBack {
 /// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: the ranges of the group
 /// whose time has not come.
 pub async fn held_back(conn: &mut impl Connection, group: Group) -> Result<Vec<HeldBack>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = Unsigned<Integer>)]
-        partition_no: u32,
-        #[diesel(sql_type = Unsigned<BigInt>)]
-        mark: u64,
-        #[diesel(sql_type = Nullable<Binary>)]
-        msg_id: Option<Vec<u8>>,
-        #[diesel(sql_type = Unsigned<Integer>)]
-        failures: u32,
-        #[diesel(sql_type = Datetime)]
-        ready_at: NaiveDateTime,
-        #[diesel(sql_type = Nullable<Binary>)]
-        history: Option<Vec<u8>>,
-    }
     let statement = Statement::new(
         "SELECT r.partition_no, r.mark, l.msg_id, r.failures, r.ready_at, r.history \
          FROM queue_range r FORCE INDEX (queue_range_place) LEFT JOIN queue_log l \
@@ -54,16 +36,11 @@ pub async fn held_back(conn: &mut impl Connection, group: Group) -> Result<Vec<H
     )
     .number(group.stream.0)
     .number(group.id.0);
-    let rows: Vec<Row> = load(conn, "read what is held back", statement).await?;
-    let held = |row: Row| HeldBack {
-        partition: PartitionNo(row.partition_no),
-        offset: Offset(row.mark),
-        msg_id: row.msg_id.as_deref().and_then(MsgId::from_bytes),
-        failures: row.failures,
-        ready_at: row.ready_at.and_utc(),
-        last_error: row
-            .history
-            .and_then(|history| FailedRun::from_stored(&history).pop().map(|run| run.error)),
-    };
-    Ok(rows.into_iter().map(held).collect())
+    load(conn, "read what is held back", statement).await
+}
+
+row! { HeldBack { partition, offset, msg_id, failures, ready_at, last_error: last_error } }
+
+fn last_error(history: Option<Vec<u8>>) -> Option<String> {
+    FailedRun::from_stored(&history?).pop().map(|run| run.error)
 }

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Integer};
-
-use super::{COLUMNS, Range, RangeRow};
-use crate::connection::Connection;
+use super::{COLUMNS, Range};
 use crate::connection::Statement;
+use crate::connection::{Connection, row};
 use crate::model::{FailedRun, RangeId, Result, WorkerId};
 use crate::store::moves::WITH_FAILED_RUN;
-use crate::store::rescue::{Charge, RunLimits};
+use crate::store::rescue::{Charge, may_take};
 use crate::store::{execute_surely, load, load_surely};
 
 /// A range whose worker has no use of it any more.
@@ -22,13 +19,7 @@ pub struct Zombie {
     pub crashed: bool,
 }
 
-#[derive(QueryableByName)]
-struct ZombieRow {
-    #[diesel(embed)]
-    range: RangeRow,
-    #[diesel(sql_type = Integer)]
-    crashed: i32,
-}
+row! { Zombie { range, crashed } }
 
 /// KEY (state, id) of the workers, joined to KEY (`worker_id`, `claim_no`): up to `limit` ranges
 /// after `after` whose worker is dead or has stopped.
@@ -42,7 +33,8 @@ pub async fn zombies(
          FROM queue_worker w JOIN queue_range r ON r.worker_id = w.id \
          WHERE w.state IN ('dead', 'stopped') AND r.id > ? ORDER BY r.id LIMIT ?"
     ));
-    found(conn, "rescue: find zombie ranges", statement.number(after.0).number(limit)).await
+    let statement = statement.number(after.0).number(limit);
+    load(conn, "rescue: find zombie ranges", statement).await
 }
 
 /// PRIMARY, each joined to PRIMARY of the workers: up to `limit` ranges after `after` whose worker
@@ -57,7 +49,8 @@ pub async fn orphans(
          FROM queue_range r LEFT JOIN queue_worker w ON w.id = r.worker_id \
          WHERE r.worker_id <> 0 AND w.id IS NULL AND r.id > ? ORDER BY r.id LIMIT ?"
     ));
-    found(conn, "rescue: find orphan ranges", statement.number(after.0).number(limit)).await
+    let statement = statement.number(after.0).number(limit);
+    load(conn, "rescue: find orphan ranges", statement).await
 }
 
 /// A range of a group whose runs may take only so long.
@@ -72,33 +65,16 @@ pub struct Timed {
 /// PRIMARY, each joined to PRIMARY of the workers and of the topics: up to `limit` claimed ranges
 /// after `after` of groups that bound their runs, however old they are.
 pub async fn timed(conn: &mut impl Connection, after: RangeId, limit: u32) -> Result<Vec<Timed>> {
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(embed)]
-        range: RangeRow,
-        #[diesel(embed)]
-        limits: RunLimits,
-    }
     let statement = Statement::new(format!(
         "SELECT {COLUMNS}, t.max_run_time_ms, w.lease_ms FROM queue_range r \
          JOIN queue_topic t ON t.id = r.group_id JOIN queue_worker w ON w.id = r.worker_id \
          WHERE t.max_run_time_ms IS NOT NULL AND r.id > ? ORDER BY r.id LIMIT ?"
     ));
     let statement = statement.number(after.0).number(limit);
-    let rows: Vec<Row> = load(conn, "rescue: look how long ranges are held", statement).await?;
-    let timed = |row: Row| Timed { range: row.range.into(), may_take: row.limits.may_take() };
-    Ok(rows.into_iter().map(timed).collect())
+    load(conn, "rescue: look how long ranges are held", statement).await
 }
 
-async fn found(
-    conn: &mut impl Connection,
-    operation: &'static str,
-    statement: Statement<'static>,
-) -> Result<Vec<Zombie>> {
-    let rows: Vec<ZombieRow> = load(conn, operation, statement).await?;
-    let zombie = |row: ZombieRow| Zombie { range: row.range.into(), crashed: row.crashed != 0 };
-    Ok(rows.into_iter().map(zombie).collect())
-}
+row! { Timed { range, may_take: may_take } }
 
 /// What the history says of a crash that is charged.
 const LONE_CRASH: &str = "its worker crashed while it ran alone";
@@ -151,8 +127,8 @@ async fn locked(
          WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ? {how}"
     ));
     let statement = super::owned_by(statement, range.id, range.fence);
-    let rows: Vec<RangeRow> = load_surely(conn, operation, statement).await?;
-    Ok(rows.into_iter().next().map(Range::from))
+    let rows: Vec<Range> = load_surely(conn, operation, statement).await?;
+    Ok(rows.into_iter().next())
 }
 
 /// PRIMARY, plain: how many messages the range has, if it is still its worker's own.
@@ -162,22 +138,17 @@ pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
          WHERE r.id = ? AND r.worker_id = ? AND r.claim_no = ?"
     ));
     let statement = super::owned_by(statement, range.id, range.fence);
-    let rows: Vec<RangeRow> = load_surely(conn, "rescue: count what is left", statement).await?;
-    Ok(rows.first().map_or(0, |row| row.hi - row.mark))
+    let rows: Vec<Range> = load_surely(conn, "rescue: count what is left", statement).await?;
+    Ok(rows.first().map_or(0, |range| range.hi.0 - range.mark.0))
 }
 
 /// KEY (`worker_id`, `claim_no`): how many messages the worker's ranges have.
 pub async fn messages_of(conn: &mut impl Connection, worker: WorkerId) -> Result<u64> {
-    #[derive(QueryableByName)]
-    struct Sum {
-        #[diesel(sql_type = BigInt)]
-        n: i64,
-    }
     let statement = Statement::new(
         "SELECT CAST(COALESCE(SUM(hi - mark), 0) AS SIGNED) AS n \
          FROM queue_range FORCE INDEX (queue_range_worker) WHERE worker_id = ?",
     )
     .number(worker.0);
-    let rows: Vec<Sum> = load(conn, "count the messages it held", statement).await?;
-    Ok(rows.first().map_or(0, |row| row.n.unsigned_abs()))
+    let rows: Vec<u64> = load(conn, "count the messages it held", statement).await?;
+    Ok(rows.first().copied().unwrap_or(0))
 }
