@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use super::row_set::placeholders;
+use super::row_set::{LIST_LIMIT, placeholders};
 use super::{Statement, execute, execute_surely, load_surely};
 use crate::connection::Connection;
 use crate::model::{Moment, MsgId, Result, TopicId};
-
-/// The most ids of one statement.
-const LIST_LIMIT: usize = 512;
 
 /// PRIMARY: enters the ids, each of which must be named once; those that are there already. An id
 /// whose time is over is entered as if it were not there. Whoever enters an id of another open

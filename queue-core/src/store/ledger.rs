@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use super::moves::equal;
-use super::row_set::placeholders;
+use super::row_set::{LIST_LIMIT, placeholders};
 use super::settle::ClaimedRows;
 use super::{Statement, execute_surely, load, load_surely};
 use crate::connection::{Connection, row};
 #[cfg(feature = "simulation")]
 use crate::model::LONGEST;
 use crate::model::{Moment, Result, TopicId};
-
-/// The most biz ids of one list.
-const LIST_LIMIT: usize = 512;
 
 /// A biz id that the ledger has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,14 +8,11 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 
 use super::enqueue::is_kept;
 use super::moment::{LATEST, MOMENT, micros};
-use super::row_set::placeholders;
+use super::row_set::{LIST_LIMIT, placeholders};
 use super::scheduled::Due;
 use super::{Statement, execute, execute_surely, load};
 use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
-
-/// The most ids of one list, as with rows: from 1000 on MariaDB makes a derived table of it.
-const LIST_LIMIT: usize = 512;
 
 /// Where the messages of a lookup's rows were put by the statement before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::model::RowId;
 
 /// The most ids of one list: from 1000 on MariaDB makes a derived table of a list and reads the
 /// whole topic and priority, index hint or not (*run* on 11.8).
-const LIST_LIMIT: usize = 512;
+pub(in crate::store) const LIST_LIMIT: usize = 512;
 
 /// Ids of rows within one topic and priority, ascending.
 ///

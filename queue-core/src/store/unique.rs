@@ -15,13 +15,10 @@ pub use self::replace::{replace, take_over};
 
 use std::time::Duration;
 
-use super::row_set::placeholders;
+use super::row_set::{LIST_LIMIT, placeholders};
 use super::{Statement, execute, execute_surely, load_surely};
 use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Priority, Result, RowId, TopicId};
-
-/// The most keys of one statement.
-const LIST_LIMIT: usize = 512;
 
 /// A key that a message asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

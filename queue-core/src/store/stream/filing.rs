@@ -9,15 +9,12 @@ use crate::model::{
     DeadCause, DeliveryNo, Moment, Offset, OnDone, PartitionNo, RangeId, Result, TopicId, WorkerId,
 };
 use crate::store::moves::{self, Outcome};
-use crate::store::row_set::placeholders;
+use crate::store::row_set::{LIST_LIMIT, placeholders};
 use crate::store::topic::dead_letter_topic;
 use crate::store::{execute_surely, ledger};
 
 /// How long a discarded message's reason is kept.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// The most offsets of one list; see [`RowSet`](crate::store::row_set::RowSet).
-const LIST_LIMIT: usize = 512;
 
 /// Messages of one range.
 #[derive(Debug, Clone, PartialEq, Eq)]

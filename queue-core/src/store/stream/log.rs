@@ -10,11 +10,8 @@ use crate::model::{
 };
 use crate::store::claim::MessageRow;
 use crate::store::enqueue::{Shape, is_kept};
-use crate::store::row_set::placeholders;
+use crate::store::row_set::{LIST_LIMIT, placeholders};
 use crate::store::{execute, execute_surely, load_surely};
-
-/// The most offsets of one list; see [`RowSet`](crate::store::row_set::RowSet).
-const LIST_LIMIT: usize = 512;
 
 /// Offsets of one partition of a stream, from `lo` up to `hi`, which is not of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
