@@ -185,7 +185,7 @@ impl Group {
         let acks = matches!(self.settlement, Settlement::Ack | Settlement::Repeated);
         let deletes = acks && self.on_done == OnDone::Delete;
         let simple = deletes || self.settlement == Settlement::Release;
-        let with_keys = self.is_unique && self.ends();
+        let with_keys = self.is_unique && self.settlement.is_final();
         // A key may be locked for as long as any sender's transaction is open: only what runs in a
         // transaction of its own waits for one.
         let care = if with_keys && care == Care::Quick { Care::LockFirst } else { care };
@@ -233,7 +233,7 @@ impl Group {
     ) -> Result<()> {
         // A dead letter keeps its own for whoever redrives it.
         if self.has_checkpoint
-            && self.ends()
+            && self.settlement.is_final()
             && !matches!(self.settlement, Settlement::DeadLetter { .. })
         {
             checkpoint::forget(conn, claimed).await?;
@@ -244,20 +244,6 @@ impl Group {
                 Care::Quick | Care::LockFirst => ledger::enter(conn, claimed, window).await,
             },
             _ => Ok(()),
-        }
-    }
-
-    /// Whether the messages are over with this.
-    fn ends(&self) -> bool {
-        match self.settlement {
-            Settlement::Ack
-            | Settlement::Repeated
-            | Settlement::DeadLetter { .. }
-            | Settlement::Discard { .. } => true,
-            Settlement::Retry { .. }
-            | Settlement::RetryAt { .. }
-            | Settlement::Snooze { .. }
-            | Settlement::Release => false,
         }
     }
 
