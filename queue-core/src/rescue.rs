@@ -9,7 +9,7 @@ use crate::model::{
     ClaimNo, DeadCause, Group, Position, Priority, Result, RowId, TopicId, WorkerId,
 };
 use crate::store::claim::{self, Claim};
-use crate::store::rescue::{self, Charge, SHARED_CRASHES, Zombie};
+use crate::store::rescue::{self, Charge, LONE_CRASH, SHARED_CRASHES, Zombie};
 use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
 use crate::store::stream::filing::{self, Filed, Past};
@@ -34,7 +34,7 @@ impl Why {
     /// What a trace says of it.
     fn text(self) -> Option<&'static str> {
         match self {
-            Self::Crashed { rows_held: 1 } => Some("its worker crashed while it ran alone"),
+            Self::Crashed { rows_held: 1 } => Some(LONE_CRASH),
             Self::Crashed { .. } => Some("its worker crashed"),
             Self::NotNeeded => None,
         }

@@ -171,7 +171,7 @@ pub enum Charge {
 }
 
 /// What the history says of a crash that is charged.
-const LONE_CRASH: &str = "its worker crashed while it ran alone";
+pub(crate) const LONE_CRASH: &str = "its worker crashed while it ran alone";
 
 /// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened. The
 /// history tells of a crash that counts.

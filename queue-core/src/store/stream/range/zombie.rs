@@ -7,7 +7,7 @@ use crate::connection::Statement;
 use crate::connection::{Connection, row};
 use crate::model::{FailedRun, RangeId, Result, WorkerId};
 use crate::store::moves::WITH_FAILED_RUN;
-use crate::store::rescue::{Charge, may_take};
+use crate::store::rescue::{Charge, LONE_CRASH, may_take};
 use crate::store::{execute_surely, load, load_surely};
 
 /// A range whose worker has no use of it any more.
@@ -75,9 +75,6 @@ pub async fn timed(conn: &mut impl Connection, after: RangeId, limit: u32) -> Re
 }
 
 row! { Timed { range, may_take: may_take } }
-
-/// What the history says of a crash that is charged.
-const LONE_CRASH: &str = "its worker crashed while it ran alone";
 
 /// PRIMARY: takes a range back from its worker, charged with what happened. 0 rows: it is not the
 /// worker's own any more.
