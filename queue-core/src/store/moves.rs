@@ -9,7 +9,7 @@ use super::topic::{DeadLetterTopic, dead_letter_topic};
 use super::{Statement, first_inserted, load_surely, lookup};
 use crate::connection::Connection;
 use crate::model::{
-    DeadCause, Error, FailedRun, LONGEST, Moment, MsgId, Result, RowId, stored_reason,
+    DeadCause, Error, FailedRun, LONGEST, Moment, MsgId, OnDone, Result, RowId, stored_reason,
 };
 
 /// What every table of messages has, as the source row has it.
@@ -162,7 +162,10 @@ pub(super) fn into_topic(
         .bytes(FailedRun::line_end(error))
 }
 
-/// PRIMARY: to the archive, to be pruned after `keep`.
+/// How long a discarded message's reason is kept where the topic keeps nothing else.
+const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// PRIMARY: to the archive, to be pruned when the topic says.
 ///
 /// # Errors
 /// [`Error::Counts`].
@@ -170,13 +173,17 @@ pub async fn to_archive(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
     outcome: Outcome<'_>,
-    keep: Duration,
+    on_done: OnDone,
 ) -> Result<()> {
-    move_rows(conn, "settle: archive", claimed, into_archive(outcome, keep)).await
+    move_rows(conn, "settle: archive", claimed, into_archive(outcome, on_done)).await
 }
 
 /// As [`to_archive`] does it, without the rows' source.
-pub(super) fn into_archive(outcome: Outcome<'_>, keep: Duration) -> Statement<'static> {
+pub(super) fn into_archive(outcome: Outcome<'_>, on_done: OnDone) -> Statement<'static> {
+    let keep = match on_done {
+        OnDone::Keep(keep) => keep,
+        OnDone::Delete => KEEP_DISCARDED,
+    };
     let insert = format!(
         "INSERT INTO queue_archive \
          (priority, failures, crashes, suspicions, outcome, reason, settled_at, keep_until, \

@@ -18,9 +18,6 @@ use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
 use crate::store::{checkpoint, floor, ledger, unique};
 
-/// How long a discarded message's reason is kept where the topic keeps nothing else.
-const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
-
 /// Ends the delivery of a row that the caller's transaction has locked, whoever has claimed it: the
 /// fence of that claim is then gone, and its worker finds so when it settles. False, and nothing is
 /// changed: somebody has locked the unique key that it holds.
@@ -303,10 +300,6 @@ impl Group {
         conn: &mut impl Connection,
         claimed: &ClaimedRows,
     ) -> Result<()> {
-        let keep = match self.on_done {
-            OnDone::Keep(keep) => keep,
-            OnDone::Delete => KEEP_DISCARDED,
-        };
         match &self.settlement {
             Settlement::Retry { delay, error } => {
                 moves::to_scheduled(conn, claimed, Moment::After(*delay), Some(error)).await
@@ -321,11 +314,13 @@ impl Group {
                 moves::to_dead(conn, claimed, *cause, error).await
             }
             Settlement::Discard { reason } => {
-                moves::to_archive(conn, claimed, Outcome::Discarded(reason), keep).await
+                moves::to_archive(conn, claimed, Outcome::Discarded(reason), self.on_done).await
             }
-            Settlement::Repeated => moves::to_archive(conn, claimed, Outcome::Repeated, keep).await,
+            Settlement::Repeated => {
+                moves::to_archive(conn, claimed, Outcome::Repeated, self.on_done).await
+            }
             Settlement::Ack | Settlement::Release => {
-                moves::to_archive(conn, claimed, Outcome::Done, keep).await
+                moves::to_archive(conn, claimed, Outcome::Done, self.on_done).await
             }
         }
     }

@@ -3,7 +3,7 @@
 //! a person's open transaction.
 
 use diesel_async::SimpleAsyncConnection;
-use rowmq_core::model::{ClaimNo, DeadCause, RowId, WorkerId};
+use rowmq_core::model::{ClaimNo, DeadCause, OnDone, RowId, WorkerId};
 use rowmq_core::store::claim::Fence;
 use rowmq_core::store::rescue::Charge;
 use rowmq_core::store::row_set::RowSet;
@@ -55,7 +55,8 @@ async fn statements(conn: &mut AsyncMysqlConnection, own: &ClaimedRows, what: &s
                 moved.map(|()| own.rows.len())
             }
             _ => {
-                let moved = moves::to_archive(conn, own, moves::Outcome::Done, zero).await;
+                let moved =
+                    moves::to_archive(conn, own, moves::Outcome::Done, OnDone::Keep(zero)).await;
                 moved.map(|()| own.rows.len())
             }
         }

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rowmq_core::connection::{Connection, Link};
 use rowmq_core::model::{
-    Checkpoint, ClaimNo, DeadCause, RowId, TopicId, TopicName, TopicSettings, WorkerId,
+    Checkpoint, ClaimNo, DeadCause, OnDone, RowId, TopicId, TopicName, TopicSettings, WorkerId,
 };
 use rowmq_core::rescue::{Why, take_back};
 use rowmq_core::store::claim::{self, Fence, Marks};
@@ -229,7 +229,9 @@ async fn perform(
                 4 => shown(moves::to_dead(conn, &claimed, DeadCause::Handler, "e").await),
                 5 => shown(ledger::enter(conn, &claimed, keep).await),
                 8 => shown(ledger::enter_once(conn, &claimed, keep).await),
-                _ => shown(moves::to_archive(conn, &claimed, Outcome::Done, keep).await),
+                _ => shown(
+                    moves::to_archive(conn, &claimed, Outcome::Done, OnDone::Keep(keep)).await,
+                ),
             }
         }
         Step::LockOwn { of, wait } => {

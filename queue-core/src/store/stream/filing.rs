@@ -13,9 +13,6 @@ use crate::store::row_set::{LIST_LIMIT, placeholders};
 use crate::store::topic::dead_letter_topic;
 use crate::store::{execute_surely, ledger};
 
-/// How long a discarded message's reason is kept.
-const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
-
 /// Messages of one range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filed {
@@ -154,11 +151,7 @@ pub async fn to_archive(
     outcome: Outcome<'_>,
     on_done: OnDone,
 ) -> Result<usize> {
-    let keep = match on_done {
-        OnDone::Keep(keep) => keep,
-        OnDone::Delete => KEEP_DISCARDED,
-    };
-    filed.file(conn, "settle: archive", moves::into_archive(outcome, keep), None).await
+    filed.file(conn, "settle: archive", moves::into_archive(outcome, on_done), None).await
 }
 
 /// As [`to_ledger`], but each biz id must be new.
