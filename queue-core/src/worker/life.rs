@@ -283,21 +283,9 @@ impl LifeSession {
         pulse
     }
 
-    /// A new connection takes the name lock first: then no statement of the old one can commit.
     async fn reopen(&mut self) -> Result<()> {
-        let (id, instance) = (self.id, self.instance);
-        let kind = SessionKind::Leased(self.options.lease);
-        let mut session = Session::open(&self.options.url, kind, self.options.deadline()).await?;
-        let adopted = session.call("adopt the worker", async |conn| {
-            take_name_lock(conn, instance, Role::Life).await?;
-            let incarnation = worker::incarnation(conn).await?;
-            worker::adopt(conn, id, instance, Role::Life, &incarnation).await
-        });
-        if adopted.await? == 0 {
-            return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
-        }
-        self.session = session;
-        tracing::info!(worker.id = %id, "Life session taken up again.");
+        self.session = take_up(&self.options, self.id, self.instance, Role::Life).await?;
+        tracing::info!(worker.id = %self.id, "Life session taken up again.");
         Ok(())
     }
 
@@ -312,14 +300,31 @@ impl LifeSession {
     }
 }
 
+/// Opens a session in place of one that was lost. The new connection takes the name lock first, so
+/// that no statement of the old one can commit; then it adopts the worker.
+pub(super) async fn take_up(
+    options: &WorkerOptions,
+    id: WorkerId,
+    instance: Uuid,
+    role: Role,
+) -> Result<Session> {
+    let kind = SessionKind::Leased(options.lease);
+    let mut session = Session::open(&options.url, kind, options.deadline()).await?;
+    let adopted = session.call("adopt the worker", async |conn| {
+        take_name_lock(conn, instance, role).await?;
+        let incarnation = worker::incarnation(conn).await?;
+        worker::adopt(conn, id, instance, role, &incarnation).await
+    });
+    if adopted.await? == 0 {
+        return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
+    }
+    Ok(session)
+}
+
 /// Takes the session's name lock. An old session of the worker that still holds it, because the
 /// server has not noticed its end, is ended first; once the lock is free, no statement of it can
 /// commit any more (history H6).
-pub(super) async fn take_name_lock(
-    conn: &mut impl Connection,
-    instance: Uuid,
-    role: Role,
-) -> Result<()> {
+async fn take_name_lock(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     if worker::take_lock(conn, instance, role, Duration::ZERO).await? {
         return Ok(());
     }

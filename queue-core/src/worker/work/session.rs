@@ -3,13 +3,13 @@
 use tokio::time::Instant;
 
 use super::Work;
-use crate::connection::{Session, SessionKind};
+use crate::connection::Session;
 use crate::model::{ClaimNo, Error, Result};
 use crate::rescue::{Why, give_back, take_back};
 use crate::store::claim;
-use crate::store::worker::{self, Role};
+use crate::store::worker::Role;
 use crate::telemetry;
-use crate::worker::{Phase, held::Held, life::take_name_lock, ranges::HeldRanges};
+use crate::worker::{Phase, held::Held, life::take_up, ranges::HeldRanges};
 
 impl Work {
     /// Says something while there is nothing to say, because the server drops a session that is
@@ -48,21 +48,9 @@ impl Work {
         self.session.as_mut().ok_or(Error::WorkerStopped)
     }
 
-    /// A new connection takes the name lock first, so that no statement of the old one can commit;
-    /// then it adopts the worker, and gives back what a lost commit claimed unheard.
+    /// [Takes up](take_up) the work session, and gives back what a lost commit claimed unheard.
     pub(super) async fn reopen(&mut self) -> Result<()> {
-        let (id, instance) = (self.id, self.instance);
-        let kind = SessionKind::Leased(self.options.lease);
-        let mut session = Session::open(&self.options.url, kind, self.options.deadline()).await?;
-        let adopted = session.call("adopt the worker", async |conn| {
-            take_name_lock(conn, instance, Role::Work).await?;
-            let incarnation = worker::incarnation(conn).await?;
-            worker::adopt(conn, id, instance, Role::Work, &incarnation).await
-        });
-        if adopted.await? == 0 {
-            return Err(Error::WorkerDead { reason: "found on reconnecting".to_owned() });
-        }
-        self.session = Some(session);
+        self.session = Some(take_up(&self.options, self.id, self.instance, Role::Work).await?);
         // It may lead to another server, one that has lost what this worker had settled.
         self.compared_from = ClaimNo(0);
         self.reopened = Instant::now();
