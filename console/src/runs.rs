@@ -162,7 +162,7 @@ async fn work(
         run.stage.send_replace(Stage::Running { seen: progress.seen, done: progress.done });
     };
     match change.action {
-        Action::PurgeDead => dead::purge_for(session, topic.id, &filter, &change, tell).await,
-        _ => dead::redrive_for(session, &topic, &filter, &change, tell).await,
+        Action::PurgeDead => dead::purge(session, topic.id, &filter, Some(&change), tell).await,
+        _ => dead::redrive(session, &topic, &filter, Some(&change), tell).await,
     }
 }

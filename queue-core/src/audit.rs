@@ -75,6 +75,14 @@ impl Change {
     }
 }
 
+/// Begins the entry of a change, if somebody is said to make it.
+pub(crate) async fn begin(session: &mut Session, by: Option<&Change>) -> Result<Option<AuditNo>> {
+    match by {
+        Some(change) => change.begin(session).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Adds to the entry, if there is one, what a transaction has changed.
 pub(crate) async fn add(conn: &mut Link, entry: Option<AuditNo>, messages: usize) -> Result<()> {
     match entry {

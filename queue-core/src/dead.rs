@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::audit;
 use crate::connection::{Link, Session};
 use crate::model::found::StateWord;
-use crate::model::{AuditNo, Change, Fault, MsgId, Result, Topic, TopicId};
+use crate::model::{Change, Fault, MsgId, Result, Topic, TopicId};
 use crate::store::dead::{self, DeadFilter, DeadLetter, DeadPlace, DeadWindow};
 use crate::store::find::{Bodies, by_ids};
 use crate::store::row_set::RowSet;
@@ -83,50 +83,26 @@ pub struct Progress {
 
 /// Makes the dead letters that the filter wants ready again, in the order of their death, behind
 /// what is ready now. Each keeps its message id and its body; its failures and crashes count from
-/// zero. `tell` hears of the progress.
+/// zero. If `by` a person, the audit has it. `tell` hears of the progress.
 ///
 /// # Errors
-/// [`crate::Error::TopicPaused`] if nothing may be enqueued; a database failure. What was
-/// redriven before stays so.
+/// [`crate::Error::TopicPaused`] if nothing may be enqueued; [`crate::Error::AuditDenied`]; a
+/// database failure. What was redriven before stays so.
 pub async fn redrive(
     session: &mut Session,
     topic: &Topic,
     filter: &DeadFilter,
+    by: Option<&Change>,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
     topic.refuse_closed()?;
-    redrive_all(session, topic.id, filter, None, tell).await
-}
-
-/// As [`redrive`], by a person: the audit has it.
-///
-/// # Errors
-/// As [`redrive`]; [`crate::Error::AuditDenied`].
-pub async fn redrive_for(
-    session: &mut Session,
-    topic: &Topic,
-    filter: &DeadFilter,
-    change: &Change,
-    tell: impl FnMut(Progress),
-) -> Result<usize> {
-    topic.refuse_closed()?;
-    let entry = change.begin(session).await?;
-    redrive_all(session, topic.id, filter, Some(entry), tell).await
-}
-
-async fn redrive_all(
-    session: &mut Session,
-    topic: TopicId,
-    filter: &DeadFilter,
-    entry: Option<AuditNo>,
-    tell: impl FnMut(Progress),
-) -> Result<usize> {
+    let entry = audit::begin(session, by).await?;
     let redrive = async |conn: &mut Link, rows: &RowSet| {
-        let redriven = redrive_some(conn, topic, rows).await?;
+        let redriven = redrive_some(conn, topic.id, rows).await?;
         audit::add(conn, entry, redriven).await?;
         Ok(redriven)
     };
-    each(session, topic, filter, "redrive", redrive, tell).await
+    each(session, topic.id, filter, "redrive", redrive, tell).await
 }
 
 /// Makes the dead letters of the topic that have this message id ready again, however many others
@@ -158,41 +134,19 @@ async fn rows_of(conn: &mut Link, topic: TopicId, id: MsgId) -> Result<RowSet> {
     Ok(here.filter_map(|(_, found)| found.trace).map(|trace| trace.row).collect())
 }
 
-/// Deletes the dead letters that the filter wants, for ever. `tell` hears of the progress.
+/// Deletes the dead letters that the filter wants, for ever. If `by` a person, the audit has it.
+/// `tell` hears of the progress.
 ///
 /// # Errors
-/// A database failure. What was deleted before stays so.
+/// [`crate::Error::AuditDenied`]; a database failure. What was deleted before stays so.
 pub async fn purge(
     session: &mut Session,
     topic: TopicId,
     filter: &DeadFilter,
+    by: Option<&Change>,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    purge_all(session, topic, filter, None, tell).await
-}
-
-/// As [`purge`], by a person: the audit has it.
-///
-/// # Errors
-/// As [`purge`]; [`crate::Error::AuditDenied`].
-pub async fn purge_for(
-    session: &mut Session,
-    topic: TopicId,
-    filter: &DeadFilter,
-    change: &Change,
-    tell: impl FnMut(Progress),
-) -> Result<usize> {
-    let entry = change.begin(session).await?;
-    purge_all(session, topic, filter, Some(entry), tell).await
-}
-
-async fn purge_all(
-    session: &mut Session,
-    topic: TopicId,
-    filter: &DeadFilter,
-    entry: Option<AuditNo>,
-    tell: impl FnMut(Progress),
-) -> Result<usize> {
+    let entry = audit::begin(session, by).await?;
     let purge = async |conn: &mut Link, rows: &RowSet| {
         let purged = dead::purge(conn, rows).await?;
         audit::add(conn, entry, purged).await?;

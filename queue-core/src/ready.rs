@@ -3,7 +3,7 @@
 
 use crate::audit;
 use crate::connection::{Link, Session};
-use crate::model::{AuditNo, Change, Priority, Result, RowId, Topic, TopicId};
+use crate::model::{Change, Priority, Result, RowId, Topic, TopicId};
 use crate::store::ready::{self, LockedReady};
 use crate::store::{lookup, topic as topics};
 
@@ -11,78 +11,41 @@ use crate::store::{lookup, topic as topics};
 /// enough that nobody waits long for its locks.
 const CHUNK: u32 = 512;
 
-/// Deletes the ready messages of a queue, for ever; how many. What is claimed, waits for its
-/// time or is dead stays. `tell` hears how many are gone so far.
+/// Deletes the ready messages of a queue, for ever; how many. What is claimed, waits for its time
+/// or is dead stays. If `by` a person, the audit has it. `tell` hears how many are gone so far.
 ///
 /// # Errors
-/// A database failure. What was deleted before stays so.
-pub async fn purge(session: &mut Session, topic: &Topic, tell: impl FnMut(usize)) -> Result<usize> {
-    purge_all(session, topic.id, None, tell).await
-}
-
-/// As [`purge`], by a person: the audit has it.
-///
-/// # Errors
-/// As [`purge`]; [`crate::Error::AuditDenied`].
-pub async fn purge_for(
+/// [`crate::Error::AuditDenied`]; a database failure. What was deleted before stays so.
+pub async fn purge(
     session: &mut Session,
     topic: &Topic,
-    change: &Change,
+    by: Option<&Change>,
     tell: impl FnMut(usize),
 ) -> Result<usize> {
-    let entry = change.begin(session).await?;
-    purge_all(session, topic.id, Some(entry), tell).await
-}
-
-async fn purge_all(
-    session: &mut Session,
-    topic: TopicId,
-    entry: Option<AuditNo>,
-    tell: impl FnMut(usize),
-) -> Result<usize> {
+    let entry = audit::begin(session, by).await?;
     let purge = async |conn: &mut Link, locked: &LockedReady| {
         ready::purge(conn, locked).await?;
         audit::add(conn, entry, locked.rows.len()).await
     };
-    each(session, topic, "purge", purge, tell).await
+    each(session, topic.id, "purge", purge, tell).await
 }
 
 /// Moves the ready messages of a queue to another, in their order, behind what is ready there; how
 /// many. Each keeps its message id, enqueue time, priority, ordering key, headers, body and
-/// history; its unique key is freed. `tell` hears how many have moved so far.
+/// history; its unique key is freed. If `by` a person, the audit has it. `tell` hears how many have
+/// moved so far.
 ///
 /// # Errors
-/// [`crate::Error::TopicPaused`] if nothing may be enqueued there; a database failure. What
-/// was moved before stays so.
+/// [`crate::Error::TopicPaused`] if nothing may be enqueued there; [`crate::Error::AuditDenied`]; a
+/// database failure. What was moved before stays so.
 pub async fn relocate(
     session: &mut Session,
-    between: (&Topic, &Topic),
-    tell: impl FnMut(usize),
-) -> Result<usize> {
-    relocate_all(session, between, None, tell).await
-}
-
-/// As [`relocate`], by a person: the audit has it.
-///
-/// # Errors
-/// As [`relocate`]; [`crate::Error::AuditDenied`].
-pub async fn relocate_for(
-    session: &mut Session,
     (from, to): (&Topic, &Topic),
-    change: &Change,
+    by: Option<&Change>,
     tell: impl FnMut(usize),
 ) -> Result<usize> {
     to.refuse_closed()?;
-    let entry = change.begin(session).await?;
-    relocate_all(session, (from, to), Some(entry), tell).await
-}
-
-async fn relocate_all(
-    session: &mut Session,
-    (from, to): (&Topic, &Topic),
-    entry: Option<AuditNo>,
-    tell: impl FnMut(usize),
-) -> Result<usize> {
+    let entry = audit::begin(session, by).await?;
     let relocate = async |conn: &mut Link, locked: &LockedReady| {
         // Asked each time: it may have been closed since, or deleted.
         let to = topics::existing(conn, &to.name).await?;

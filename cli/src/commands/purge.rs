@@ -39,7 +39,7 @@ impl Purge {
         }
         let by = change(&mut session, Action::Purge, &topic.name, None).await?;
         let bar = Bar::new("messages deleted");
-        let messages = ready::purge_for(&mut session, &topic, &by, |done| bar.show(done)).await;
+        let messages = ready::purge(&mut session, &topic, Some(&by), |done| bar.show(done)).await;
         bar.end();
         let purged = Purged { topic: topic.name, messages: messages? };
         let sentence =

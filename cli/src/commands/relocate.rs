@@ -47,7 +47,7 @@ impl Move {
         let by = change(&mut session, Action::Move, &from.name, detail).await?;
         let bar = Bar::new("messages moved");
         let tell = |done| bar.show(done);
-        let messages = ready::relocate_for(&mut session, (&from, &to), &by, tell).await;
+        let messages = ready::relocate(&mut session, (&from, &to), Some(&by), tell).await;
         bar.end();
         let moved = Moved { from: from.name, to: to.name, messages: messages? };
         let sentence = format!(

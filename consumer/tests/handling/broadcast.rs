@@ -210,7 +210,7 @@ async fn a_redriven_dead_letter_is_handled_by_one_member() {
     let filter = store::dead::DeadFilter::default();
     let session = Session::open(database.url(), SessionKind::Plain, Duration::from_secs(30)).await;
     let mut session = session.expect("a session");
-    let redriven = redrive(&mut session, &group, &filter, |_| ()).await.expect("redriven");
+    let redriven = redrive(&mut session, &group, &filter, None, |_| ()).await.expect("redriven");
     assert_eq!(redriven, 1);
     let times = |seen: &Seen| seen.lock().expect("a lock").values().sum::<usize>();
     until("handled by one", async || {

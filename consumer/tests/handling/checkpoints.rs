@@ -92,7 +92,7 @@ async fn a_redriven_dead_letter_goes_on_too() {
     until("dead", async || number(&database, dead).await == 1).await;
     assert_eq!(number(&database, KEPT).await, 1);
     let mut session = session(&database).await;
-    redrive(&mut session, &topic, &DeadFilter::default(), |_| {}).await.expect("redriven");
+    redrive(&mut session, &topic, &DeadFilter::default(), None, |_| {}).await.expect("redriven");
     until("handled", async || found.lock().expect("unpoisoned").len() == 2).await;
     drained(&database, &topic).await;
     running.stop().await;

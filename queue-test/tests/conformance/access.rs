@@ -95,7 +95,8 @@ async fn the_switch_closes_every_way_into_a_topic_and_says_how_to_open_it() {
         transaction(&mut scene.conn, "tick", async |conn| schedule::tick(conn, &nightly).await);
     assert!(matches!(tick.await, Err(Error::TopicPaused { by: ClosedBy::Switch, .. })));
     let mut session = scene.session().await;
-    let redriven = dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await;
+    let redriven =
+        dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, |_| {}).await;
     assert!(matches!(redriven, Err(Error::TopicPaused { by: ClosedBy::Switch, .. })));
     assert_eq!(scene.hot().await.0, 0);
 
@@ -179,7 +180,7 @@ async fn a_streams_rule_holds_for_its_groups_and_a_groups_only_for_itself() {
     let deadline = Duration::from_secs(30);
     let opened = Session::open(stream.db.url(), SessionKind::Plain, deadline).await;
     let mut session = opened.unwrap();
-    let redriven = dead::redrive(&mut session, &denied, &DeadFilter::default(), |_| {}).await;
+    let redriven = dead::redrive(&mut session, &denied, &DeadFilter::default(), None, |_| {}).await;
     assert!(matches!(redriven, Err(Error::TopicPaused { .. })));
     let life = worker.life();
     assert!(life.borrow().pulse.may_claim(a.id));

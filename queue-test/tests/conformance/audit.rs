@@ -84,10 +84,10 @@ async fn a_redrive_counts_in_its_entry_what_it_has_redriven() {
     assert_eq!(grouped, [("the server is away", 1000), ("no such address", 100)]);
     let by = change(Action::Redrive);
     let filter = DeadFilter { error: Some("away".to_owned()), ..DeadFilter::default() };
-    let redriven = dead::redrive_for(&mut session, &scene.topic, &filter, &by, |_| {}).await;
+    let redriven = dead::redrive(&mut session, &scene.topic, &filter, Some(&by), |_| {}).await;
     assert_eq!(redriven.unwrap(), 1000);
     let (by, all) = (change(Action::PurgeDead), DeadFilter::default());
-    let purged = dead::purge_for(&mut session, scene.topic.id, &all, &by, |_| {}).await;
+    let purged = dead::purge(&mut session, scene.topic.id, &all, Some(&by), |_| {}).await;
     assert_eq!(purged.unwrap(), 100);
     assert_eq!(
         told(&mut session).await,

@@ -129,8 +129,9 @@ async fn what_is_redriven_has_all_its_attempts_again_and_its_delivery_number_goe
     let mut session = scene.session().await;
     let filter = DeadFilter { cause: Some(DeadCause::Handler), ..Default::default() };
     let mut told = Vec::new();
-    let redriven =
-        dead::redrive(&mut session, &scene.topic, &filter, |progress| told.push(progress.done));
+    let redriven = dead::redrive(&mut session, &scene.topic, &filter, None, |progress| {
+        told.push(progress.done)
+    });
     assert_eq!(redriven.await.unwrap(), 3);
     assert_eq!(told, [3]);
     assert_eq!(scene.counts().await, (2, 3));
@@ -149,7 +150,9 @@ async fn ten_thousand_redriven_by_several_people_run_again_once_each_with_their_
     let got = scene.many_dead(N).await;
     let people = (0..3).map(|_| async {
         let mut session = scene.session().await;
-        dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await.unwrap()
+        dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, |_| {})
+            .await
+            .unwrap()
     });
     let redriven: usize = join_all(people).await.into_iter().sum();
     assert_eq!(redriven, N);
@@ -179,7 +182,7 @@ async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
         let mut session = Session::open(&url, SessionKind::Plain, deadline).await.unwrap();
         proxy.drop_reply_after(statement);
         let redriven =
-            dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await;
+            dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, |_| {}).await;
         assert!(redriven.is_err(), "{statement}");
         proxy.sprung().await;
         until("the cut session's transaction ends", async || scene.transactions().await.is_empty())
@@ -190,7 +193,7 @@ async fn a_redrive_that_is_cut_off_leaves_every_message_in_one_place() {
         // It goes on where it was cut off.
         let mut session = scene.session().await;
         let every = DeadFilter::default();
-        let rest = dead::redrive(&mut session, &scene.topic, &every, |_| {}).await.unwrap();
+        let rest = dead::redrive(&mut session, &scene.topic, &every, None, |_| {}).await.unwrap();
         assert_eq!(rest as i64, dead);
         assert_eq!(scene.counts().await, (0, MANY as i64));
     }
@@ -204,7 +207,8 @@ async fn a_topic_that_takes_nothing_takes_no_dead_letters_back() {
     set_access(&mut scene.conn, &name, Access::ReadOnly).await.unwrap();
     scene.topic = existing(&mut scene.conn, &name).await.unwrap();
     let mut session = scene.session().await;
-    let refused = dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), |_| {}).await;
+    let refused =
+        dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, |_| {}).await;
     assert!(matches!(refused, Err(Error::TopicPaused { .. })));
     assert_eq!(scene.counts().await, (1, 0));
 }
@@ -217,10 +221,10 @@ async fn a_purge_deletes_what_is_wanted_and_nothing_else() {
     let mut session = scene.session().await;
     let topic = scene.topic.id;
     let filter = DeadFilter { error: Some("error".into()), ..Default::default() };
-    assert_eq!(dead::purge(&mut session, topic, &filter, |_| {}).await.unwrap(), 4);
+    assert_eq!(dead::purge(&mut session, topic, &filter, None, |_| {}).await.unwrap(), 4);
     assert_eq!(scene.counts().await, (MANY as i64, 0));
     let every = DeadFilter::default();
-    assert_eq!(dead::purge(&mut session, topic, &every, |_| {}).await.unwrap(), MANY);
+    assert_eq!(dead::purge(&mut session, topic, &every, None, |_| {}).await.unwrap(), MANY);
     assert_eq!(scene.counts().await, (0, 0));
 }
 

@@ -113,7 +113,7 @@ async fn a_message_is_found_wherever_it_goes_by_its_row_and_without_a_search() {
     assert!(matches!(found.state, State::Dead { ref cause, .. } if cause == "handler"));
     let mut session = scene.session().await;
     let every = DeadFilter::default();
-    assert_eq!(dead::redrive(&mut session, &scene.topic, &every, |_| {}).await.unwrap(), 1);
+    assert_eq!(dead::redrive(&mut session, &scene.topic, &every, None, |_| {}).await.unwrap(), 1);
     looked(&mut scene).await;
     let got = scene.one_claimed(&worker).await;
     scene.end(&worker, &got, Settlement::Release).await;

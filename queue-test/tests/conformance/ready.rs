@@ -37,7 +37,7 @@ async fn messages_move_in_their_order_with_all_they_have() {
     scene.enqueue(1100).await;
     let mut session = session(&scene).await;
     let mut told = Vec::new();
-    let moved = ready::relocate(&mut session, (&scene.topic, &to), |n| told.push(n)).await;
+    let moved = ready::relocate(&mut session, (&scene.topic, &to), None, |n| told.push(n)).await;
     assert_eq!((moved.unwrap(), told), (1101, vec![1, 513, 1025, 1101]));
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message WHERE topic_id = 1").await, 0);
     let got = claim_n(&worker, to.id, 1101).await;
@@ -69,7 +69,7 @@ async fn a_move_beside_claims_loses_and_doubles_nothing() {
         }));
         let mut sessions = [session(&scene).await, session(&scene).await];
         let moves = join_all(
-            sessions.iter_mut().map(|one| ready::relocate(one, (&scene.topic, &to), |_| {})),
+            sessions.iter_mut().map(|one| ready::relocate(one, (&scene.topic, &to), None, |_| {})),
         );
         let (handled, moved) = tokio::join!(claims, moves);
         let moved: usize = moved.into_iter().map(Result::unwrap).sum();
@@ -120,7 +120,7 @@ async fn a_purge_takes_what_is_ready_frees_its_keys_and_leaves_what_is_claimed()
     let messages = [unique("free"), NewMessage::new("y")];
     enqueue_in_one(&mut scene, &messages).await;
     let mut session = session(&scene).await;
-    assert_eq!(ready::purge(&mut session, &scene.topic, |_| {}).await.unwrap(), 2);
+    assert_eq!(ready::purge(&mut session, &scene.topic, None, |_| {}).await.unwrap(), 2);
     assert_eq!(scene.hot().await, (1, 1, 1));
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_unique").await, 1);
     let again = [unique("held"), unique("free")];
@@ -138,7 +138,7 @@ async fn a_moved_message_is_found_where_it_is() {
     let message = NewMessage::new("x").with_biz_id("4711");
     enqueue_to(&mut scene.conn, &scene.topic, &[message]).await.unwrap();
     let mut session = session(&scene).await;
-    ready::relocate(&mut session, (&scene.topic, &to), |_| {}).await.unwrap();
+    ready::relocate(&mut session, (&scene.topic, &to), None, |_| {}).await.unwrap();
     let rows = "SELECT COUNT(*) FROM queue_lookup l JOIN queue_message m ON m.id = l.row_id \
                 WHERE l.biz_id = '4711'";
     assert_eq!(scene.number(rows).await, 2, "the lookups of both topics know its row");
@@ -151,7 +151,8 @@ async fn a_closed_topic_takes_no_moved_message() {
     scene.enqueue(2).await;
     scene.sql("UPDATE queue_topic SET enqueue_paused = 1 WHERE name = 'u'").await;
     let mut session = session(&scene).await;
-    let refused = ready::relocate(&mut session, (&scene.topic, &to), |_| {}).await.unwrap_err();
+    let refused =
+        ready::relocate(&mut session, (&scene.topic, &to), None, |_| {}).await.unwrap_err();
     assert!(matches!(refused, Error::TopicPaused { .. }), "{refused}");
     assert_eq!(scene.number("SELECT COUNT(*) FROM queue_message WHERE topic_id = 1").await, 2);
 }

@@ -198,7 +198,7 @@ async fn a_replacement_without_a_moment_makes_the_first_due_now_and_a_redriven_o
     let dead = Settlement::DeadLetter { cause: DeadCause::Handler, error: "no".to_owned() };
     settle(&worker, all(&got, &dead)).await;
     let mut session = Session::open(scene.db.url(), SessionKind::Plain, HOUR).await.unwrap();
-    dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), drop).await.unwrap();
+    dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, drop).await.unwrap();
     let second = called(&mut conn, &now).await;
     assert_eq!((second.0 != first, second.1), (true, 0));
     assert_eq!(called(&mut conn, &now).await, (second.0, 1, 1));

@@ -39,7 +39,7 @@ impl Purge {
         let by = change(&mut session, Action::PurgeDead, &topic.name, which).await?;
         let bar = Bar::new("deleted");
         let tell = |progress| bar.show(progress);
-        let messages = dead::purge_for(&mut session, topic.id, &filter, &by, tell).await;
+        let messages = dead::purge(&mut session, topic.id, &filter, Some(&by), tell).await;
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
         let sentence = format!("{} dead letters of '{}' are deleted.", dealt.messages, dealt.topic);

@@ -31,7 +31,7 @@ impl Redrive {
         let by = change(&mut session, Action::Redrive, &topic.name, which).await?;
         let bar = Bar::new("redriven");
         let tell = |progress| bar.show(progress);
-        let messages = dead::redrive_for(&mut session, &topic, &filter, &by, tell).await;
+        let messages = dead::redrive(&mut session, &topic, &filter, Some(&by), tell).await;
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
         let sentence =

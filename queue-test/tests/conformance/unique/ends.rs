@@ -168,8 +168,9 @@ async fn a_redriven_message_takes_its_key_again_if_it_is_free() {
     let holder = scene.send(&until_done("held")).await.msg_id();
     let kind = SessionKind::Plain;
     let mut session = Session::open(scene.db.url(), kind, HOUR).await.unwrap();
-    let redriven =
-        dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), drop).await.unwrap();
+    let redriven = dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, drop)
+        .await
+        .unwrap();
     assert_eq!(redriven, 3);
     assert!(!scene.send(&until_done("k")).await.is_stored());
     assert_eq!(scene.send(&until_done("held")).await.msg_id(), holder);
@@ -194,7 +195,7 @@ async fn after_a_redrive_the_newest_word_is_stored_beside_the_redriven_one() {
     assert_eq!(crate::moves::promote(&mut scene.conn, 10).await, 2);
     settle(&worker, all(&claim_n(&worker, scene.topic.id, 2).await, &dead_letter())).await;
     let mut session = Session::open(scene.db.url(), SessionKind::Plain, HOUR).await.unwrap();
-    dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), drop).await.unwrap();
+    dead::redrive(&mut session, &scene.topic, &DeadFilter::default(), None, drop).await.unwrap();
     for unique in &unique {
         let next = message(unique);
         assert_eq!(scene.send(&next).await, Enqueued::Stored(next.msg_id));
