@@ -64,29 +64,46 @@ impl Change {
         session.transaction(operation, audited).await
     }
 
-    /// Writes the entry of a change of many transactions, before the first of them. Each
-    /// [adds](stored::add) what it has changed, so that a run which is cut off has told it.
+    /// Writes the entry of what changes no message and no setting: that a person signed in.
     ///
     /// # Errors
     /// [`Error::AuditDenied`](crate::Error::AuditDenied); a database failure.
-    pub async fn begin(&self, session: &mut Session) -> Result<AuditNo> {
+    pub async fn note(&self, session: &mut Session) -> Result<()> {
         let record = async |conn: &mut Link| stored::record(conn, self).await;
-        session.transaction("write the audit", record).await
+        session.transaction("write the audit", record).await.map(|_| ())
     }
 }
 
-/// Begins the entry of a change, if somebody is said to make it.
-pub(crate) async fn begin(session: &mut Session, by: Option<&Change>) -> Result<Option<AuditNo>> {
-    match by {
-        Some(change) => change.begin(session).await.map(Some),
-        None => Ok(None),
-    }
+/// The entry of a change of many transactions. The first of them that changes anything writes it,
+/// so a change that finds nothing has none; each adds the messages that it has changed, so the
+/// entry of a run that is cut off says how far it came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BulkEntry<'c> {
+    by: Option<&'c Change>,
+    no: Option<AuditNo>,
 }
 
-/// Adds to the entry, if there is one, what a transaction has changed.
-pub(crate) async fn add(conn: &mut Link, entry: Option<AuditNo>, messages: usize) -> Result<()> {
-    match entry {
-        Some(entry) => stored::add(conn, entry, messages).await,
-        None => Ok(()),
+impl<'c> BulkEntry<'c> {
+    /// Of a change `by` a person; a program's has no entry.
+    pub(crate) fn new(by: Option<&'c Change>) -> Self {
+        Self { by, no: None }
+    }
+
+    pub(crate) fn is_written(self) -> bool {
+        self.no.is_some()
+    }
+
+    /// Adds messages in the transaction that changes them; the entry as it is once that has
+    /// committed.
+    pub(crate) async fn add(self, conn: &mut Link, messages: usize) -> Result<Self> {
+        let Some(by) = self.by else { return Ok(self) };
+        let no = match self.no {
+            Some(no) => no,
+            None => stored::record(conn, by).await?,
+        };
+        if messages > 0 {
+            stored::add(conn, no, messages).await?;
+        }
+        Ok(Self { no: Some(no), ..self })
     }
 }

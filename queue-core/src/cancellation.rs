@@ -7,14 +7,13 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::audit;
+use crate::audit::BulkEntry;
 use crate::connection::{Link, Session};
 use crate::find::{Answer, Place, Query, Searched, find};
 use crate::handler::CANCELLED;
 use crate::model::found::{Filter, Found, State, StateWord};
 use crate::model::trace::Traced;
-use crate::model::{AuditNo, Change, MsgId, Result, RowId, Settlement, Topic, WorkerId};
-use crate::store::audit::record;
+use crate::model::{Change, MsgId, Result, RowId, Settlement, Topic, WorkerId};
 use crate::store::cancel::{self, LockedRow};
 use crate::store::find::{Bodies, TablePlace};
 use crate::store::inspect::MessageTable;
@@ -34,10 +33,7 @@ pub struct Cancellation<'t> {
     asked: Option<(RowId, DateTime<Utc>)>,
     /// It was looked for, and not found.
     missed: bool,
-    /// Who cancels it, for the audit.
-    change: Option<&'t Change>,
-    /// The entry of that, once something was done.
-    entry: Option<AuditNo>,
+    entry: BulkEntry<'t>,
 }
 
 /// How far an attempt went.
@@ -90,14 +86,14 @@ impl<'t> Cancellation<'t> {
     /// Of the message `id` of a queue, or one that a group tries again.
     #[must_use]
     pub fn new(topic: &'t Topic, id: MsgId) -> Self {
-        Self { topic, id, at: None, asked: None, missed: false, change: None, entry: None }
+        Self { topic, id, at: None, asked: None, missed: false, entry: BulkEntry::new(None) }
     }
 
     /// Of a person: the audit has it from the moment that a worker is asked, and counts the message
     /// once it is cancelled.
     #[must_use]
     pub fn by(self, change: &'t Change) -> Self {
-        Self { change: Some(change), ..self }
+        Self { entry: BulkEntry::new(Some(change)), ..self }
     }
 
     /// Tries to cancel it. Without a [lookup](crate::find) of the topic a ready message is searched
@@ -106,11 +102,11 @@ impl<'t> Cancellation<'t> {
     /// # Errors
     /// A database failure. A request that was made ends by itself then.
     pub async fn attempt(&mut self, session: &mut Session, claims: Claims) -> Result<Attempt> {
-        let (topic, id, audit) = (self.topic, self.id, (self.change, self.entry));
+        let (topic, id, entry) = (self.topic, self.id, self.entry);
         let waiting = async |conn: &mut Link| {
             let cancelled = waiting::cancel(conn, &topic.name, id).await?;
             if cancelled {
-                tell(conn, audit, 1).await?;
+                entry.add(conn, 1).await?;
             }
             Ok(cancelled)
         };
@@ -133,9 +129,9 @@ impl<'t> Cancellation<'t> {
         let take = async |conn: &mut Link| {
             let taken = take(conn, topic, at, id, claims).await?;
             let entry = match taken {
-                Taken::Away(_) => tell(conn, audit, 1).await?,
-                Taken::Held(..) => tell(conn, audit, 0).await?,
-                Taken::Locked | Taken::Gone => audit.1,
+                Taken::Away(_) => entry.add(conn, 1).await?,
+                Taken::Held(..) => entry.add(conn, 0).await?,
+                Taken::Locked | Taken::Gone => entry,
             };
             Ok((taken, entry))
         };
@@ -202,15 +198,15 @@ impl<'t> Cancellation<'t> {
     }
 
     async fn over(&mut self, session: &mut Session, attempt: Attempt) -> Result<Attempt> {
-        if attempt == Attempt::Cancelled(Was::Stopped) && self.entry.is_some() {
+        if attempt == Attempt::Cancelled(Was::Stopped) && self.entry.is_written() {
             let asked = self.asked;
             let count = async |conn: &mut Link| {
                 if let Some((row, _)) = asked {
                     cancel::ask_no_more(conn, row).await?;
                 }
-                audit::add(conn, self.entry, 1).await
+                self.entry.add(conn, 1).await
             };
-            session.transaction("write the audit", count).await?;
+            self.entry = session.transaction("write the audit", count).await?;
             self.asked = None;
         }
         self.ask_no_more(session).await?;
@@ -250,22 +246,6 @@ impl<'t> Cancellation<'t> {
             };
         }
     }
-}
-
-/// Tells the audit of so many more messages: in a new entry, unless there is one.
-async fn tell(
-    conn: &mut Link,
-    (change, entry): (Option<&Change>, Option<AuditNo>),
-    messages: usize,
-) -> Result<Option<AuditNo>> {
-    let entry = match (entry, change) {
-        (None, Some(change)) => Some(record(conn, change).await?),
-        (entry, _) => entry,
-    };
-    if messages > 0 {
-        audit::add(conn, entry, messages).await?;
-    }
-    Ok(entry)
 }
 
 fn is_of_hot_table(searched: &Searched) -> bool {

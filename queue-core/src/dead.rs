@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::audit;
+use crate::audit::BulkEntry;
 use crate::connection::{Link, Session};
 use crate::model::found::StateWord;
 use crate::model::{Change, Fault, MsgId, Result, Topic, TopicId};
@@ -96,13 +96,8 @@ pub async fn redrive(
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
     topic.refuse_closed()?;
-    let entry = audit::begin(session, by).await?;
-    let redrive = async |conn: &mut Link, rows: &RowSet| {
-        let redriven = redrive_some(conn, topic.id, rows).await?;
-        audit::add(conn, entry, redriven).await?;
-        Ok(redriven)
-    };
-    each(session, topic.id, filter, "redrive", redrive, tell).await
+    let redrive = async |conn: &mut Link, rows: &RowSet| redrive_some(conn, topic.id, rows).await;
+    each(session, (topic.id, filter), ("redrive", by), redrive, tell).await
 }
 
 /// Makes the dead letters of the topic that have this message id ready again, however many others
@@ -146,13 +141,8 @@ pub async fn purge(
     by: Option<&Change>,
     tell: impl FnMut(Progress),
 ) -> Result<usize> {
-    let entry = audit::begin(session, by).await?;
-    let purge = async |conn: &mut Link, rows: &RowSet| {
-        let purged = dead::purge(conn, rows).await?;
-        audit::add(conn, entry, purged).await?;
-        Ok(purged)
-    };
-    each(session, topic, filter, "purge dead letters", purge, tell).await
+    let purge = async |conn: &mut Link, rows: &RowSet| dead::purge(conn, rows).await;
+    each(session, (topic, filter), ("purge dead letters", by), purge, tell).await
 }
 
 async fn redrive_some(conn: &mut Link, topic: TopicId, rows: &RowSet) -> Result<usize> {
@@ -176,9 +166,8 @@ async fn redrive_some(conn: &mut Link, topic: TopicId, rows: &RowSet) -> Result<
 
 async fn each(
     session: &mut Session,
-    topic: TopicId,
-    filter: &DeadFilter,
-    operation: &'static str,
+    (topic, filter): (TopicId, &DeadFilter),
+    (operation, by): (&'static str, Option<&Change>),
     work: impl AsyncFn(&mut Link, &RowSet) -> Result<usize>,
     mut tell: impl FnMut(Progress),
 ) -> Result<usize> {
@@ -186,19 +175,26 @@ async fn each(
     let before = filter.before.map_or(now, |before| before.min(now));
     let mut windows = Windows::of(topic, DeadFilter { before: Some(before), ..filter.clone() });
     let mut progress = Progress::default();
+    let mut entry = BulkEntry::new(by);
     while let Some(window) = windows.next(session).await? {
         let rows: RowSet = window.wanted.into_iter().collect();
         progress.seen += window.seen;
         if !rows.is_empty() {
-            let some = async |conn: &mut Link| work(conn, &rows).await;
+            let some = async |conn: &mut Link| {
+                let done = work(conn, &rows).await?;
+                let entry = if done == 0 { entry } else { entry.add(conn, done).await? };
+                Ok((done, entry))
+            };
             let mut tries = 0;
-            progress.done += loop {
+            let done;
+            (done, entry) = loop {
                 tries += 1;
                 match session.transaction(operation, some).await {
                     Err(error) if error.fault() == Fault::LockWait && tries < TRIES => {}
                     ended => break ended?,
                 }
             };
+            progress.done += done;
         }
         tell(progress);
     }

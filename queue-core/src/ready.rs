@@ -1,7 +1,7 @@
 //! What a person does with ready messages: away with them, or into another topic. However many
 //! there are, every transaction is short, and what comes meanwhile is left alone.
 
-use crate::audit;
+use crate::audit::BulkEntry;
 use crate::connection::{Link, Session};
 use crate::model::{Change, Priority, Result, RowId, Topic, TopicId};
 use crate::store::ready::{self, LockedReady};
@@ -22,12 +22,8 @@ pub async fn purge(
     by: Option<&Change>,
     tell: impl FnMut(usize),
 ) -> Result<usize> {
-    let entry = audit::begin(session, by).await?;
-    let purge = async |conn: &mut Link, locked: &LockedReady| {
-        ready::purge(conn, locked).await?;
-        audit::add(conn, entry, locked.rows.len()).await
-    };
-    each(session, topic.id, "purge", purge, tell).await
+    let purge = async |conn: &mut Link, locked: &LockedReady| ready::purge(conn, locked).await;
+    each(session, topic.id, ("purge", by), purge, tell).await
 }
 
 /// Moves the ready messages of a queue to another, in their order, behind what is ready there; how
@@ -45,7 +41,6 @@ pub async fn relocate(
     tell: impl FnMut(usize),
 ) -> Result<usize> {
     to.refuse_closed()?;
-    let entry = audit::begin(session, by).await?;
     let relocate = async |conn: &mut Link, locked: &LockedReady| {
         // Asked each time: it may have been closed since, or deleted.
         let to = topics::existing(conn, &to.name).await?;
@@ -56,18 +51,19 @@ pub async fn relocate(
                 lookup::follow(conn, of, to.id, first, &locked.msg_ids).await?;
             }
         }
-        audit::add(conn, entry, locked.rows.len()).await
+        Ok(())
     };
-    each(session, from.id, "move", relocate, tell).await
+    each(session, from.id, ("move", by), relocate, tell).await
 }
 
 async fn each(
     session: &mut Session,
     topic: TopicId,
-    operation: &'static str,
+    (operation, by): (&'static str, Option<&Change>),
     work: impl AsyncFn(&mut Link, &LockedReady) -> Result<()>,
     mut tell: impl FnMut(usize),
 ) -> Result<usize> {
+    let mut entry = BulkEntry::new(by);
     let last = session.call(operation, async |conn| ready::last(conn).await).await?;
     let mut done = 0;
     let suspects = Priority::all().map(Priority::suspect);
@@ -76,12 +72,15 @@ async fn each(
         loop {
             let some = async |conn: &mut Link| {
                 let locked = ready::lock(conn, (topic, priority), (after, last), CHUNK).await?;
-                if !locked.rows.is_empty() {
-                    work(conn, &locked).await?;
+                if locked.rows.is_empty() {
+                    return Ok((locked.rows, entry));
                 }
-                Ok(locked.rows)
+                work(conn, &locked).await?;
+                let entry = entry.add(conn, locked.rows.len()).await?;
+                Ok((locked.rows, entry))
             };
-            let rows = session.transaction(operation, some).await?;
+            let rows;
+            (rows, entry) = session.transaction(operation, some).await?;
             let Some((_, highest)) = rows.bounds() else { break };
             (after, done) = (highest, done + rows.len());
             tell(done);

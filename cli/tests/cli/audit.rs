@@ -4,7 +4,9 @@ use diesel::sql_types::BigInt;
 use diesel::{QueryableByName, sql_query};
 use diesel_async::RunQueryDsl;
 use rowmq_core::doctor::TABLES;
-use rowmq_core::store::audit;
+use rowmq_core::model::{DeadCause, OnDone, Settlement};
+use rowmq_core::store::{self, audit};
+use rowmq_core::worker::{Settled, Worker, WorkerOptions};
 use rowmq_core::{AsyncMysqlConnection, NewMessage, enqueue, enqueue_all};
 use rowmq_test::{TestDatabase, until};
 use serde_json::Value;
@@ -97,20 +99,38 @@ async fn every_change_of_topics_and_messages_leaves_its_entry() {
             (&format!("cancel mail {ready}"), "cancel", "mail", 1, ready),
             ("move mail other --yes", "move", "mail", 600, "to other"),
             ("purge other --yes", "purge", "other", 600, ""),
-            ("dead redrive mail --all", "redrive", "mail", 0, "all"),
-            (
-                "dead purge mail --cause handler --within 2h --yes",
-                "purge-dead",
-                "mail",
-                0,
-                "cause handler, within 2h",
-            ),
             ("topic delete other", "delete-topic", "other", 0, ""),
         ],
     );
+    let before = count(&rowmq);
+    let purge = "dead purge mail --cause handler --within 2h --yes";
+    for command in ["dead redrive mail --all", purge, "purge mail --yes"] {
+        rowmq.say(&command.split(' ').collect::<Vec<_>>());
+    }
+    assert_eq!(count(&rowmq), before, "there was nothing to change");
+    enqueue_one(&database).await;
+    bury(&database).await;
+    leave(&rowmq, &[("dead redrive mail --all", "redrive", "mail", 1, "all")]);
+    bury(&database).await;
+    leave(&rowmq, &[(purge, "purge-dead", "mail", 1, "cause handler, within 2h")]);
     enqueue_one(&database).await;
     rowmq.say(&["enqueue", "mail", "x", "--deliver", "1h"]);
     leave(&rowmq, &[("topic delete mail --purge --yes", "delete-topic", "mail", 3, "")]);
+}
+
+/// Makes the ready messages of `mail` dead letters.
+async fn bury(database: &TestDatabase) {
+    let name = rowmq_core::TopicName::new("mail").expect("a name");
+    let topic = store::topic::existing(&mut database.connect().await, &name).await.expect("there");
+    let options = WorkerOptions::new(database.url().clone(), "test");
+    let worker = Worker::start(options).await.expect("started");
+    let claimed = worker.claim(topic.id, 10).await.expect("claimed").deliveries;
+    let dead = |delivery| {
+        let end = Settlement::DeadLetter { cause: DeadCause::Handler, error: "x".to_owned() };
+        Settled::new(delivery, end, OnDone::Delete)
+    };
+    worker.settle(claimed.iter().map(dead).collect()).await.expect("settled");
+    worker.stop().await.expect("stopped");
 }
 
 async fn enqueue_one(database: &TestDatabase) {
@@ -233,6 +253,8 @@ async fn an_account_that_may_not_write_the_audit_changes_nothing() {
     own.say(&["topic", "create", "mail"]);
     own.say(&["topic", "create", "other"]);
     own.say(&["schedule", "set", "nightly", "mail", "--cron", "@daily"]);
+    enqueue_one(&database).await;
+    bury(&database).await;
     enqueue_one(&database).await;
     let waiting = own.say(&["enqueue", "mail", "x", "--deliver", "1h"]);
     let others = TABLES.iter().filter(|table| **table != "queue_audit");

@@ -101,9 +101,9 @@ pub(crate) async fn sign_in(
 /// That somebody signed in must not depend on the database: its state is what they come to see.
 async fn record(console: &Console, actor: Actor) {
     let change = Change { actor, action: Action::SignIn, target: String::new(), detail: None };
-    let begin =
-        console.database.write(move |session| Box::pin(async move { change.begin(session).await }));
-    if let Err(error) = begin.await {
+    let note =
+        console.database.write(move |session| Box::pin(async move { change.note(session).await }));
+    if let Err(error) = note.await {
         tracing::warn!(%error, "A sign-in is missing in the audit.");
     }
 }

@@ -9,7 +9,7 @@ use rowmq_core::model::{Access, Action, Actor, Change, DeadCause, Settlement, To
 use rowmq_core::store::dead::{DeadFilter, errors};
 use rowmq_core::store::{audit, topic};
 use rowmq_core::topic::{change_access, change_settings};
-use rowmq_core::{Error, TopicName, dead};
+use rowmq_core::{Error, TopicName, dead, ready};
 use rowmq_test::until;
 
 use crate::dead::session;
@@ -93,6 +93,29 @@ async fn a_redrive_counts_in_its_entry_what_it_has_redriven() {
         told(&mut session).await,
         [("purge-dead".to_owned(), 100), ("redrive".to_owned(), 1000)]
     );
+}
+
+#[tokio::test]
+async fn a_bulk_change_that_finds_nothing_has_no_entry() {
+    let mut scene = Scene::new().await;
+    let other = scene.db.topic("other").await;
+    let mut session = scene.session().await;
+    let (topic, all) = (scene.topic.clone(), DeadFilter::default());
+    for ready in [0, 3] {
+        scene.enqueue(ready).await;
+        let by = change(Action::Redrive);
+        dead::redrive(&mut session, &topic, &all, Some(&by), |_| {}).await.unwrap();
+        let by = change(Action::PurgeDead);
+        dead::purge(&mut session, topic.id, &all, Some(&by), |_| {}).await.unwrap();
+        let by = change(Action::Move);
+        ready::relocate(&mut session, (&topic, &other), Some(&by), |_| {}).await.unwrap();
+        let by = change(Action::Purge);
+        ready::purge(&mut session, &other, Some(&by), |_| {}).await.unwrap();
+        if ready == 0 {
+            assert_eq!(told(&mut session).await, []);
+        }
+    }
+    assert_eq!(told(&mut session).await, [("purge".to_owned(), 3), ("move".to_owned(), 3)]);
 }
 
 /// What each entry says was done, and of how many messages; the newest first.
@@ -232,7 +255,7 @@ async fn the_audit_is_pruned_of_its_oldest_entries() {
     let mut session = scene.session().await;
     for action in [Action::Purge, Action::Move, Action::Redrive, Action::SetAccess, Action::Cancel]
     {
-        change(action).begin(&mut session).await.unwrap();
+        change(action).note(&mut session).await.unwrap();
     }
     let age = "UPDATE queue_audit SET at = at - INTERVAL 401 DAY WHERE id <= 3";
     scene.sql(age).await;
