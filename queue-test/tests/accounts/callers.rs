@@ -3,8 +3,9 @@
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
 use rowmq_core::account::Account;
-use rowmq_core::connection::ServerUrl;
+use rowmq_core::connection::{ServerUrl, SessionKind, connect, transaction};
 use rowmq_core::model::{Sampling, TopicSettings};
+use rowmq_core::{NewMessage, TopicName, Unique, enqueue};
 use rowmq_test::TestDatabase;
 
 pub(crate) const ENQUEUE: &str = "CALL queue_enqueue('t', 'm', NULL, NULL, NULL, NULL, NULL)";
@@ -174,6 +175,25 @@ async fn an_account_cannot_change_take_back_or_learn_the_message_of_another() {
     let traced = "SELECT GROUP_CONCAT(event ORDER BY id) FROM queue_trace";
     let all = ["enqueued,replaced", "enqueued,replaced,cancelled", "enqueued,replaced,cancelled"];
     assert_eq!(row::<String>(&mut own, traced).await, all.join(","));
+}
+
+/// A key whose message is being handled goes to the next message, also to one that the library
+/// enqueues for another account.
+#[tokio::test]
+async fn the_account_of_a_key_is_that_of_the_message_that_has_taken_it_over() {
+    let (database, mut own) = place().await;
+    let mut owner = session(&database.account_of(Account::Keyed).await).await;
+    assert_eq!(keyed(&mut owner, "first", "replace", "NULL").await.1, 0);
+    run(&mut own, "UPDATE queue_message SET worker_id = 1, claim_no = 1").await;
+    let producer = database.account_of(Account::Producer).await;
+    let mut producer = connect(&producer, SessionKind::Plain).await.expect("a connection");
+    let second = NewMessage::new("second").with_unique(Unique::replacing("invoice-42"));
+    let topic = TopicName::new("t").expect("a name");
+    transaction(&mut producer, "enqueue", async |conn| enqueue(conn, &topic, &second).await)
+        .await
+        .expect("stored");
+    assert_eq!(row::<u64>(&mut own, "SELECT COUNT(*) FROM queue_message").await, 2);
+    assert_eq!(keyed(&mut owner, "forged", "replace", "NULL").await, (None, 1, 0));
 }
 
 #[tokio::test]

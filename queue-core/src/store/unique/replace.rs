@@ -106,8 +106,8 @@ impl Place {
     }
 }
 
-/// PRIMARY: gives the key to another message. What the one before it does with its end does not
-/// touch it any more.
+/// PRIMARY: gives the key to another message, and to the account that enqueues it. What the one
+/// before it does with its end does not touch it any more.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].
@@ -118,7 +118,7 @@ pub async fn take_over(
     msg_id: MsgId,
 ) -> Result<()> {
     let statement = Statement::new(
-        "UPDATE queue_unique SET msg_id = ?, repeats = 0, keep_until = NULL \
+        "UPDATE queue_unique SET msg_id = ?, repeats = 0, keep_until = NULL, account = DEFAULT \
          WHERE topic_id = ? AND unique_key = ?",
     )
     .bytes(msg_id.as_bytes().to_vec())
