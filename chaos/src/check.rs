@@ -6,6 +6,7 @@ mod limits;
 mod message;
 mod rescue;
 mod stream;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -30,6 +31,8 @@ pub(crate) use rescue::{RescueTimes, Times};
 pub(crate) struct Leftovers {
     /// Not settled: ready, scheduled or claimed.
     pub(crate) unsettled: HashMap<Share, u64>,
+    /// Those of a topic that was deleted under them: they were given one that nothing consumes.
+    pub(crate) restored: HashSet<Share>,
     /// Dead letters, and what each had asked for.
     pub(crate) dead: HashMap<Share, Ending>,
     /// What a search says of each message of the topics that are searchable, and whether its topic
@@ -55,7 +58,8 @@ pub(crate) struct Trace {
 /// How a promise was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Breach {
-    /// I1: acknowledged, and neither handled nor a dead letter.
+    /// I1: acknowledged, and neither handled nor a dead letter; or its topic was deleted after it
+    /// was written.
     Lost,
     /// I2: handled, but never sent, or rolled back.
     Phantom,
@@ -63,6 +67,8 @@ pub(crate) enum Breach {
     WrongAck,
     /// I3: two handlers had the same delivery.
     SharedDelivery,
+    /// A session by SQL lost what it had claimed, though it lived.
+    TakenFromLiving,
     /// I4: an effect was committed twice, or without the ack.
     Effects,
     /// Its unique key is held although it is done.
@@ -134,6 +140,12 @@ pub(crate) struct Findings {
     pub(crate) fenced: usize,
     /// Connections and statements that the harness broke one by one.
     pub(crate) broken: usize,
+    /// Topics deleted, without their messages, while producers sent to them.
+    pub(crate) deleted: usize,
+    /// Deletions that were refused, or failed.
+    pub(crate) undeleted: usize,
+    /// Messages that came into a topic as it was deleted, and were given another.
+    pub(crate) restored: usize,
     /// Strikes by name, in the order of their first.
     pub(crate) strikes: Vec<(String, usize)>,
     pub(crate) rescue: RescueTimes,
@@ -169,10 +181,14 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
         peak: history.peak(),
         broken: history.broken(),
         rewinds: history.turns.len(),
+        deleted: history.deletions.iter().filter(|one| one.deleted).count(),
+        undeleted: history.deletions.iter().filter(|one| !one.deleted).count(),
+        restored: leftovers.restored.len(),
         ..Findings::default()
     };
     let unseen = Message::default();
-    let unseen_of = leftovers.unsettled.keys().chain(leftovers.dead.keys()).copied();
+    let unseen_of = leftovers.unsettled.keys().chain(leftovers.dead.keys());
+    let unseen_of = unseen_of.chain(&leftovers.restored).copied();
     let of_queues = leftovers.found.keys().chain(&leftovers.holders).map(|&tag| tag.into());
     let strangers =
         unseen_of.chain(of_queues).filter(|share| !history.messages.contains_key(share));
@@ -181,10 +197,16 @@ pub(crate) fn check(folder: &Path, leftovers: &Leftovers) -> anyhow::Result<Find
     let mut broken = stream::breaches(&history, leftovers);
     broken.extend(trace::breaches(&history, leftovers));
     broken.extend(limits::breaches(&history));
+    broken.extend(taken::breaches(&history));
     for (share, message) in known.chain(strangers) {
         count(&mut findings, share, message, leftovers);
         let rewound = history.is_rewound(share);
-        let breaches = breaches(share, message, leftovers, quiet_end, rewound);
+        let mut breaches = breaches(share, message, leftovers, quiet_end, rewound);
+        let kept_apart =
+            leftovers.restored.contains(&share) && message.outcome() == Enqueued::Stored;
+        if kept_apart && !history.may_outlive_its_topic(message) {
+            breaches.push(Breach::Lost);
+        }
         broken.extend(breaches.into_iter().map(|breach| (breach, share)));
     }
     broken.sort_by_key(|(_, share)| *share);
@@ -230,11 +252,12 @@ fn breaches(
 ) -> Vec<Breach> {
     let unsettled = leftovers.unsettled.contains_key(&share);
     let dead = leftovers.dead.get(&share);
+    let restored = leftovers.restored.contains(&share);
     let acknowledged = message.outcome() == Enqueued::Stored;
     let in_quiet = |at: Moment| quiet_end.is_none_or(|end| at < end);
     let exists = unsettled || dead.is_some() || !message.starts.is_empty();
-    let exists = exists || leftovers.found.contains_key(&share.tag);
-    let gone = !message.is_done() && !unsettled && dead.is_none();
+    let exists = exists || restored || leftovers.found.contains_key(&share.tag);
+    let gone = !message.is_done() && !unsettled && !restored && dead.is_none();
     let unwanted = share.group.is_some_and(|group| !group.wants(share.tag));
     let is_lost = acknowledged && gone && !message.purged && !unwanted;
     // A member's deliveries are counted anew by each process that has its name.
@@ -244,7 +267,8 @@ fn breaches(
         (Breach::Phantom, exists && message.outcome() == Enqueued::NotStored),
         (
             Breach::WrongAck,
-            !recounted && (message.has_wrong_ack() || message.is_done_and(dead.is_some())),
+            !recounted
+                && (message.has_wrong_ack() || message.is_done_and(dead.is_some() || restored)),
         ),
         (Breach::SharedDelivery, !recounted && message.shares_a_delivery()),
         (Breach::Effects, message.has_wrong_effects(unsettled || dead.is_some())),

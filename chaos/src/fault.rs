@@ -4,6 +4,7 @@ mod admin;
 mod burst;
 mod clock;
 mod connection;
+mod deletion;
 mod group;
 mod janitor;
 mod load;
@@ -216,6 +217,13 @@ pub(crate) static CATALOGUE: &[Fault] = &[
         Storm,
         admin::purge_topic,
         "a topic is deleted with all its messages while they are handled"
+    ),
+    fault!(
+        "delete-topic",
+        "F40",
+        Storm,
+        deletion::delete_topic,
+        "a topic is deleted and made again while transactions that think send to it"
     ),
     fault!(
         "cancel-messages",

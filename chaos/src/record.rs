@@ -106,6 +106,8 @@ pub(crate) enum Answer {
 pub(crate) enum Event {
     /// Messages `first` and the `n - 1` after it are about to be sent.
     Invoke { first: Tag, n: u64 },
+    /// The transaction that is to send them to a topic has written them, and is still open.
+    Inserted { first: Tag, n: u64, topic: String },
     /// What became of them.
     Enqueue { first: Tag, n: u64, outcome: Enqueued },
     /// All that this sender sends goes to the stream.
@@ -132,6 +134,10 @@ pub(crate) enum Event {
     Heal { fault: String },
     /// The harness: somebody is about to delete messages `first` and the `n - 1` after it.
     Purge { first: Tag, n: u64 },
+    /// The harness: an operator is about to delete a topic without its messages.
+    Delete { topic: String },
+    /// The harness: that is over, and there is a topic of this name. `deleted`: another one.
+    Remade { topic: String, deleted: bool },
     /// The harness: a message is cancelled, as its operator was told.
     Cancelled { tag: Tag },
     /// The harness: a process was killed, frozen or cut off.
@@ -179,6 +185,7 @@ impl Event {
         let at = at.0.as_micros();
         match self {
             Self::Invoke { first, n } => format!("{at} invoke {first} {n}\n"),
+            Self::Inserted { first, n, topic } => format!("{at} inserted {first} {n} {topic}\n"),
             Self::Enqueue { first, n, outcome } => {
                 format!("{at} enqueue {first} {n} {}\n", outcome.word())
             }
@@ -205,6 +212,8 @@ impl Event {
             Self::Strike { fault } => format!("{at} strike {fault}\n"),
             Self::Heal { fault } => format!("{at} heal {fault}\n"),
             Self::Purge { first, n } => format!("{at} purge {first} {n}\n"),
+            Self::Delete { topic } => format!("{at} delete {topic}\n"),
+            Self::Remade { topic, deleted } => format!("{at} remade {topic} {deleted}\n"),
             Self::Cancelled { tag } => format!("{at} cancelled {tag}\n"),
             Self::Hit { actor, how } => format!("{at} hit {actor} {}\n", how.word()),
             Self::Phase { name } => format!("{at} phase {name}\n"),
@@ -217,6 +226,11 @@ impl Event {
         let at = Moment(Duration::from_micros(next()?.parse()?));
         let event = match next()? {
             "invoke" => Self::Invoke { first: next()?.parse()?, n: next()?.parse()? },
+            "inserted" => Self::Inserted {
+                first: next()?.parse()?,
+                n: next()?.parse()?,
+                topic: next()?.to_owned(),
+            },
             "enqueue" => Self::Enqueue {
                 first: next()?.parse()?,
                 n: next()?.parse()?,
@@ -261,6 +275,8 @@ impl Event {
             "strike" => Self::Strike { fault: next()?.to_owned() },
             "heal" => Self::Heal { fault: next()?.to_owned() },
             "purge" => Self::Purge { first: next()?.parse()?, n: next()?.parse()? },
+            "delete" => Self::Delete { topic: next()?.to_owned() },
+            "remade" => Self::Remade { topic: next()?.to_owned(), deleted: next()?.parse()? },
             "cancelled" => Self::Cancelled { tag: next()?.parse()? },
             "hit" => Self::Hit { actor: next()?.parse()?, how: Hit::from_word(next()?)? },
             "phase" => Self::Phase { name: next()?.to_owned() },
@@ -315,6 +331,7 @@ mod tests {
             Event::Rewind(stretch),
             Event::Rewound(stretch),
             Event::Invoke { first: tag, n: 20 },
+            Event::Inserted { first: tag, n: 20, topic: "brief-1".to_owned() },
             Event::Enqueue { first: tag, n: 20, outcome: Enqueued::InDoubt },
             Event::Start { share: tag.into(), delivery_no: 1, place: None },
             Event::End { share: tag.into(), delivery_no: 1, ended: Ended::Interrupted },
@@ -323,6 +340,8 @@ mod tests {
             Event::Strike { fault: "kill-consumer".to_owned() },
             Event::Heal { fault: "kill-consumer".to_owned() },
             Event::Purge { first: tag, n: 5 },
+            Event::Delete { topic: "brief-1".to_owned() },
+            Event::Remade { topic: "brief-1".to_owned(), deleted: true },
             Event::Cancelled { tag },
             Event::Hit { actor: 7, how: Hit::Frozen },
             Event::Phase { name: "quiet".to_owned() },

@@ -123,6 +123,7 @@ fn table(findings: &Findings) -> Table {
         (Breach::Phantom, "delivered but never committed (I2)"),
         (Breach::WrongAck, "wrong acks (I3)"),
         (Breach::SharedDelivery, "two owners of one delivery (I3)"),
+        (Breach::TakenFromLiving, "taken from a SQL session that lived (I3)"),
         (Breach::Effects, "effects twice, or without the ack (I4)"),
         (Breach::KeyHeld, "unique keys held by nobody"),
         (Breach::Overtaken, "overtaken in an ordered group (I5)"),
@@ -145,6 +146,9 @@ fn table(findings: &Findings) -> Table {
     row("delivered again under faults", "", findings.duplicates.to_string());
     let again = format!("{}, in {} resets and replays", findings.read_again, findings.rewinds);
     row("the same by groups, of a partition each", "", again);
+    let Findings { deleted, undeleted, restored, .. } = findings;
+    let topics = format!("{deleted} of {}, {restored} messages kept apart", deleted + undeleted);
+    row("topics deleted under producers", "", topics);
     row("settlements of fenced owners, refused", "", findings.fenced.to_string());
     let RescueTimes { killed, frozen, killed_members, frozen_members } = &findings.rescue;
     for (what, times) in [
@@ -192,6 +196,7 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "duplicates": findings.duplicates,
         "duplicates_in_quiet": findings.count(Breach::DuplicateInQuiet),
         "wrong_acks": findings.count(Breach::WrongAck) + findings.count(Breach::SharedDelivery),
+        "taken_from_living": findings.count(Breach::TakenFromLiving),
         "wrong_effects": findings.count(Breach::Effects),
         "fenced": findings.fenced,
         "keys_held": findings.count(Breach::KeyHeld),
@@ -212,6 +217,9 @@ fn json(server: &str, seed: u64, findings: &Findings) -> Value {
         "beyond_limit": findings.count(Breach::BeyondLimit),
         "handled_though_cancelled": findings.count(Breach::HandledThoughCancelled),
         "stuck": findings.count(Breach::Stuck),
+        "topics_deleted": findings.deleted,
+        "topics_not_deleted": findings.undeleted,
+        "restored": findings.restored,
         "misreported": findings.count(Breach::Misreported),
     })
 }

@@ -24,7 +24,7 @@ use crate::task::{Ending, Task};
 pub(crate) struct CallerArgs {
     #[command(flatten)]
     identity: Identity,
-    /// Of which topics: each is asked before what is claimed of all of them is handled.
+    /// Of which topics: all are asked before what is claimed of them is handled.
     #[arg(long = "topic", required = true)]
     topics: Vec<TopicName>,
     #[command(flatten)]
@@ -82,15 +82,7 @@ async fn consume(
     let conn = tokio::time::timeout(DEADLINE, Conn::new(opts)).await??;
     let mut session = Session { conn, record };
     while !stop.is_cancelled() {
-        let mut rows = Vec::new();
-        for topic in topics {
-            match session.say(CLAIM, (topic.as_str(),)).await {
-                Ok(claimed) => rows.extend(claimed),
-                // What it holds of the topics before stays its own.
-                Err(Failure::Refused(_)) => session.undo().await?,
-                Err(lost) => return Err(lost.into()),
-            }
-        }
+        let rows = session.claim_of_all(topics).await?;
         if rows.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
@@ -166,6 +158,32 @@ impl Session<'_> {
             Ok(Err(Error::Server(error))) => Err(Failure::Refused(error.code)),
             Ok(Err(lost)) => Err(Failure::Lost(lost.to_string())),
             Err(_) => Err(Failure::Lost("no answer".to_owned())),
+        }
+    }
+
+    /// By turns; once more of those that had nothing, or failed, if it holds something of others by
+    /// then: that stays its own.
+    async fn claim_of_all(&mut self, topics: &[TopicName]) -> Result<Vec<Row>, Failure> {
+        let (mut rows, mut without) = (Vec::new(), Vec::new());
+        for topic in topics {
+            let claimed = self.claim(topic).await?;
+            if claimed.is_empty() {
+                without.push(topic);
+            }
+            rows.extend(claimed);
+        }
+        for topic in without {
+            if !rows.is_empty() {
+                rows.extend(self.claim(topic).await?);
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn claim(&mut self, topic: &TopicName) -> Result<Vec<Row>, Failure> {
+        match self.say(CLAIM, (topic.as_str(),)).await {
+            Err(Failure::Refused(_)) => self.undo().await.map(|()| Vec::new()),
+            claimed => claimed,
         }
     }
 

@@ -1,5 +1,7 @@
 //! A process that sends: through the producer's lanes, or in transactions of its own.
 
+mod transaction;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,17 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use diesel_async::SimpleAsyncConnection;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rowmq_core::connection::{ServerUrl, SessionKind, connect};
-use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, Unique, enqueue_all};
+use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, Unique};
 use rowmq_producer::{Producer, ProducerOptions, SendError, Sent, SpillOptions};
 use rowmq_service::args::ServerArgs;
 use rowmq_service::signals;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::transaction::{By, Transaction};
 use super::Identity;
 use crate::record::{Enqueued, Event, Record};
 use crate::stream::{KIND, key_of, kind_of};
@@ -54,6 +56,9 @@ pub(crate) struct SenderArgs {
     /// instead of through the producer's lanes.
     #[arg(long)]
     think_ms: Option<u64>,
+    /// Those by `CALL queue_enqueue`, and not by the library.
+    #[arg(long, requires = "think_ms")]
+    by_sql: bool,
     /// Through the lanes, with a journal in this directory.
     #[arg(long, conflicts_with = "think_ms")]
     spill_dir: Option<PathBuf>,
@@ -118,9 +123,6 @@ fn enqueued<T>(outcome: &Result<T, SendError>) -> Enqueued {
         Err(_) => Enqueued::InDoubt,
     }
 }
-
-/// How often a transaction of a sender's own is rolled back, out of a hundred.
-const ROLLBACKS: u32 = 15;
 
 struct Sender {
     args: SenderArgs,
@@ -213,14 +215,17 @@ impl Sender {
             };
             let n = self.rng.random_range(1..=3);
             let (first, messages) = self.messages(n)?;
-            let think = Duration::from_millis(self.rng.random_range(0..=think_ms));
-            let end =
-                if self.rng.random_ratio(ROLLBACKS, 100) { End::Rollback } else { End::Commit };
+            let by = if self.args.by_sql { By::Sql } else { By::Library };
+            let transaction = Transaction::random(by, think_ms, &mut self.rng);
             self.record.note(&Event::Invoke { first, n })?;
+            let inserted = || {
+                let topic = self.args.topic.to_string();
+                self.record.note(&Event::Inserted { first, n, topic })
+            };
             // The connection goes with the transaction that it may have been cut in.
             let outcome = match tokio::time::timeout(
                 LEASE,
-                send(open, &self.args.topic, &messages, think, end),
+                transaction.run(open, &self.args.topic, &messages, inserted),
             )
             .await
             {
@@ -250,7 +255,7 @@ impl Sender {
                 if let Some(kind) = kind_of(tag) {
                     message = message.with_header(KIND, kind);
                 }
-            } else if self.rng.random_ratio(1, 8) {
+            } else if !self.args.by_sql && self.rng.random_ratio(1, 8) {
                 let delay = Duration::from_millis(self.rng.random_range(0..DELAY_MS));
                 message = message.with_delay(delay);
             }
@@ -264,44 +269,5 @@ impl Sender {
     async fn pace(&self, n: u64) {
         #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
         tokio::time::sleep(Duration::from_secs_f64(n as f64 / self.args.rate)).await;
-    }
-}
-
-/// How a transaction of the sender's own ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Commit,
-    Rollback,
-}
-
-/// One transaction as a user writes it.
-async fn send(
-    conn: &mut AsyncMysqlConnection,
-    topic: &TopicName,
-    messages: &[NewMessage],
-    think: Duration,
-    end: End,
-) -> Enqueued {
-    let enqueued = async {
-        conn.batch_execute("BEGIN").await?;
-        // Its limit is one of what the topic holds now, not when the connection was new.
-        enqueue_all(conn, topic, messages).await?;
-        tokio::time::sleep(think).await;
-        anyhow::Ok(())
-    };
-    match (enqueued.await, end) {
-        // What was not committed is rolled back by the server when the connection goes.
-        (Err(_), _) => match conn.batch_execute("ROLLBACK").await {
-            Ok(()) => Enqueued::NotStored,
-            Err(_) => Enqueued::InDoubt,
-        },
-        (Ok(()), End::Rollback) => match conn.batch_execute("ROLLBACK").await {
-            Ok(()) => Enqueued::NotStored,
-            Err(_) => Enqueued::InDoubt,
-        },
-        (Ok(()), End::Commit) => match conn.batch_execute("COMMIT").await {
-            Ok(()) => Enqueued::Stored,
-            Err(_) => Enqueued::InDoubt,
-        },
     }
 }

@@ -13,9 +13,10 @@ pub(super) const PREFIX: &str = "queue_";
 const PASSWORD: &str = "app";
 
 /// Those of a run: with exactly what the files of `ops/grants` grant.
-const OURS: [Account; 6] = [
+const OURS: [Account; 7] = [
     Account::Migrator,
     Account::Producer,
+    Account::Caller,
     Account::Consumer,
     Account::Claimer,
     Account::Janitor,
@@ -64,6 +65,7 @@ pub(super) fn url_for(root: &ServerUrl, queue: Queue, role: Role) -> anyhow::Res
     let account = match (queue, role) {
         (Queue::Naive, _) => return account_url(root, NAIVE, PASSWORD),
         (Queue::Product, Role::Sender | Role::Spiller) => Account::Producer,
+        (Queue::Product, Role::Enqueuer) => Account::Caller,
         (Queue::Product, Role::Recorder | Role::Consumer) => Account::Consumer,
         (Queue::Product, Role::Caller) => Account::Claimer,
         (Queue::Product, Role::Janitor) => Account::Janitor,

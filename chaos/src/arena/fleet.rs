@@ -180,7 +180,7 @@ impl Fleet {
 
     pub(crate) async fn add_sender(
         &self,
-        load: SenderLoad,
+        load: SenderLoad<'_>,
         more: &[&str],
     ) -> anyhow::Result<Arc<Member>> {
         let mut fixed = vec![
@@ -194,6 +194,7 @@ impl Fleet {
         fixed.extend(more.iter().map(|&word| word.to_owned()));
         let role = match more.first() {
             Some(&"--spill-dir") => Role::Spiller,
+            Some(&"--by-sql") => Role::Enqueuer,
             _ => Role::Sender,
         };
         self.add_actor(role, fixed).await
@@ -307,8 +308,8 @@ impl Drop for Fleet {
 
 /// What a sender sends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SenderLoad {
-    pub(crate) topic: &'static str,
+pub(crate) struct SenderLoad<'t> {
+    pub(crate) topic: &'t str,
     /// Messages a second.
     pub(crate) rate: f64,
     pub(crate) work_ms: u64,

@@ -22,6 +22,8 @@ pub(crate) enum Role {
     Sender,
     /// Sends messages, through a journal on its disk while the server is away.
     Spiller,
+    /// Sends messages by the SQL contract, in transactions.
+    Enqueuer,
     /// Handles messages and writes them down.
     Recorder,
     /// Handles messages by the SQL contract and writes them down.
@@ -37,6 +39,7 @@ impl Role {
         match self {
             Self::Sender => "sender",
             Self::Spiller => "spiller",
+            Self::Enqueuer => "enqueuer",
             Self::Recorder => "recorder",
             Self::Caller => "caller",
             Self::Consumer => "consumer",

@@ -18,6 +18,18 @@ pub(super) struct Strike {
     pub(super) to: Moment,
 }
 
+/// A topic was to be deleted without its messages.
+#[derive(Debug, Clone)]
+pub(super) struct Deletion {
+    topic: String,
+    /// Not before it was asked for.
+    from: Moment,
+    /// By then it was over, and there was a topic of this name.
+    to: Moment,
+    /// Its operator was told so.
+    pub(super) deleted: bool,
+}
+
 /// A group handles a stretch again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
@@ -38,6 +50,7 @@ pub(super) struct History {
     rewinds: Vec<(Moment, Stretch)>,
     /// What of it they certainly had to.
     pub(super) turns: Vec<Turn>,
+    pub(super) deletions: Vec<Deletion>,
     /// Members of the broadcast group that there were.
     members: BTreeSet<Group>,
     /// Who sends to the stream.
@@ -77,6 +90,7 @@ impl History {
                     let known = self.message(Share { group: Some(group), ..share });
                     known.invoked = message.invoked;
                     known.outcome = message.outcome;
+                    known.inserted.clone_from(&message.inserted);
                     known.purged |= message.purged;
                 }
             } else {
@@ -111,6 +125,11 @@ impl History {
                     self.message(Tag { seq, ..first }.into()).invoked = Some(at);
                 }
             }
+            Event::Inserted { first, n, topic } => {
+                for seq in first.seq..first.seq + n {
+                    self.message(Tag { seq, ..first }.into()).inserted = Some((at, topic.clone()));
+                }
+            }
             Event::Enqueue { first, n, outcome } => {
                 if outcome == Enqueued::Stored {
                     *self.acknowledged.entry(at.0.as_secs()).or_default() += n;
@@ -122,6 +141,16 @@ impl History {
             Event::Purge { first, n } => {
                 for seq in first.seq..first.seq + n {
                     self.message(Tag { seq, ..first }.into()).purged = true;
+                }
+            }
+            Event::Delete { topic } => {
+                let open = Deletion { topic, from: at, to: Moment::LATEST, deleted: false };
+                self.deletions.push(open);
+            }
+            Event::Remade { topic, deleted } => {
+                let asked = self.deletions.iter_mut().rfind(|one| one.topic == topic);
+                if let Some(asked) = asked {
+                    (asked.to, asked.deleted) = (at, deleted);
                 }
             }
             Event::Cancelled { tag } => self.message(tag.into()).cancelled = true,
@@ -207,6 +236,17 @@ impl History {
         done.map(|turn| turn.until).min().unwrap_or(Moment::LATEST)
     }
 
+    /// Whether the topic of a message may have been deleted before its transaction wrote it, and
+    /// after that one had begun and could have seen the topic open. What was written before stands
+    /// in the way of a deletion.
+    pub(super) fn may_outlive_its_topic(&self, message: &Message) -> bool {
+        let (Some((written, topic)), Some(begun)) = (&message.inserted, message.invoked) else {
+            return false;
+        };
+        let mut of_it = self.deletions.iter().filter(|one| one.topic == *topic);
+        of_it.any(|one| one.from < *written && one.to > begun)
+    }
+
     /// When each process first began a message as a member of the broadcast group.
     pub(super) fn first_reads(&self) -> HashMap<Actor, Moment> {
         let mut first: HashMap<Actor, Moment> = HashMap::new();
@@ -278,6 +318,7 @@ impl History {
 fn is_about(event: &Event, wanted: Share) -> bool {
     match event {
         Event::Invoke { first, n }
+        | Event::Inserted { first, n, .. }
         | Event::Enqueue { first, n, .. }
         | Event::Purge { first, n } => {
             let Tag { sender, seq } = wanted.tag;
@@ -292,6 +333,8 @@ fn is_about(event: &Event, wanted: Share) -> bool {
         Event::Stream { .. }
         | Event::Member { .. }
         | Event::Caller
+        | Event::Delete { .. }
+        | Event::Remade { .. }
         | Event::Strike { .. }
         | Event::Heal { .. }
         | Event::Hit { .. }

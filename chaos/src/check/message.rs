@@ -39,6 +39,8 @@ pub(super) struct Settled {
 pub(super) struct Message {
     /// When it was about to be sent.
     pub(super) invoked: Option<Moment>,
+    /// When its transaction had written it and to which topic, if it was sent in one.
+    pub(super) inserted: Option<(Moment, String)>,
     /// What its sender learned, and when.
     pub(super) outcome: Option<(Moment, Enqueued)>,
     /// A person has deleted it, or was about to.
@@ -69,6 +71,7 @@ impl Message {
     /// Adds what others saw of it.
     pub(super) fn take_over(&mut self, other: Self) {
         self.invoked = self.invoked.or(other.invoked);
+        self.inserted = self.inserted.take().or(other.inserted);
         self.outcome = self.outcome.or(other.outcome);
         self.purged |= other.purged;
         self.cancelled |= other.cancelled;

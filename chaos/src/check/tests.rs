@@ -302,3 +302,74 @@ fn a_message_is_cancelled_or_handled_and_never_both() {
     let asked = ("0-harness", "2500000 purge 1:1 1\n");
     assert_eq!(broken(&[SENT, asked, handled]), [], "the operator was told that it failed");
 }
+
+/// A deletion of the message's topic that succeeded, from 3 s to 5 s.
+const DELETED: (&str, &str) =
+    ("0-harness", "3000000 delete brief-1\n5000000 remade brief-1 true\n");
+
+/// F40: what a transaction has written stands in the way of a deletion.
+#[test]
+fn a_message_whose_topic_was_deleted_after_it_was_written_is_lost() {
+    let sent =
+        |inserted: &str| format!("2000000 invoke 1:1 1\n{inserted}6000000 enqueue 1:1 1 stored\n");
+    let breaches = |inserted: &str, deletion| {
+        let leftovers = Leftovers { restored: [tag(1).into()].into(), ..Leftovers::default() };
+        let findings = found(&[("1-sender", &sent(inserted)), deletion], &leftovers);
+        assert_eq!(findings.restored, 1);
+        findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
+    };
+    assert_eq!(breaches("2500000 inserted 1:1 1 brief-1\n", DELETED), [Breach::Lost]);
+    // Its snapshot was older than the deletion.
+    assert_eq!(breaches("5500000 inserted 1:1 1 brief-1\n", DELETED), []);
+    let other = ("0-harness", "3000000 delete brief-2\n5000000 remade brief-2 true\n");
+    assert_eq!(breaches("5500000 inserted 1:1 1 brief-1\n", other), [Breach::Lost]);
+    let before = ("0-harness", "1500000 delete brief-1\n1900000 remade brief-1 true\n");
+    assert_eq!(breaches("5500000 inserted 1:1 1 brief-1\n", before), [Breach::Lost]);
+    let never_over = ("0-harness", "1500000 delete brief-1\n");
+    assert_eq!(breaches("5500000 inserted 1:1 1 brief-1\n", never_over), []);
+}
+
+#[test]
+fn a_message_of_a_deleted_topic_is_kept_and_never_handled_nor_made_up() {
+    let restored = || Leftovers { restored: [tag(1).into()].into(), ..Leftovers::default() };
+    let breaches = |more: &[(&str, &str)]| {
+        let findings = found(&[more, &[DELETED]].concat(), &restored());
+        findings.violations.iter().map(|violation| violation.breach).collect::<Vec<_>>()
+    };
+    let late = (
+        "1-sender",
+        "2000000 invoke 1:1 1\n6000000 inserted 1:1 1 brief-1\n6100000 enqueue 1:1 1 stored\n",
+    );
+    assert_eq!(breaches(&[late]), []);
+    let acked = (
+        "3-recorder",
+        "7000000 start 1:1 1\n7100000 end 1:1 1 done\n7200000 settled 1:1 1 ack settled\n",
+    );
+    assert_eq!(breaches(&[late, acked]), [Breach::WrongAck]);
+    let rolled_back = ("1-sender", "2000000 invoke 1:1 1\n6100000 enqueue 1:1 1 not-stored\n");
+    assert_eq!(breaches(&[rolled_back]), [Breach::Phantom]);
+    let findings = found(&[late, DELETED], &Leftovers::default());
+    assert_eq!((findings.count(Breach::Lost), findings.deleted), (1, 1), "it is nowhere");
+}
+
+/// F13, F41: a claim that fails takes no other one from its session.
+#[test]
+fn what_a_living_session_by_sql_has_claimed_stays_its_own() {
+    let caller = "21000000 caller\n30000000 start 1:1 1\n31000000 settled 1:1 1 ack fenced\n";
+    let again = ("3-recorder", "30500000 start 1:1 2\n30600000 end 1:1 2 done\n");
+    let breaches = |more: &[(&str, &str)]| broken(&[&[SENT, again], more].concat());
+    assert_eq!(breaches(&[("2-recorder", caller)]), [Breach::TakenFromLiving]);
+    let mild = ("0-harness", "25000000 strike deadlock-storm\n32000000 heal deadlock-storm\n");
+    assert_eq!(breaches(&[("2-recorder", caller), mild]), [Breach::TakenFromLiving]);
+    for excuse in [
+        "25000000 strike stall-server\n29000000 heal stall-server\n",
+        "30900000 strike cut-all\n",
+        "30100000 purge 1:1 1\n",
+    ] {
+        assert_eq!(breaches(&[("2-recorder", caller), ("0-harness", excuse)]), [], "{excuse}");
+    }
+    let late = caller.replace("31000000", "36000000");
+    assert_eq!(breaches(&[("2-recorder", &late)]), [], "its lease may be over");
+    let library = caller.replace("21000000 caller\n", "");
+    assert_eq!(breaches(&[("2-recorder", &library)]), []);
+}

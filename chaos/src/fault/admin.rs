@@ -24,6 +24,9 @@ const DOOMED: u64 = 200;
 /// How many messages are cancelled at a time.
 const CANCELLED: usize = 10;
 
+/// How long the work with one that is to be cancelled under its handler takes, in milliseconds.
+const SLOW_MS: u64 = 2_000;
+
 /// The number of the topic that is deleted next.
 static NEXT_TOPIC: AtomicU64 = AtomicU64::new(1);
 
@@ -114,7 +117,10 @@ pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow
     for _ in 0..CANCELLED {
         sleep(Duration::from_millis(rng.random_range(0..500))).await;
         let topic = *[EFFECTS, CALLS, URGENT].choose(rng).context("there are some")?;
-        let Some(tag) = arena.last_of(topic).await? else { continue };
+        let slow = topic != EFFECTS && rng.random_ratio(1, 3);
+        let chosen =
+            if slow { send_slow(arena, topic).await? } else { arena.last_of(topic).await? };
+        let Some(tag) = chosen else { continue };
         // Nobody knows what became of it if the answer is lost.
         arena.record.note(&Event::Purge { first: tag, n: 1 })?;
         let grace = if rng.random() { "1s" } else { "0s" };
@@ -124,6 +130,20 @@ pub(super) async fn cancel_messages(arena: &Arena, rng: &mut SmallRng) -> anyhow
         }
     }
     Ok(())
+}
+
+/// A message that a session by SQL is still working on when it is cancelled, as a rule: most of
+/// theirs take no time.
+async fn send_slow(arena: &Arena, topic: &str) -> anyhow::Result<Option<Tag>> {
+    let tag = arena.send(topic, Task { work_ms: SLOW_MS, ending: Ending::Ack }).await?;
+    let id = tag.msg_id().0.simple();
+    let claimed =
+        format!("SELECT COUNT(*) FROM queue_message WHERE msg_id = X'{id}' AND worker_id > 0");
+    let deadline = Instant::now() + Duration::from_millis(SLOW_MS);
+    while arena.number(&claimed).await? == 0 && Instant::now() < deadline {
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(Some(tag))
 }
 
 /// Behind an idle transaction that has read the hot table: `rowmq migrate`, then a change of the

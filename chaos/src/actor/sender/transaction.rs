@@ -1,0 +1,111 @@
+//! A transaction of a sender's own, as a user writes it.
+
+use std::time::Duration;
+
+use diesel::sql_types::{Binary, Text};
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use rand::Rng;
+use rowmq_core::{AsyncMysqlConnection, NewMessage, TopicName, enqueue_all};
+use tokio::time::sleep;
+
+use crate::record::Enqueued;
+
+/// How often a transaction is rolled back, out of a hundred.
+const ROLLBACKS: u32 = 15;
+
+/// How often one by SQL looks at the database first and enqueues late, out of a hundred.
+const LATE: u32 = 25;
+
+/// What enqueues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The library.
+    Library,
+    /// `CALL queue_enqueue`, as a program in any language has it.
+    Sql,
+}
+
+/// How it goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transaction {
+    by: By,
+    think: Duration,
+    /// It thinks before it enqueues and not after: what it sees is as old as that.
+    late: bool,
+    commits: bool,
+}
+
+impl Transaction {
+    pub(super) fn random(by: By, longest_think_ms: u64, rng: &mut impl Rng) -> Self {
+        Self {
+            by,
+            think: Duration::from_millis(rng.random_range(0..=longest_think_ms)),
+            late: by == By::Sql && rng.random_ratio(LATE, 100),
+            commits: !rng.random_ratio(ROLLBACKS, 100),
+        }
+    }
+
+    /// Runs it; `inserted` hears when its messages are written and not yet committed.
+    pub(super) async fn run(
+        self,
+        conn: &mut AsyncMysqlConnection,
+        topic: &TopicName,
+        messages: &[NewMessage],
+        inserted: impl FnOnce() -> std::io::Result<()>,
+    ) -> Enqueued {
+        let wrote = self.write(conn, topic, messages, inserted).await;
+        let (end, outcome) = match wrote {
+            Ok(()) if self.commits => ("COMMIT", Enqueued::Stored),
+            // What was not committed is rolled back by the server when the connection goes.
+            _ => ("ROLLBACK", Enqueued::NotStored),
+        };
+        match conn.batch_execute(end).await {
+            Ok(()) => outcome,
+            Err(_) => Enqueued::InDoubt,
+        }
+    }
+
+    async fn write(
+        self,
+        conn: &mut AsyncMysqlConnection,
+        topic: &TopicName,
+        messages: &[NewMessage],
+        inserted: impl FnOnce() -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        if self.late {
+            // The account reads no table, and needs none for a snapshot.
+            let snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+                            START TRANSACTION WITH CONSISTENT SNAPSHOT";
+            conn.batch_execute(snapshot).await?;
+            sleep(self.think).await;
+        } else {
+            conn.batch_execute("BEGIN").await?;
+        }
+        match self.by {
+            // Its limit is one of what the topic holds now, not when the connection was new.
+            By::Library => drop(enqueue_all(conn, topic, messages).await?),
+            By::Sql => call(conn, topic, messages).await?,
+        }
+        inserted()?;
+        if !self.late {
+            sleep(self.think).await;
+        }
+        Ok(())
+    }
+}
+
+async fn call(
+    conn: &mut AsyncMysqlConnection,
+    topic: &TopicName,
+    messages: &[NewMessage],
+) -> anyhow::Result<()> {
+    for message in messages {
+        diesel::sql_query("CALL queue_enqueue(?, ?, NULL, NULL, NULL, NULL, ?)")
+            .bind::<Text, _>(topic.as_str())
+            .bind::<Binary, _>(message.body.as_slice())
+            .bind::<Text, _>(message.msg_id.to_string())
+            .execute(conn)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! An operator deletes a topic while producers send to it, and makes it again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use crate::arena::{Arena, SenderLoad};
+use crate::record::Event;
+
+/// How often an operator tries to delete it.
+const ATTEMPTS: u32 = 6;
+
+/// Messages a second from each producer: so few that the topic is empty now and then.
+const RATE: f64 = 0.5;
+
+/// How long their transactions think: longer than a deletion waits for producers to hear of it.
+const THINK_MS: &str = "6000";
+
+/// How long what is left may take until its consumer leaves; after it the consumer stays.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The number of the next topic of this kind.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A topic of its own, without `--purge`, again and again under the same name.
+pub(super) async fn delete_topic(arena: &Arena, rng: &mut SmallRng) -> anyhow::Result<()> {
+    let topic = format!("brief-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    arena.make_topic(&topic).await?;
+    let consumer = arena.fleet.add_recorder(&[&topic], 16, None).await?;
+    let mut producers = Vec::new();
+    for how in [&["--by-sql"][..], &["--by-sql"], &[]] {
+        let quiet = Duration::ZERO;
+        let load = SenderLoad { topic: &topic, rate: RATE, work_ms: 20, quiet, seed: rng.random() };
+        let how = [how, &["--think-ms", THINK_MS]].concat();
+        producers.push(arena.fleet.add_sender(load, &how).await?);
+    }
+    for _ in 0..ATTEMPTS {
+        sleep(Duration::from_millis(rng.random_range(500..3_000))).await;
+        // What is still open when the topic looks empty is what a deletion must wait for.
+        arena.rowmq(&["drain", &topic, "--wait", "--timeout", "5s"]).await?;
+        arena.record.note(&Event::Delete { topic: topic.clone() })?;
+        let deleted = arena.rowmq(&["topic", "delete", &topic, "--yes"]).await?;
+        arena.make_topic(&topic).await?;
+        arena.record.note(&Event::Remade { topic: topic.clone(), deleted })?;
+        if deleted {
+            // It would go on with the topic that is gone until it looks for the name again, and
+            // hide what comes into it late. The next process does not know that topic.
+            consumer.signal(Signal::TERM);
+        }
+    }
+    arena.fleet.dismiss(&producers).await?;
+    let waiting = format!(
+        "SELECT COUNT(m.id) + COUNT(s.id) FROM queue_topic t \
+         LEFT JOIN queue_message m ON m.topic_id = t.id \
+         LEFT JOIN queue_scheduled s ON s.topic_id = t.id WHERE t.name = '{topic}'"
+    );
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if arena.number(&waiting).await? == 0 {
+            return arena.fleet.dismiss(&[consumer]).await;
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+impl Arena {
+    /// Has an operator make a topic unless it is there, and open it: one that could not be deleted
+    /// may have been left closed.
+    async fn make_topic(&self, topic: &str) -> anyhow::Result<()> {
+        let there = format!("SELECT COUNT(*) FROM queue_topic WHERE name = '{topic}'");
+        loop {
+            if self.number(&there).await? == 0 {
+                self.rowmq(&["topic", "create", topic]).await?;
+            } else if self.rowmq(&["topic", "resume", topic]).await? {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
