@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rowmq_core::model::{DeadCause, Settlement};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// When a topic is paused: at this share of failures among the last messages that were handled.
 /// Written `50%/20`: half of the last 20. It is not reached before so many were handled.

@@ -1,6 +1,7 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rand::Rng;
+use rowmq_core::chance;
+use tokio::time::Instant;
 
 /// Between polls while there was work within the last minute.
 const EAGER: Duration = Duration::from_millis(25);
@@ -170,7 +171,7 @@ impl Poll {
 
 /// The duration, or less: down to this share of it.
 fn jittered(duration: Duration, least: f64) -> Duration {
-    duration.mul_f64(rand::rng().random_range(least..=1.0))
+    duration.mul_f64(chance::between(least..=1.0))
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ mod received;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rowmq_core::checkpoint::Keeper;
 use rowmq_core::codec::Codecs;
-use rowmq_core::connection::{Pool, ServerUrl};
+use rowmq_core::connection::{Link, ServerUrl, Session, SessionKind};
 use rowmq_core::handler::RunOutcome;
 use rowmq_core::model::Settlement;
 use rowmq_core::telemetry::TopicMeter;
@@ -18,6 +18,7 @@ use rowmq_core::worker::{Claimed, Phase, Worker, WorkerOptions};
 use rowmq_core::{Topic, TopicName, store, telemetry};
 use rowmq_service::identity;
 use tokio::sync::RwLock;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
@@ -34,7 +35,7 @@ use crate::sweep;
 
 pub use self::received::Received;
 
-/// How long a call on the pool may take.
+/// How long looking for the topic may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The wait before a delivery is given back because the ledger cannot be read.
@@ -72,9 +73,10 @@ impl Receiver {
         options: ConsumerOptions,
     ) -> Result<Self, Error> {
         options.check()?;
-        let pool = Pool::new(url.clone(), 1, CALL_DEADLINE)?;
-        let find = async |conn: &mut _| store::topic::find(conn, &topic).await;
-        let found = pool.call("find the topic", find).await?;
+        let mut session = Session::open(&url, SessionKind::Plain, CALL_DEADLINE).await?;
+        let find = async |conn: &mut Link| store::topic::find(conn, &topic).await;
+        let found = session.call("find the topic", find).await?;
+        drop(session);
         let Some(found) = found else {
             return Err(rowmq_core::Error::UnknownTopic { topic }.into());
         };
@@ -150,7 +152,7 @@ impl Receiver {
                     None => continue,
                 }
             }
-            let due = tokio::time::Instant::from_std(self.due());
+            let due = self.due();
             tokio::select! {
                 () = tokio::time::sleep_until(due) => self.claim().await,
                 () = self.wakes.next() => {

@@ -1,7 +1,7 @@
 //! A run: some deliveries, one call of a handler, and what becomes of each.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rowmq_core::checkpoint::Checkpoints;
 use rowmq_core::handler::{Context, RunOutcome, settlement_for};
@@ -9,6 +9,7 @@ use rowmq_core::model::{ClaimNo, PartitionNo, Settlement};
 use rowmq_core::telemetry::TopicMeter;
 use rowmq_core::worker::{Effects, Ending, Settled};
 use rowmq_core::{Delivery, Topic};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -81,7 +82,7 @@ impl Post {
         };
         let limit = [self.registration.options.timeout, topic.settings.max_run_time];
         let limit = limit.into_iter().flatten().min();
-        let (token, started) = (CancellationToken::new(), Instant::now());
+        let (token, started) = (CancellationToken::new(), std::time::Instant::now());
         let n = batch.len();
         if n == 0 {
             let held_back = claim_no.filter(|_| !looked_up);

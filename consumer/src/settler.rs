@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rowmq_core::model::{DeliveryNo, Settlement, TopicId};
 use rowmq_core::worker::{SettleOutcome, Settled, Worker};
-use rowmq_core::{Error, MsgId, TopicName, telemetry};
+use rowmq_core::{Error, MsgId, TopicName, actor, telemetry};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::listener::{SettledDelivery, SettledListener};
@@ -75,9 +75,10 @@ impl Settler {
         let (queue, finished) = mpsc::unbounded_channel();
         let held = HeldCount::default();
         let held_now = held.clone();
-        tokio::spawn(
-            async move { settle_all(&worker, listener.as_ref(), finished, held_now).await },
-        );
+        // Not waited for: it ends with its senders.
+        drop(actor::beside(async move {
+            settle_all(&worker, listener.as_ref(), finished, held_now).await;
+        }));
         Self { queue, held }
     }
 
@@ -114,6 +115,7 @@ async fn settle_all(
         while some.len() < BATCH && some.len() < held.get() {
             let room = BATCH - some.len();
             tokio::select! {
+                biased;
                 () = &mut linger => break,
                 n = items.recv_many(&mut some, room) => if n == 0 { break },
             }

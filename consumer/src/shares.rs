@@ -5,9 +5,10 @@
 //! get no larger share than fast ones, no topic starves, and what one does not want the others use.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// A topic that has had nothing to do for so long is not owed for that time.
 const FORGOTTEN: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -17,6 +17,7 @@ use rowmq_core::wake::Wakes;
 use rowmq_core::worker::{Claimed, Life, Phase};
 use rowmq_core::{Error, Result, Topic};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
@@ -376,7 +377,7 @@ async fn turn_of(share: Option<&Share>) {
 
 async fn sleep_until(time: Option<Instant>) {
     match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
+        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

@@ -31,8 +31,9 @@ where
     Ok(())
 }
 
-/// Runs `future` beside the actor that calls this, on its thread.
-pub(crate) fn beside(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+/// Runs `future` beside its caller, on the same runtime; in a simulation as part of the process
+/// that calls.
+pub fn beside(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     #[cfg(feature = "simulation")]
     if crate::connection::simulation::is_on() {
         return tokio::task::spawn_local(future);

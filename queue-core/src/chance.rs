@@ -30,7 +30,8 @@ fn drawn() -> Option<u64> {
 }
 
 /// A number in `range`, for jitter.
-pub(crate) fn between(range: RangeInclusive<f64>) -> f64 {
+#[must_use]
+pub fn between(range: RangeInclusive<f64>) -> f64 {
     if let Some(bits) = drawn() {
         let share = f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX);
         return range.start() + (range.end() - range.start()) * share;

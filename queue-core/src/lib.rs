@@ -4,7 +4,7 @@
 //! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
 
 pub mod account;
-mod actor;
+pub mod actor;
 pub mod audit;
 pub mod cancellation;
 pub mod chance;

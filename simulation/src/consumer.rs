@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use self::cancelled::is_cancelled;
 use crate::effects;
 use crate::notebook::Notebook;
+use crate::rules::Rule;
 use crate::stage::Stage;
 use crate::stream::Turn;
 
@@ -104,7 +105,10 @@ impl Crew {
             self.handle(&reader, claimed.deliveries).await;
             drop(guard);
             if suspect {
-                let _alone = self.alone.write().await;
+                let _alone = match self.stage.settings.rule {
+                    Some(Rule::SuspectsRunAlone) => None,
+                    _ => Some(self.alone.write().await),
+                };
                 if let Ok(claimed) = self.worker.claim_suspect_of(&reader).await {
                     self.handle(&reader, claimed.deliveries).await;
                 }
@@ -118,10 +122,9 @@ impl Crew {
     /// Handles deliveries, some together and some by themselves; those of an ordered group one
     /// after the other.
     async fn handle(&self, reader: &Topic, mut deliveries: Vec<Delivery>) {
-        for delivery in &deliveries {
-            self.stage.recorder.borrow_mut().deliver(&self.name, delivery);
-            self.picked_up(delivery);
-        }
+        let worker = Some(self.worker.id());
+        self.stage.recorder.borrow_mut().deliver(&self.name, worker, &deliveries);
+        deliveries.iter().for_each(|delivery| self.picked_up(delivery));
         if reader.group().is_some_and(|group| group.ordered) {
             return self.handle_in_order(deliveries).await;
         }
@@ -131,7 +134,7 @@ impl Crew {
             let batch: Vec<_> = deliveries.splice(at..at + n, []).collect();
             match self.run(&batch).await {
                 Ended::Through => {
-                    self.die_of_poison(&batch).await;
+                    self.stage.die_of_poison(&self.name, &batch).await;
                     self.settle(batch, None).await;
                 }
                 Ended::Cancelled => self.give_up(batch).await,
@@ -164,15 +167,6 @@ impl Crew {
         ended
     }
 
-    /// Kills its process if one of these is poison.
-    async fn die_of_poison(&self, batch: &[Delivery]) {
-        if !self.stage.cured.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
-            self.stage.server.note(&format!("{} is poisoned", self.name));
-            drop(self.stage.crashes.send(self.name.clone()));
-            std::future::pending().await
-        }
-    }
-
     /// One after the other; behind one that is to be tried again nothing goes on.
     async fn handle_in_order(&self, deliveries: Vec<Delivery>) {
         let mut waiting = deliveries.into_iter();
@@ -183,7 +177,8 @@ impl Crew {
                 let rest = std::iter::once(delivery).chain(waiting).collect();
                 return self.give_back(rest).await;
             }
-            self.die_of_poison(std::slice::from_ref(&delivery)).await;
+            let one = std::slice::from_ref(&delivery);
+            self.stage.die_of_poison(&self.name, one).await;
             if !self.settle(vec![delivery], turn).await {
                 let rest: Vec<_> = waiting.collect();
                 if !rest.is_empty() {
@@ -205,12 +200,7 @@ impl Crew {
     async fn run_for_a_while(&self, batch: &[Delivery]) -> Ended {
         let stage = &self.stage;
         let heeds = self.heeds();
-        let most = match (stage.below(6), stage.settings.max_run_time) {
-            (0, None) => 2500,
-            // Long enough to lose the claim, while that is no surprise.
-            (0, Some(_)) if !stage.strict.get() => 6000,
-            _ => 40,
-        };
+        let most = stage.run_time();
         let life = self.worker.life();
         let stopped = async {
             loop {

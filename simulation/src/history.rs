@@ -1,26 +1,26 @@
 //! A history from its seed to its verdict.
 
+mod drawn;
+
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use rowmq_core::connection::{ServerUrl, Session, SessionKind};
-use rowmq_core::model::{Limits, OnDone, Rate, Sampling, TopicSettings};
-use rowmq_core::worker::{ClaimStrategy, Phase, Worker, WorkerOptions};
+use rowmq_core::model::{Sampling, TopicSettings};
+use rowmq_core::worker::{Phase, Worker, WorkerOptions};
 use rowmq_core::{Topic, store};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use self::drawn::settings;
 use crate::chaos::{kill, storm};
 use crate::effects::written;
 use crate::recorder::{Cancelled, Place};
 use crate::rules::Rule;
 use crate::server::Server;
-use crate::settings::{Settings, Streamed, Subject, Weather};
+use crate::settings::{SEARCHABLE, Subject, Weather};
 use crate::stage::{Stage, Way};
 use crate::stream::create;
 use crate::troupe::{Part, Troupe};
@@ -157,96 +157,6 @@ fn on_paused_time<T>(future: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime, future)
 }
 
-fn settings(seed: u64, cast: Cast) -> Settings {
-    // Its own numbers, so that a setting more or less does not change the faults of a seed.
-    let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77);
-    let drawn = match rng.random_range(0..8) {
-        0 => Weather::Calm,
-        1 | 2 => Weather::Mild,
-        _ => Weather::Wild,
-    };
-    let weather = cast.weather.unwrap_or(drawn);
-    let poison = if weather == Weather::Wild && rng.random_range(0..3) == 0 {
-        rng.random_range(7..20)
-    } else {
-        0
-    };
-    let settings = Settings {
-        weather,
-        rule: cast.without,
-        late: cast.late,
-        lease: Duration::from_secs(rng.random_range(2..=3)),
-        consumers: rng.random_range(1..=3),
-        janitors: rng.random_range(1..=2),
-        senders: rng.random_range(1..=3),
-        strategy: match rng.random_range(0..8) {
-            0 | 1 => ClaimStrategy::UpdateThenSelect,
-            2 => ClaimStrategy::UpdateLimit,
-            _ => ClaimStrategy::SkipLocked,
-        },
-        on_done: if rng.random_range(0..3) == 0 {
-            OnDone::Keep(Duration::from_secs(9000))
-        } else {
-            OnDone::Delete
-        },
-        max_run_time: (weather == Weather::Wild && rng.random_range(0..3) == 0)
-            .then(|| Duration::from_millis(rng.random_range(100..1000))),
-        faulty: Duration::from_secs(rng.random_range(3..=9)),
-        poison,
-        dead_letter_topic: rng.random_range(0..3) == 0,
-        searchable: rng.random_range(0..3) == 0,
-        dedupe: rng.random_range(0..6) == 0,
-        traced: rng.random_range(0..3) == 0,
-        limits: limits(&mut rng),
-        cancellers: 0,
-        checkpoints: false,
-        told: false,
-        stream: None,
-    };
-    let drawn = if rng.random_range(0..3) == 0 { Subject::Stream } else { Subject::Queue };
-    let settings = match cast.subject.unwrap_or(drawn) {
-        Subject::Stream => streaming(settings, &mut rng),
-        Subject::Queue => settings,
-    };
-    let (cancellers, checkpoints) = (rng.random_range(0..=1), rng.random_range(0..3) == 0);
-    let told = weather == Weather::Calm || rng.random_range(0..5) == 0;
-    Settings { cancellers, checkpoints, told, ..settings }
-}
-
-/// Small ones for a third of the topics: there is little to do at a time.
-fn limits(rng: &mut SmallRng) -> Limits {
-    if rng.random_range(0..3) != 0 {
-        return Limits::default();
-    }
-    let rate = Rate::new(NonZeroU32::MIN.saturating_add(19), Duration::from_secs(1));
-    Limits {
-        max_running: NonZeroU32::new(rng.random_range(0..=4)),
-        max_running_per_key: NonZeroU32::new(rng.random_range(0..=1)),
-        rate: rate.ok().filter(|_| rng.random_range(0..4) == 0),
-    }
-}
-
-/// The same with a stream, which has neither dedupe windows nor limits nor a search of its own.
-/// Dead letters of several groups cannot be told apart in one topic.
-fn streaming(settings: Settings, rng: &mut SmallRng) -> Settings {
-    let groups: Vec<bool> = (0..rng.random_range(1..=2)).map(|_| rng.random()).collect();
-    Settings {
-        dead_letter_topic: settings.dead_letter_topic && groups.len() == 1,
-        searchable: false,
-        dedupe: false,
-        limits: Limits::default(),
-        stream: Some(Streamed {
-            partitions: rng.random_range(1..=3),
-            groups,
-            retention: Duration::from_secs(rng.random_range(2..=20)),
-        }),
-        ..settings
-    }
-}
-
-/// For how long messages can be looked up.
-const SEARCHABLE: Duration = Duration::from_secs(3600);
-
 /// Makes the topic, and the one for its dead letters.
 async fn prepare(stage: &Rc<Stage>) {
     let deadline = Duration::from_secs(5);
@@ -293,6 +203,7 @@ async fn prepare(stage: &Rc<Stage>) {
 async fn watch_keys(stage: Rc<Stage>) {
     loop {
         stage.check_keys();
+        stage.check_topics();
         stage.check_groups();
         stage.check_limits();
         stage.check_throughput();

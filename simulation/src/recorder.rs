@@ -2,13 +2,14 @@
 
 mod cancels;
 mod checkpoints;
+mod holding;
 mod judge;
 mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowmq_core::Delivery;
-use rowmq_core::model::{ClaimNo, MsgId, Settlement, TopicId};
+use rowmq_core::model::{ClaimNo, MsgId, Settlement, TopicId, WorkerId};
 use rowmq_core::worker::SettleOutcome;
 use tokio::time::Instant;
 
@@ -20,7 +21,7 @@ pub(crate) use self::checkpoints::Saved;
 pub(crate) use self::judge::Place;
 pub(crate) use self::totals::Totals;
 use crate::rules::Rule;
-use crate::settings::Settings;
+use crate::settings::{Settings, Weather};
 use crate::stage::Share;
 
 /// What the sender knows.
@@ -35,6 +36,8 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 struct Run {
     consumer: String,
+    /// Who had claimed it when it began; none if its claim had been taken back by then.
+    worker: Option<WorkerId>,
     no: u32,
     claim: ClaimNo,
     asked: Option<Settlement>,
@@ -42,8 +45,10 @@ struct Run {
     over: bool,
     /// Acked together with an effect.
     in_transaction: bool,
-    /// At some moment its consumer may have held nothing else.
+    /// At some moment its worker may have held nothing else.
     alone: bool,
+    /// It must be all that its worker handles.
+    suspect: bool,
     /// It has saved a checkpoint, or tried to.
     has_checkpoint: bool,
     /// It was told that there is none, though one was stored.
@@ -129,7 +134,7 @@ impl Recorder {
             events: 0,
             wrong: None,
             rule: settings.rule,
-            overdue: settings.max_run_time.is_some(),
+            overdue: settings.weather == Weather::Wild && settings.max_run_time.is_some(),
             in_stream: settings.stream.is_some(),
             woken: BTreeMap::new(),
             deliveries: 0,
@@ -223,7 +228,21 @@ impl Recorder {
             .is_some_and(|story| story.runs.iter().any(Run::is_final) || story.may_be_cancelled())
     }
 
-    pub(crate) fn deliver(&mut self, consumer: &str, delivery: &Delivery) {
+    /// Handlers begin with these, which were claimed together: none of them was ever all that the
+    /// worker held.
+    pub(crate) fn deliver(
+        &mut self,
+        consumer: &str,
+        worker: Option<WorkerId>,
+        deliveries: &[Delivery],
+    ) {
+        for delivery in deliveries {
+            self.begin(consumer, worker, delivery);
+        }
+        worker.into_iter().for_each(|worker| self.look_into_the_hands_of(worker));
+    }
+
+    fn begin(&mut self, consumer: &str, worker: Option<WorkerId>, delivery: &Delivery) {
         let (id, no) = (share(delivery), delivery.delivery_no.0);
         self.deliveries += 1;
         let event = format!(
@@ -236,7 +255,9 @@ impl Recorder {
         let woken = self.woken.get(consumer) == Some(&Instant::now());
         let story = self.tell(id, event);
         let at = story.runs.partition_point(|run| run.no < no);
-        // What it had claimed before it froze it begins when it wakes, and is fenced.
+        // What it had claimed before it froze it begins when it wakes, or later if it has a
+        // `Receiver`, and is fenced.
+        let woken = woken || (worker.is_none() && !story.strict);
         let stale = woken && at < story.runs.len() && story.runs[at].no != no;
         let last = story.runs.last();
         let mut wrong = None;
@@ -262,19 +283,21 @@ impl Recorder {
             at,
             Run {
                 consumer: consumer.to_owned(),
+                worker,
                 no,
                 claim: delivery.claim_no,
                 asked: None,
                 outcome: None,
                 over: false,
                 in_transaction: false,
-                alone: false,
+                // What the worker held when its claim was taken back was not seen.
+                alone: worker.is_none(),
+                suspect: delivery.priority.is_suspect(),
                 has_checkpoint: false,
                 missed_checkpoint: false,
             },
         );
         self.repeated += usize::from(repeated);
-        self.find_alone(consumer);
         if let Some(wrong) = wrong {
             self.violated(id, wrong);
         }
@@ -283,22 +306,6 @@ impl Recorder {
     /// The process was frozen, and goes on.
     pub(crate) fn woke(&mut self, consumer: &str) {
         self.woken.insert(consumer.to_owned(), Instant::now());
-    }
-
-    /// The consumer's runs that are not over, and whether their claims may be gone: putting a group
-    /// back takes its claims away, and a rescue does not count what runs on.
-    fn runs_of(&mut self, consumer: &str) -> impl Iterator<Item = (bool, &mut Run)> {
-        let runs = self.stories.values_mut().flat_map(|story| {
-            let gone = story.rewound;
-            story.runs.iter_mut().map(move |run| (gone, run))
-        });
-        runs.filter(move |(_, run)| run.consumer == consumer && !run.over)
-    }
-
-    /// Finds out whether the consumer may hold one message and nothing else.
-    fn find_alone(&mut self, consumer: &str) {
-        let held = self.runs_of(consumer).filter(|(gone, _)| !gone).count();
-        self.runs_of(consumer).for_each(|(gone, run)| run.alone |= held == usize::from(!gone));
     }
 
     fn run(&mut self, consumer: &str, delivery: &Delivery) -> &mut Run {
@@ -319,19 +326,25 @@ impl Recorder {
         self.run(who, delivery).asked = Some(settlement.clone());
     }
 
-    pub(crate) fn outcome(&mut self, who: &str, delivery: &Delivery, mut outcome: SettleOutcome) {
-        if outcome == SettleOutcome::Unknown && self.rule == Some(Rule::UnknownIsNotFenced) {
-            outcome = SettleOutcome::Fenced;
-        }
+    /// The worker's answer; without the rule, what it does not know is another's.
+    pub(crate) fn outcome(&mut self, who: &str, delivery: &Delivery, outcome: SettleOutcome) {
+        let believed = match (outcome, self.rule) {
+            (SettleOutcome::Unknown, Some(Rule::UnknownIsNotFenced)) => SettleOutcome::Fenced,
+            _ => outcome,
+        };
+        self.told(who, delivery, believed);
+    }
+
+    pub(crate) fn told(&mut self, who: &str, delivery: &Delivery, outcome: SettleOutcome) {
         let id = share(delivery);
         self.tell(id, format!("delivery {} is told: {outcome:?}", delivery.delivery_no));
         self.fenced += usize::from(outcome == SettleOutcome::Fenced);
         let run = self.run(who, delivery);
         run.outcome = Some(outcome);
         run.over = true;
-        let (consumer, no, is_final) = (run.consumer.clone(), run.no, run.is_final());
+        let (worker, no, is_final) = (run.worker, run.no, run.is_final());
         let missed = run.missed_checkpoint;
-        self.find_alone(&consumer);
+        worker.into_iter().for_each(|worker| self.find_alone(worker));
         let Story { runs, rewound, .. } = &self.stories[&id];
         if outcome == SettleOutcome::Settled && !rewound {
             let later = runs.iter().any(|run| run.no > no);
@@ -367,18 +380,6 @@ impl Recorder {
     pub(crate) fn abandon(&mut self, who: &str, delivery: &Delivery) {
         self.tell(share(delivery), format!("delivery {} is abandoned", delivery.delivery_no));
         self.run(who, delivery).over = true;
-    }
-
-    /// The process has been killed.
-    pub(crate) fn died(&mut self, consumer: &str) {
-        // A settlement that is under way may have been committed unheard: its row is held no more.
-        let is_held = |gone: bool, run: &Run| !gone && run.asked.is_none();
-        let held = self.runs_of(consumer).filter(|(gone, run)| is_held(*gone, run)).count();
-        for (gone, run) in self.runs_of(consumer) {
-            run.alone |= held == usize::from(is_held(gone, run));
-            run.over = true;
-        }
-        self.leave_wishes_of(consumer);
     }
 
     /// Something is wrong that belongs to no message.

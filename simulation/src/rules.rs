@@ -78,6 +78,12 @@ pub enum Rule {
     RangesRescued,
     /// Who acks a message of a range in a transaction holds the range meanwhile.
     AcksTakeTurns,
+    /// How long a claim is held is told by the sweeper's own clock.
+    RunsByOwnClock,
+    /// A suspect is all that its worker handles.
+    SuspectsRunAlone,
+    /// Whether a topic is empty is asked of open transactions, too.
+    DeletesWait,
     /// What a statement did not find is looked for again before it is taken to be gone.
     GoneIsAskedTwice,
 }
@@ -193,6 +199,12 @@ impl Rule {
                 "WHERE FALSE AND r.id > ?",
             ),
             Self::AcksTakeTurns => text.replace(" LOCK IN SHARE MODE", ""),
+            Self::RunsByOwnClock => text
+                .replace("t.max_run_time_ms, w.lease_ms FROM queue_claim c", "0 AS max_run_time_ms, 0 AS lease_ms FROM queue_claim c")
+                .replace("t.max_run_time_ms IS NOT NULL AND (c.worker_id", "c.claimed_at < UTC_TIMESTAMP(6) - INTERVAL (t.max_run_time_ms + w.lease_ms) * 1000 MICROSECOND AND (c.worker_id"),
+            Self::DeletesWait if text.starts_with("SELECT id AS _id FROM queue_") => {
+                text.strip_suffix(" LIMIT 1 FOR UPDATE")?.to_owned() + " LIMIT 1"
+            }
             Self::RangesOfDoneRows if text.starts_with("DELETE m") => widened(text)?,
             _ => return None,
         };

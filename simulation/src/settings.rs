@@ -7,6 +7,9 @@ use rowmq_core::worker::ClaimStrategy;
 
 use crate::rules::Rule;
 
+/// For how long messages of a topic that is searchable can be looked up.
+pub(crate) const SEARCHABLE: Duration = Duration::from_secs(3600);
+
 /// What may go wrong in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
@@ -57,10 +60,14 @@ pub(crate) struct Settings {
     pub(crate) traced: bool,
     /// How many processes cancel messages.
     pub(crate) cancellers: u32,
+    /// How many operators make topics and delete them.
+    pub(crate) operators: u32,
     /// Whether some handlers write down how far they are.
     pub(crate) checkpoints: bool,
     /// Whether it goes on until all that was done is told, which may take half a minute more.
     pub(crate) told: bool,
+    /// Whether consumers take what they handle from a `Receiver`.
+    pub(crate) receives: bool,
     /// The topic is a stream instead of a queue.
     pub(crate) stream: Option<Streamed>,
 }

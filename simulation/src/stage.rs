@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::connection::simulation::{StandIn, World};
 use rowmq_core::model::{MsgId, TopicId};
-use rowmq_core::{Error, NewMessage, Priority, Topic, TopicName, Unique};
+use rowmq_core::{Delivery, Error, NewMessage, Priority, Topic, TopicName, Unique};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -27,6 +27,9 @@ use crate::stream::Frontiers;
 
 /// The reason that the archive has for a message that was cancelled.
 const CANCELLED: &[u8] = b"it was cancelled";
+
+/// Longer than anything that is claimed together takes.
+const LONG: Duration = Duration::from_secs(30);
 
 /// A message as one of those has it who consume it. The first is the topic, or the group.
 pub(crate) type Share = (TopicId, MsgId);
@@ -141,6 +144,27 @@ impl Stage {
                 message.with_unique(Unique::until_done(format!("k{}", self.below(3))))
             }
             _ => message,
+        }
+    }
+
+    /// For how many milliseconds a handler runs at most, by lot: a few as a rule.
+    pub(crate) fn run_time(&self) -> u32 {
+        let is_long = self.below(6) == 0;
+        match self.settings.max_run_time {
+            None if is_long => 2500,
+            Some(time) if is_long && time > LONG => 2500,
+            // Long enough to lose the claim, while that is no surprise.
+            Some(_) if is_long && !self.strict.get() => 6000,
+            _ => 40,
+        }
+    }
+
+    /// Kills the process `name` if one of these is poison.
+    pub(crate) async fn die_of_poison(&self, name: &str, batch: &[Delivery]) {
+        if !self.cured.get() && batch.iter().any(|delivery| delivery.body == b"poison") {
+            self.server.note(&format!("{name} is poisoned"));
+            drop(self.crashes.send(name.to_owned()));
+            std::future::pending().await
         }
     }
 

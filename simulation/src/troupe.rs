@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::canceller::cancel;
 use crate::consumer::consume;
+use crate::operator::operate;
 use crate::process::Process;
+use crate::receiver::receive;
 use crate::rules::Rule;
 use crate::sender::{produce, transact};
 use crate::stage::Stage;
@@ -21,6 +23,7 @@ pub(crate) enum Part {
     Janitor,
     Sender,
     Canceller,
+    Operator,
 }
 
 /// The running processes, by name.
@@ -38,6 +41,7 @@ impl Troupe {
             (Part::Janitor, troupe.stage.settings.janitors),
             (Part::Sender, troupe.stage.settings.senders),
             (Part::Canceller, troupe.stage.settings.cancellers),
+            (Part::Operator, troupe.stage.settings.operators),
         ] {
             (0..n).for_each(|_| troupe.start(part));
         }
@@ -50,6 +54,9 @@ impl Troupe {
         let name = format!("{}-{}", format!("{part:?}").to_lowercase(), self.started);
         let stage = Rc::clone(&self.stage);
         let process = match part {
+            Part::Consumer if stage.settings.receives => {
+                Process::start(receive(stage, name.clone()))
+            }
             Part::Consumer => Process::start(consume(stage, name.clone())),
             Part::Janitor => Process::start(sweep(stage, name.clone())),
             Part::Sender if self.started.is_multiple_of(2) => {
@@ -57,6 +64,7 @@ impl Troupe {
             }
             Part::Sender => Process::start(produce(stage, name.clone(), 10)),
             Part::Canceller => Process::start(cancel(stage, name.clone(), 8)),
+            Part::Operator => Process::start(operate(stage, name.clone(), 3)),
         };
         self.stage.server.note(&format!("{name} starts"));
         self.running.insert(name, (part, process));

@@ -144,6 +144,21 @@ fn blaming_what_is_left_for_what_was_cancelled_is_found() {
 }
 
 #[test]
+fn runs_timed_by_a_wall_clock_are_found() {
+    is_found(Rule::RunsByOwnClock, Weather::Mild);
+}
+
+#[test]
+fn a_suspect_beside_other_messages_is_found() {
+    is_found(Rule::SuspectsRunAlone, Weather::Wild);
+}
+
+#[test]
+fn deleting_a_topic_under_an_open_transaction_is_found() {
+    is_found(Rule::DeletesWait, Weather::Calm);
+}
+
+#[test]
 fn totals_that_are_added_up_are_found() {
     is_found(Rule::TotalsAreTold, Weather::Calm);
 }

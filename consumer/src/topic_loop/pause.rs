@@ -1,8 +1,7 @@
 //! The pause of a topic on errors, as its loop keeps it.
 
-use std::time::Instant;
-
 use rowmq_core::telemetry;
+use tokio::time::Instant;
 
 use super::{State, TopicLoop};
 use crate::breaker::{Breaker, Change};

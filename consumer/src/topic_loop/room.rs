@@ -1,6 +1,8 @@
 //! How much a topic's loop claims, and when.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{State, TopicLoop};
 use crate::breaker::Breaker;

@@ -1,6 +1,8 @@
 //! A topic's turns, where the consumer's concurrency is shared.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{State, TopicLoop};
 use crate::shares::Slot;

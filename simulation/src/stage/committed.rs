@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
 
 use rowmq_core::cancellation::Was;
-use rowmq_core::model::{MsgId, TopicId};
+use rowmq_core::model::{MsgId, TopicId, WorkerId};
+use rowmq_core::{Delivery, NewMessage};
 
 use super::{CANCELLED, Share, Stage, messages};
 use crate::model::{Row, Table, Value};
@@ -24,6 +25,21 @@ impl Stage {
             is_its.then(|| value("delivery_no").number() as u32)
         });
         numbers.max().unwrap_or(0)
+    }
+
+    /// The worker that has claimed a delivery of a queue, if its claim still stands.
+    pub(crate) fn claimant(&self, delivery: &Delivery) -> Option<WorkerId> {
+        let engine = self.server.engine.borrow();
+        let table = &engine.tables[engine.table("queue_message")];
+        let place = |column| table.definition.place(column).expect("a column");
+        let [id, no, claim] = ["id", "delivery_no", "claim_no"].map(place);
+        let is_its = |row: &&Row| {
+            row[id].number() == i128::from(delivery.row.0)
+                && row[no].number() == i128::from(delivery.delivery_no.0)
+                && row[claim].number() == i128::from(delivery.claim_no.0)
+        };
+        let worker = messages(table).find(is_its)?[place("worker_id")].number() as u64;
+        (worker != 0).then_some(WorkerId(worker))
     }
 
     /// The deliveries of a queue that were charged with a crash of their worker. Of a stream it is
@@ -67,6 +83,39 @@ impl Stage {
             let wrong = format!("keys are held for {held:?}, and their messages are {living:?}");
             self.recorder.borrow_mut().fail(wrong);
         }
+    }
+
+    /// Looks at what is committed: every message has a topic.
+    pub(crate) fn check_topics(&self) {
+        if let Some(id) = self.without_topic() {
+            self.recorder.borrow_mut().fail(format!("message {id} has lost its topic"));
+        }
+    }
+
+    fn without_topic(&self) -> Option<MsgId> {
+        let engine = self.server.engine.borrow();
+        let column = |table: &Table, column| table.definition.place(column).expect("a column");
+        let topics = &engine.tables[engine.table("queue_topic")];
+        let number = column(topics, "id");
+        let known: HashSet<_> = messages(topics).map(|row| row[number].clone()).collect();
+        ["queue_message", "queue_scheduled", "queue_dead"].into_iter().find_map(|name| {
+            let table = &engine.tables[engine.table(name)];
+            let [topic, id] = ["topic_id", "msg_id"].map(|name| column(table, name));
+            let lost = messages(table).find(|row| !known.contains(&row[topic]))?;
+            MsgId::from_bytes(&lost[id].text())
+        })
+    }
+
+    /// Looks for messages of a topic without consumers whose COMMIT has just been acknowledged.
+    pub(crate) fn check_acknowledged(&self, messages: &[NewMessage]) {
+        let stored: HashSet<_> = self.places().into_iter().map(|((_, id), _)| id).collect();
+        let lost = messages.iter().find(|message| !stored.contains(&message.msg_id));
+        if let Some(NewMessage { msg_id, .. }) = lost {
+            self.recorder
+                .borrow_mut()
+                .fail(format!("message {msg_id} was acknowledged and is lost"));
+        }
+        self.check_topics();
     }
 
     /// Looks at what is committed: no more is claimed than the topic's limits allow.

@@ -1,0 +1,58 @@
+//! What each worker has in hand: what a crash of it would tell on.
+
+use std::collections::BTreeMap;
+
+use rowmq_core::model::WorkerId;
+
+use super::{Recorder, Run};
+
+impl Recorder {
+    /// The process has been killed.
+    pub(crate) fn died(&mut self, consumer: &str) {
+        // A settlement that is under way may have been committed unheard: its row is held no more.
+        let is_held = |gone: bool, run: &Run| !gone && run.asked.is_none();
+        let mut held: BTreeMap<Option<WorkerId>, usize> = BTreeMap::new();
+        for (gone, run) in self.runs_where(|run| run.consumer == consumer) {
+            *held.entry(run.worker).or_default() += usize::from(is_held(gone, run));
+        }
+        for (gone, run) in self.runs_where(|run| run.consumer == consumer) {
+            run.alone |= held[&run.worker] == usize::from(is_held(gone, run));
+            run.over = true;
+        }
+        self.leave_wishes_of(consumer);
+    }
+
+    /// The runs that are not over of those asked for, and whether their claims may be gone: putting
+    /// a group back takes its claims away, and a rescue does not count what runs on.
+    fn runs_where(
+        &mut self,
+        asked: impl Fn(&Run) -> bool,
+    ) -> impl Iterator<Item = (bool, &mut Run)> {
+        let runs = self.stories.values_mut().flat_map(|story| {
+            let gone = story.rewound;
+            story.runs.iter_mut().map(move |run| (gone, run))
+        });
+        runs.filter(move |(_, run)| asked(run) && !run.over)
+    }
+
+    fn runs_of(&mut self, worker: WorkerId) -> impl Iterator<Item = (bool, &mut Run)> {
+        self.runs_where(move |run| run.worker == Some(worker))
+    }
+
+    /// Finds out whether the worker may hold one message and nothing else.
+    pub(super) fn find_alone(&mut self, worker: WorkerId) {
+        let held = self.runs_of(worker).filter(|(gone, _)| !gone).count();
+        self.runs_of(worker).for_each(|(gone, run)| run.alone |= held == usize::from(!gone));
+    }
+
+    /// The worker's handlers have begun with something more.
+    pub(super) fn look_into_the_hands_of(&mut self, worker: WorkerId) {
+        self.find_alone(worker);
+        // A crash would tell on both.
+        let held = self.runs_of(worker).filter(|(gone, _)| !gone);
+        let suspects: Vec<bool> = held.map(|(_, run)| run.suspect).collect();
+        if suspects.len() > 1 && suspects.contains(&true) {
+            self.fail(format!("worker {worker} has a suspect beside {}", suspects.len() - 1));
+        }
+    }
+}
