@@ -9,11 +9,13 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::arena::{Arena, Load, Queue, Role};
+use crate::arena::{Arena, Load, Queue, Role, WORK};
 use crate::fault::{Fault, Setting};
 use crate::naive;
 use crate::record::Event;
 use crate::schedule::{self, CALM, Step};
+use crate::stream::STREAM;
+use crate::task::{Ending, Task};
 
 /// In this time nothing is broken, and nothing may be delivered twice.
 pub(crate) const QUIET: Duration = Duration::from_secs(20);
@@ -30,6 +32,14 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<&'static Fault>,
     pub(crate) load: Load,
 }
+
+/// What is sent before a consumer is hit alone, so that it has messages in hand, of queues and of
+/// groups: as many to each of two topics, of so much work.
+const IN_HAND: usize = 24;
+const IN_HAND_MS: u64 = 600;
+
+/// In this time the consumers have begun them.
+const BEGUN: Duration = Duration::from_millis(400);
 
 /// A run of this length strikes so often that recovery can be rated.
 const RATED: Duration = Duration::from_secs(300);
@@ -76,12 +86,12 @@ async fn strike(
     let time = plan.time.saturating_sub(QUIET);
     let end = Instant::now() + time;
     for step in schedule::draw(&plan.faults, time, rng) {
-        if Instant::now() + CALM > end {
-            break;
-        }
         match step {
+            // Storms may last longer than planned, and what is measured is wanted in any case.
+            Step::Storm(_) if Instant::now() >= end => continue,
             Step::Alone(fault) => {
                 bar.set_message(fault.name);
+                give_work(arena).await?;
                 let mut own = SmallRng::seed_from_u64(rng.random());
                 fault.strike(arena, &mut own).await.with_context(|| fault.name)?;
             }
@@ -102,6 +112,20 @@ async fn strike(
         tick(bar, Instant::now() + CALM).await;
     }
     tick(bar, end).await;
+    Ok(())
+}
+
+/// Sends messages that the consumers will have in hand for a while, and waits until they do.
+async fn give_work(arena: &Arena) -> anyhow::Result<()> {
+    if arena.queue == Queue::Naive {
+        return Ok(());
+    }
+    for topic in [STREAM, WORK] {
+        for _ in 0..IN_HAND {
+            arena.send(topic, Task { work_ms: IN_HAND_MS, ending: Ending::Ack }).await?;
+        }
+    }
+    tokio::time::sleep(BEGUN).await;
     Ok(())
 }
 

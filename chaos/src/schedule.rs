@@ -40,8 +40,8 @@ pub(crate) enum Step {
 }
 
 /// The steps that fill about `time`. A kill alone takes the calm, a freeze its own time besides, so
-/// `time` is a guide: the run stops striking when it is over, and the faults that are measured come
-/// before the last storm.
+/// `time` is a guide: no storm begins when it is over, and the faults that are measured come before
+/// the last storm.
 pub(crate) fn draw(faults: &[&'static Fault], time: Duration, rng: &mut SmallRng) -> Vec<Step> {
     let mut alone = strikes_alone(faults, time, rng);
     let spent = alone.iter().map(|fault| if fault.kills() { CALM } else { SILENCE }).sum();

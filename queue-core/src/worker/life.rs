@@ -302,6 +302,10 @@ impl LifeSession {
 
 /// Opens a session in place of one that was lost. The new connection takes the name lock first, so
 /// that no statement of the old one can commit; then it adopts the worker.
+///
+/// # Errors
+/// [`Error::WorkerDead`] if the worker has been declared dead, or can never have its lock again: its
+/// process registers anew, under another name. Any other failure may pass.
 pub(super) async fn take_up(
     options: &WorkerOptions,
     id: WorkerId,
@@ -323,13 +327,21 @@ pub(super) async fn take_up(
 
 /// Takes the session's name lock. An old session of the worker that still holds it, because the
 /// server has not noticed its end, is ended first; once the lock is free, no statement of it can
-/// commit any more (history H6).
+/// commit any more (history H6). A session of another account is not ours to end, and may keep the
+/// lock for ever.
 async fn take_name_lock(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     if worker::take_lock(conn, instance, role, Duration::ZERO).await? {
         return Ok(());
     }
-    if let Err(error) = worker::end_old_session(conn, instance, role).await {
-        tracing::debug!(%error, "The old session was not ended; waiting for the server to do it.");
+    match worker::end_old_session(conn, instance, role).await {
+        Err(error) if error.fault() == Fault::Denied => {
+            let reason = "another account holds its name lock".to_owned();
+            return Err(Error::WorkerDead { reason });
+        }
+        Err(error) => tracing::debug!(
+            %error, "The old session was not ended; waiting for the server to do it."
+        ),
+        Ok(()) => {}
     }
     if worker::take_lock(conn, instance, role, LOCK_WAIT).await? {
         return Ok(());

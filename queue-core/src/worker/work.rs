@@ -94,6 +94,7 @@ pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>
             id: start.id,
             life: start.life,
             stopping: start.stopping,
+            ended: start.ended,
             session: None,
             last_claim: 0,
             compared_from: ClaimNo(0),
@@ -127,6 +128,7 @@ struct Work {
     id: WorkerId,
     life: watch::Receiver<Life>,
     stopping: Arc<AtomicBool>,
+    ended: CancellationToken,
     session: Option<Session>,
     last_claim: u64,
     /// Every claim before this one is known to be gone from the database.

@@ -204,3 +204,42 @@ async fn a_login_that_takes_name_locks_holds_up_no_rescue() {
     until("taken back", async || claimed().await == 0).await;
     assert_eq!(migration::run(database.url()).await.expect("migrated"), []);
 }
+
+/// Fault F42: a login that stands in line for a worker's lock gets it as soon as the worker loses
+/// the session, and keeps it. The worker can never prove again that its old session has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_whose_lock_another_login_has_taken_registers_anew() {
+    let (database, mut own) = place().await;
+    let janitor = database.account_of(Account::Janitor).await;
+    let _janitor = Process::start(&janitor, "rowmq-janitor", &["--metrics", "0"]);
+    let consumer = database.account_of(Account::Consumer).await;
+    let _consumer = Process::consumer(&consumer, "t", &[]);
+    let login = database.account_of(Account::Caller).await;
+    let mut strangers = Vec::new();
+    for (session_of, suffix) in [("life_conn_id", ""), ("conn_id", ":work")] {
+        let worker =
+            "FROM queue_worker WHERE state = 'alive' AND conn_id <> 0 ORDER BY id DESC LIMIT 1";
+        let registered = format!("SELECT COUNT(*) FROM (SELECT id {worker}) w");
+        until("registered", async || row::<u64>(&mut own, &registered).await == 1).await;
+        let name = format!("SELECT CONCAT('queue:', LOWER(HEX(instance)), '{suffix}') {worker}");
+        let name = row::<String>(&mut own, &name).await;
+        let lost = row::<u64>(&mut own, &format!("SELECT {session_of} {worker}")).await;
+        let mut stranger = session(&login).await;
+        let waiting = format!("SELECT GET_LOCK('{name}', 60)");
+        let waits = format!(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {} AND STATE = 'User lock'",
+            stranger.id()
+        );
+        let line = tokio::spawn(async move {
+            assert_eq!(row::<u8>(&mut stranger, &waiting).await, 1);
+            stranger
+        });
+        until("in line", async || row::<u64>(&mut own, &waits).await == 1).await;
+        run(&mut own, &format!("KILL {lost}")).await;
+        strangers.push(line.await.expect("the stranger has the lock"));
+        run(&mut own, ENQUEUE).await;
+        until("handled", async || row::<u64>(&mut own, LEFT).await == 0).await;
+        let holder = row::<Option<u32>>(&mut own, &format!("SELECT IS_USED_LOCK('{name}')")).await;
+        assert_eq!(holder, strangers.last().map(Conn::id));
+    }
+}

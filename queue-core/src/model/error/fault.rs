@@ -24,7 +24,7 @@ pub enum Fault {
     TooLarge,
     /// 1040, 1203, 1226, 1461: no more connections or statements now.
     Busy,
-    /// 1044, 1045, 1142, 1227, 1370; 1356, the owner of a view: the account may not.
+    /// 1044, 1045, 1095, 1142, 1227, 1370; 1356, the owner of a view: the account may not.
     Denied,
     /// 1049, 1054, 1146, 1305: a database, table, column or procedure is missing.
     Schema,
@@ -64,6 +64,7 @@ const TEXTS: &[(&str, Fault)] = &[
     ("Access denied", Fault::Denied),
     ("command denied", Fault::Denied),
     ("of view lack rights", Fault::Denied),
+    ("You are not owner of thread", Fault::Denied),
     ("Unknown database", Fault::Schema),
     ("doesn't exist", Fault::Schema),
     ("does not exist", Fault::Schema),

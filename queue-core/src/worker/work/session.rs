@@ -48,9 +48,15 @@ impl Work {
         self.session.as_mut().ok_or(Error::WorkerStopped)
     }
 
-    /// [Takes up](take_up) the work session, and gives back what a lost commit claimed unheard.
+    /// [Takes up](take_up) the work session, and gives back what a lost commit claimed unheard. A
+    /// worker that cannot have it again ends: life would vouch for claims that nobody settles.
     pub(super) async fn reopen(&mut self) -> Result<()> {
-        self.session = Some(take_up(&self.options, self.id, self.instance, Role::Work).await?);
+        let taken_up = take_up(&self.options, self.id, self.instance, Role::Work).await;
+        if let Err(Error::WorkerDead { reason }) = &taken_up {
+            tracing::warn!(worker.id = %self.id, reason, "Work session cannot be taken up; the worker ends.");
+            self.ended.cancel();
+        }
+        self.session = Some(taken_up?);
         // It may lead to another server, one that has lost what this worker had settled.
         self.compared_from = ClaimNo(0);
         self.reopened = Instant::now();
