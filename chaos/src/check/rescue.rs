@@ -1,6 +1,5 @@
 //! How long the messages of a consumer that was hit waited for another to begin them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::asks_for_another;
@@ -103,18 +102,19 @@ impl Times {
 /// Only of hits with no other fault within the calm.
 pub(super) fn times(history: &History) -> RescueTimes {
     let mut times = RescueTimes::default();
-    let mut alone: HashMap<Actor, (Moment, Hit)> = HashMap::new();
+    // A consumer may be frozen and, later, killed.
+    let mut alone: Vec<(Actor, Moment, Hit)> = Vec::new();
     for &(at, actor, how) in &history.hits {
         if how != Hit::Broken && is_alone(history, at) {
             // Whoever is hit handles messages of all topics and groups.
             for group in [None, Some(Group::Plain)] {
                 times.of(how, group).into_iter().for_each(|of| of.hits += 1);
             }
-            alone.insert(actor, (at, how));
+            alone.push((actor, at, how));
         }
     }
     for (share, message) in &history.messages {
-        for (&actor, &(at, how)) in &alone {
+        for &(actor, at, how) in &alone {
             let Some(begun) = in_hand(message, actor, at, share.group.is_some()) else { continue };
             let next = message.starts.iter().filter(|next| next.actor != actor && next.at > at);
             // The next process of a member begins to count anew.

@@ -168,6 +168,27 @@ fn a_rescue_is_timed_from_the_hit_to_the_next_delivery() {
     assert_eq!((times.hits, times.sorted), (1, vec![Duration::from_millis(1500)]));
 }
 
+/// Found in runs: whoever had been frozen was killed later, and no freeze was ever rated.
+#[test]
+fn a_consumer_that_is_hit_twice_is_timed_twice() {
+    let frozen = [
+        ("1-sender", "2200000 invoke 1:2 1\n2300000 enqueue 1:2 1 stored\n"),
+        (
+            "0-harness",
+            "60000000 strike freeze-consumer\n60000000 hit 3 frozen\n60000001 heal freeze-consumer\n",
+        ),
+        ("3-recorder", "59900000 start 1:2 1\n"),
+        ("4-recorder", "71000000 start 1:2 2\n"),
+        (
+            "0-harness",
+            "90000000 strike kill-consumer\n90000000 hit 3 killed\n90000001 heal kill-consumer\n",
+        ),
+    ];
+    let times = found(&[&KILLED[..], &frozen].concat(), &Leftovers::default()).rescue;
+    assert_eq!((times.killed.hits, times.killed.sorted.len()), (2, 1));
+    assert_eq!((times.frozen.hits, times.frozen.sorted), (1, vec![Duration::from_secs(11)]));
+}
+
 #[test]
 fn a_rescue_near_another_fault_is_not_timed() {
     for other in [
