@@ -70,8 +70,9 @@ const EFFECT_TABLE: &str = "CREATE TABLE chaos_effect ( \
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      msg_id BINARY(16) NOT NULL) ENGINE = InnoDB";
 
-/// How long the harness waits for a server it has started again.
-const SERVER_PATIENCE: Duration = Duration::from_secs(120);
+/// How long the harness waits for a server it has started again: longer than `ops/dev-server` does
+/// (120 s), whose error shows the end of the server's log.
+const SERVER_PATIENCE: Duration = Duration::from_secs(150);
 
 /// The harness's own number among the actors: it sends a message now and then.
 const HARNESS: Actor = Actor(0);

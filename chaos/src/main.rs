@@ -24,7 +24,7 @@ use anyhow::ensure;
 use clap::{Parser, Subcommand};
 use rowmq_core::connection::ServerUrl;
 use rowmq_service::args::{self, ServiceArgs};
-use rowmq_service::{logging, process, signals};
+use rowmq_service::{process, signals};
 
 use crate::actor::{
     caller::CallerArgs, recorder::RecorderArgs, sender::SenderArgs, witness::WitnessArgs,
@@ -153,7 +153,7 @@ async fn until_told_to_end(
 }
 
 async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
-    logging::init(&args.service);
+    args.service.start_logs();
     let time = Duration::from_secs(args.seconds);
     ensure!(time > QUIET, "--seconds is more than the quiet phase's {}", QUIET.as_secs());
     let plan = Plan {
@@ -178,7 +178,7 @@ async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn fail_over(args: FailoverArgs) -> anyhow::Result<ExitCode> {
-    logging::init(&args.service);
+    args.service.start_logs();
     let plan = args.plan;
     let seed = plan.seed.unwrap_or_else(rand::random);
     let folder = tempfile::Builder::new().prefix("chaos-").tempdir()?;

@@ -35,11 +35,11 @@ pub(crate) struct Plan {
 
 /// What is sent before a consumer is hit alone, so that it has messages in hand, of queues and of
 /// groups: as many to each of two topics, of so much work.
-const IN_HAND: usize = 24;
-const IN_HAND_MS: u64 = 600;
+const IN_HAND: usize = 12;
+const IN_HAND_MS: u64 = 500;
 
 /// In this time the consumers have begun them.
-const BEGUN: Duration = Duration::from_millis(400);
+const BEGUN: Duration = Duration::from_millis(250);
 
 /// A run of this length strikes so often that recovery can be rated.
 const RATED: Duration = Duration::from_secs(300);

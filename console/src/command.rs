@@ -5,11 +5,13 @@ use anyhow::Context;
 use clap::Parser;
 use rowmq_core::account::Account;
 use rowmq_core::doctor;
-use rowmq_service::args::{Located, ServerArgs, ServiceArgs};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{self, Configured, Process, Settings};
-use rowmq_service::endpoint::{self, Health};
+use rowmq_service::endpoint;
+use rowmq_service::health::Health;
+use rowmq_service::location::Located;
 use rowmq_service::reload::{self, Reloadable};
-use rowmq_service::{logging, process, signals};
+use rowmq_service::{process, signals};
 
 use crate::role::Role;
 use crate::server;
@@ -67,7 +69,7 @@ async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     if let Some(Command::User { name, role }) = &arguments.command {
         return print_user(name, *role);
     }
-    logging::init(&arguments.service);
+    arguments.service.start_logs();
     let (located, rules) = match prepare(&arguments, &settings) {
         Ok(prepared) => prepared,
         Err(error) => return Ok(config::refuse(&error)),

@@ -16,7 +16,7 @@ use rowmq_core::model::{Throughput, TopicId};
 use rowmq_core::store::inspect::Depth;
 use rowmq_core::store::{self, stream::partition};
 use rowmq_core::{Error, Fault, Result, Topic, TopicName};
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};

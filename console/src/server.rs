@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use rowmq_core::connection::ServerUrl;
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 use rowmq_service::http::{self, Limits};
 use rowmq_service::signals::Shutdown;
 use tokio::net::TcpListener;

@@ -10,8 +10,8 @@ use axum::http::{HeaderMap, HeaderName};
 use humantime::parse_duration;
 use ipnet::IpNet;
 use rowmq_core::connection::ServerUrl;
-use rowmq_service::args::{credential, url_in};
 use rowmq_service::config::Settings;
+use rowmq_service::location::{credential, url_in};
 use rowmq_service::process;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -37,7 +37,7 @@ const PROXY_SECRET: HeaderName = HeaderName::from_static("queue-proxy-secret");
 pub(crate) struct SettingsArgs {
     /// Where pages are served: ADDRESS:PORT, or PORT of 127.0.0.1. Without users only loopback.
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:9480")]
-    #[arg(value_parser = rowmq_service::args::address)]
+    #[arg(value_parser = rowmq_service::endpoint::address)]
     listen: SocketAddr,
     /// File of those who may sign in: a line each, as the command `user` prints it. Without it, the
     /// systemd credential `rowmq-users`. Without either, and without a proxy that signs people in,

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use rowmq_service::args::credential;
+use rowmq_service::location::credential;
 use rowmq_service::process;
 use tokio::sync::Semaphore;
 

@@ -20,7 +20,7 @@ use rowmq_consumer::{Consumer, SettingsArgs, TopicOptions};
 use rowmq_core::handler::{Context, HandlerError, RawHandler, TxHandler};
 use rowmq_core::{AsyncMysqlConnection, TopicName};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
-use rowmq_service::{logging, process, signals};
+use rowmq_service::{process, signals};
 use schema::effect;
 
 /// The caller's own table.
@@ -121,7 +121,7 @@ impl TxHandler for Recorder {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     process::run(|| async {
-        logging::init(&arguments.service);
+        arguments.service.start_logs();
         let options = arguments.settings.options();
         let log = File::options().create(true).append(true).open(&arguments.log)?;
         let recorder = Recorder {

@@ -17,12 +17,14 @@ use rowmq_consumer::{Consumer, ConsumerBuilder, ErrorRate, SettingsArgs, TopicOp
 use rowmq_core::account::Account;
 use rowmq_core::codec::Codecs;
 use rowmq_core::{TopicName, doctor};
-use rowmq_service::args::{Located, ServerArgs, ServiceArgs};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{Configured, Process, Settings};
-use rowmq_service::endpoint::{self, Health};
+use rowmq_service::endpoint;
+use rowmq_service::health::Health;
+use rowmq_service::location::Located;
 use rowmq_service::reload::{self, Reloadable};
 use rowmq_service::signals::Shutdown;
-use rowmq_service::{config, logging, signals};
+use rowmq_service::{config, signals};
 use secrecy::SecretString;
 use url::Url;
 
@@ -119,7 +121,7 @@ impl Reloadable for Arguments {
 pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     let Configured { arguments, settings } = configured;
     let service = arguments.service.clone();
-    logging::init(&service);
+    service.start_logs();
     let health = Health::new();
     let shutdown =
         if service.check { Shutdown::default() } else { signals::shutdown_on_signals()? };

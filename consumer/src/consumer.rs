@@ -12,7 +12,7 @@ use rowmq_core::model::TopicKind;
 use rowmq_core::telemetry::TopicMeter;
 use rowmq_core::worker::{Effects, Phase, Worker, WorkerOptions};
 use rowmq_core::{Topic, TopicName, store, wake};
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 use rowmq_service::identity;
 use rowmq_service::signals::Shutdown;
 use tokio::sync::{RwLock, watch};

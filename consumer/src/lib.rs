@@ -1,8 +1,8 @@
 //! Consumers: claim messages, run handlers on them, settle them.
 //!
 //! [`Consumer`] runs registered handlers; [`Receiver`] hands out deliveries that the caller's own
-//! code settles. [`exec`] and [`webhook`] are handlers for people who write no Rust, and
-//! [`forward`] sends a topic on to another system.
+//! code settles. With the feature `command`, `exec` and `webhook` are handlers for people who write
+//! no Rust, and `forward` sends a topic on to another system.
 
 mod bell;
 mod breaker;
@@ -10,9 +10,12 @@ mod consumer;
 mod crew;
 mod decode;
 mod error;
+#[cfg(feature = "command")]
 pub mod exec;
 mod executor;
+#[cfg(feature = "command")]
 pub mod forward;
+mod kinds;
 mod ledger;
 mod listener;
 mod members;
@@ -25,12 +28,14 @@ mod receiver;
 mod registration;
 mod run;
 mod runs;
+#[cfg(feature = "command")]
 mod settings;
 mod settler;
 mod shares;
 mod span;
 mod sweep;
 mod topic_loop;
+#[cfg(feature = "command")]
 pub mod webhook;
 
 pub use rowmq_service::signals::Shutdown;
@@ -38,13 +43,10 @@ pub use rowmq_service::signals::Shutdown;
 pub use crate::breaker::{ErrorRate, InvalidErrorRate};
 pub use crate::consumer::{Consumer, ConsumerBuilder};
 pub use crate::error::Error;
+pub use crate::kinds::Kinds;
 pub use crate::listener::{SettledDelivery, SettledListener};
 pub use crate::middleware::{Middleware, Next};
 pub use crate::options::{ConsumerOptions, DoorbellMode, TopicOptions};
 pub use crate::receiver::{Received, Receiver};
+#[cfg(feature = "command")]
 pub use crate::settings::SettingsArgs;
-
-/// The README's examples, so that they are compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

@@ -11,7 +11,8 @@ use crate::breaker::{Breaker, ErrorRate};
 use crate::error::Error;
 
 /// Whether a consumer follows the server's binary log to be woken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum DoorbellMode {
     /// It polls. The default: to follow needs privileges, and reads all that the server logs.

@@ -10,11 +10,13 @@ use rowmq_core::account::Account;
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::doctor;
 use rowmq_janitor::{Driver, DriverOptions};
-use rowmq_service::args::{Located, ServerArgs, ServiceArgs};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::{self, Configured, Process, Settings};
-use rowmq_service::endpoint::{self, Health};
+use rowmq_service::endpoint;
+use rowmq_service::health::Health;
+use rowmq_service::location::Located;
 use rowmq_service::reload::{self, Reloadable};
-use rowmq_service::{identity, logging, process, signals};
+use rowmq_service::{identity, process, signals};
 
 /// Takes claims back from dead workers, makes due messages ready, removes what has served its
 /// time. Any number may run: one works, the others stand ready.
@@ -131,7 +133,7 @@ fn prepare(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Located
 
 async fn run(configured: Configured<Arguments>) -> anyhow::Result<ExitCode> {
     let Configured { arguments, settings } = configured;
-    logging::init(&arguments.service);
+    arguments.service.start_logs();
     let located = match prepare(&arguments, &settings) {
         Ok(located) => located,
         Err(error) => return Ok(config::refuse(&error)),

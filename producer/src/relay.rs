@@ -17,11 +17,12 @@ use axum::routing::post;
 use futures_util::future::join;
 use rowmq_core::connection::ServerUrl;
 use rowmq_producer::{Producer, Progress, ProgressListener};
+use rowmq_service::config;
 use rowmq_service::config::Settings;
-use rowmq_service::endpoint::{self, Health};
+use rowmq_service::endpoint;
+use rowmq_service::health::Health;
 use rowmq_service::http::{self, Limits};
 use rowmq_service::signals::shutdown_on_signals;
-use rowmq_service::{config, logging};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -67,7 +68,7 @@ pub(crate) async fn run(
     settings: Settings,
     on_hangup: impl FnOnce(ServerUrl) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
-    logging::init(&arguments.service);
+    arguments.service.start_logs();
     let located = match arguments.prepare(&settings) {
         Ok(located) => located,
         Err(error) => return Ok(config::refuse(&error)),

@@ -15,10 +15,11 @@ use std::time::Instant;
 
 use anyhow::Context;
 use rowmq_producer::{Producer, Progress, ProgressListener};
+use rowmq_service::config;
 use rowmq_service::config::Settings;
-use rowmq_service::endpoint::{self, Health};
+use rowmq_service::endpoint;
+use rowmq_service::health::Health;
 use rowmq_service::signals::shutdown_on_signals;
-use rowmq_service::{config, logging};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 pub(crate) use self::arguments::Arguments;
@@ -34,7 +35,7 @@ pub(crate) use self::summary::Summary;
 /// # Errors
 /// What keeps it from beginning, and an input that cannot be read further.
 pub(crate) async fn run(mut arguments: Arguments, settings: Settings) -> anyhow::Result<ExitCode> {
-    logging::init(&arguments.service);
+    arguments.service.start_logs();
     if arguments.service.check {
         return match arguments.server.located() {
             Ok(located) => settings.show(&[located.shown()]),

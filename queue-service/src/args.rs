@@ -1,15 +1,18 @@
 //! The command line arguments that every process takes.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::Parser;
 use clap::error::ErrorKind;
-use clap::{Parser, ValueEnum};
 use rowmq_core::connection::{ServerUrl, Tls};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{File, Setting};
+use crate::endpoint::address;
+use crate::location::{self, Located, from_file, written};
+use crate::logging::{self, LogFormat};
 use crate::paperwork;
 
 /// Reads the command line of a process that has no settings. A value that is refused becomes one
@@ -34,16 +37,6 @@ pub fn parse<T: Parser>() -> T {
     })
 }
 
-/// The name of the systemd credential that holds the URL.
-const CREDENTIAL: &str = "rowmq-url";
-
-/// The file of a systemd credential, if the service was handed one of this name.
-#[must_use]
-pub fn credential(name: &str) -> Option<PathBuf> {
-    let file = Path::new(&std::env::var_os("CREDENTIALS_DIRECTORY")?).join(name);
-    file.exists().then_some(file)
-}
-
 /// Where the server is. Flatten it into a process's own arguments.
 ///
 /// There is no `--url`: every local user reads the command lines of all processes, and the URL
@@ -60,15 +53,6 @@ pub struct ServerArgs {
     /// Configuration in TOML: `url` or `url_file`, and a table of settings for each process.
     #[arg(long, env = "ROWMQ_CONFIG", value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
-}
-
-/// Where a process has its server's URL from.
-#[derive(Debug, Clone)]
-pub struct Located {
-    /// The URL.
-    pub url: ServerUrl,
-    /// The place that says so.
-    pub from: String,
 }
 
 impl Located {
@@ -116,46 +100,11 @@ impl ServerArgs {
     /// # Errors
     /// As [`Self::url`].
     pub fn located(&self) -> anyhow::Result<Located> {
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        if let Some(former) = names.into_iter().find(|name| is_former(name)) {
-            bail!("{former} is called {} now: rename it", renamed(&former));
-        }
-        if let Some(file) = &self.url_file {
-            return from_file(file);
-        }
-        if let Some(url) = std::env::var_os("ROWMQ_URL").filter(|url| !url.is_empty()) {
-            let url = url.into_string().ok().context("ROWMQ_URL is not UTF-8: correct it")?;
-            let url = ServerUrl::new(url.trim())?;
-            return Ok(Located { url, from: "ROWMQ_URL".to_owned() });
-        }
-        if let Some(file) = credential(CREDENTIAL) {
-            return from_file(&file);
-        }
-        if let Some(located) = self.config.as_deref().map(in_config).transpose()?.flatten() {
-            return Ok(located);
-        }
-        if std::env::var_os(FORMER_URL).is_some() {
-            bail!("{FORMER_URL} is not read, it may be another program's: call it ROWMQ_URL");
-        }
-        bail!(
-            "No server is named: set ROWMQ_URL=mysql://user:password@host:3306/database, or --url-file to a file that holds it"
-        )
+        location::locate(self.url_file.as_deref(), || match self.config.as_deref() {
+            Some(path) => in_config(path),
+            None => Ok(None),
+        })
     }
-}
-
-/// What `ROWMQ_URL` was called before the product had a name. Other queues' users have it set too.
-const FORMER_URL: &str = "QUEUE_URL";
-
-/// Whether a variable was a setting before the product had a name. It is refused, because whoever
-/// has it set counts on it.
-fn is_former(variable: &str) -> bool {
-    let alone = ["QUEUE_URL_FILE", "QUEUE_CONFIG", "QUEUE_METRICS", "QUEUE_LOG_FORMAT"];
-    let of_processes = ["QUEUE_CONSOLE_", "QUEUE_CONSUMER_", "QUEUE_JANITOR_", "QUEUE_PRODUCER_"];
-    alone.contains(&variable) || of_processes.iter().any(|prefix| variable.starts_with(prefix))
-}
-
-fn renamed(former: &str) -> String {
-    former.replacen("QUEUE", "ROWMQ", 1)
 }
 
 /// Where the server is, as the top of the configuration says.
@@ -172,39 +121,6 @@ fn in_config(path: &Path) -> anyhow::Result<Option<Located>> {
         }
         (None, None) => Ok(None),
     }
-}
-
-fn written(url: &str, from: String) -> anyhow::Result<Located> {
-    let url = ServerUrl::new(url).with_context(|| format!("In {from}"))?;
-    Ok(Located { url, from })
-}
-
-/// The URL of another server that a setting names a file for.
-///
-/// # Errors
-/// One sentence when the file cannot be read, or the URL is not usable.
-pub fn url_in(file: &Path) -> anyhow::Result<ServerUrl> {
-    Ok(from_file(file)?.url)
-}
-
-fn from_file(file: &Path) -> anyhow::Result<Located> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("Cannot read the server's URL from {}", file.display()))?;
-    let url = text.trim();
-    if url.is_empty() {
-        bail!("{} is empty: put the server's URL into it", file.display());
-    }
-    written(url, file.display().to_string())
-}
-
-/// How logs are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 /// How a process that runs for long shows itself. Flatten it into a process's own arguments.
@@ -249,6 +165,13 @@ pub struct ServiceArgs {
     pub log_format: LogFormat,
 }
 
+impl ServiceArgs {
+    /// Starts the process's logs. A second call changes nothing.
+    pub fn start_logs(&self) {
+        logging::start(&self.log, self.log_format);
+    }
+}
+
 /// An empty `RUST_LOG` is none.
 fn filter(text: &str) -> Result<String, String> {
     let text = if text.trim().is_empty() { "info" } else { text };
@@ -258,28 +181,9 @@ fn filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads an address. A bare port is one of loopback: nothing is shown to the network unless
-/// somebody says so.
-///
-/// # Errors
-/// What an address looks like.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse() {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    }
-    text.parse().map_err(|_| "it looks like 127.0.0.1:9464, [::1]:9464 or 9464".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bare_port_is_one_of_loopback() {
-        assert_eq!(address("9464"), Ok(SocketAddr::from(([127, 0, 0, 1], 9464))));
-        assert_eq!(address("0.0.0.0:1"), Ok(SocketAddr::from(([0, 0, 0, 0], 1))));
-        assert!(address("metrics").is_err());
-    }
 
     #[test]
     fn a_url_file_is_read_and_its_content_never_shown() {

@@ -1,6 +1,6 @@
 //! The endpoint of a long-running process: `/metrics` for Prometheus, `/livez` and `/readyz`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,7 +14,7 @@ use rowmq_core::telemetry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::health::{Health, Pulse};
+use crate::health::Health;
 use crate::http::{self, Limits};
 
 /// One request a connection, so that idle connections hold no place. More places than scrapers
@@ -101,5 +101,29 @@ fn probe(state: Result<(), String>) -> impl IntoResponse {
     match state {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
+}
+
+/// Reads an address. A bare port is one of loopback: nothing is shown to the network unless
+/// somebody says so.
+///
+/// # Errors
+/// What an address looks like.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| "it looks like 127.0.0.1:9464, [::1]:9464 or 9464".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_port_is_one_of_loopback() {
+        assert_eq!(address("9464"), Ok(SocketAddr::from(([127, 0, 0, 1], 9464))));
+        assert_eq!(address("0.0.0.0:1"), Ok(SocketAddr::from(([0, 0, 0, 0], 1))));
+        assert!(address("metrics").is_err());
     }
 }

@@ -1,19 +1,24 @@
-//! What every process of the queue shares: where the server is ([`args`]), its settings
-//! ([`config`]), logs, signals, the metrics and health endpoint, an HTTP server with limits
-//! ([`http`]), and how it ends ([`process`]).
-//!
-//! Libraries do not depend on this; only binaries do.
+//! What every process of the queue shares: where the server is ([`location`]), logs, signals, its
+//! health, and how it ends ([`process`]). The feature `command` adds command lines and configuration
+//! files, the feature `endpoint` metrics and probes by an HTTP server with limits.
 
+#[cfg(feature = "command")]
 pub mod args;
+#[cfg(feature = "command")]
 pub mod config;
+#[cfg(feature = "endpoint")]
 pub mod endpoint;
-mod health;
+pub mod health;
+#[cfg(feature = "endpoint")]
 pub mod http;
 pub mod identity;
+pub mod location;
 pub mod logging;
 mod notify;
+#[cfg(feature = "command")]
 mod paperwork;
 pub mod process;
+#[cfg(feature = "command")]
 pub mod reload;
 pub mod signals;
 #[cfg(feature = "otlp")]

@@ -7,14 +7,24 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use crate::args::{LogFormat, ServiceArgs};
+/// How logs are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "command", derive(clap::ValueEnum))]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// The filter of the process's logs.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// Starts logging as `args` say. A second call changes nothing.
-pub fn init(args: &ServiceArgs) {
-    let (filter, handle) = reload::Layer::new(filter(args));
+/// Starts logging what `filter` lets through (`info`, or `info,rowmq_core=debug`). A second call
+/// changes nothing, nor does one in a program that has a subscriber of its own.
+pub fn start(filter: &str, format: LogFormat) {
+    let (filter, handle) = reload::Layer::new(parsed(filter));
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
     #[cfg(feature = "otlp")]
@@ -22,7 +32,7 @@ pub fn init(args: &ServiceArgs) {
         Ok(layer) => (registry.with(layer), None),
         Err(error) => (registry.with(None), Some(error)),
     };
-    let started = match args.log_format {
+    let started = match format {
         LogFormat::Text => {
             registry.with(logs.with_ansi(std::io::stderr().is_terminal())).try_init()
         }
@@ -37,17 +47,16 @@ pub fn init(args: &ServiceArgs) {
     }
 }
 
-/// Logs what `args` say from here on.
-pub fn change(args: &ServiceArgs) {
-    if let Some(Err(error)) = FILTER.get().map(|handle| handle.reload(filter(args))) {
+/// Logs what `filter` lets through from here on.
+pub fn change(filter: &str) {
+    if let Some(Err(error)) = FILTER.get().map(|handle| handle.reload(parsed(filter))) {
         tracing::warn!(%error, "What is logged could not be changed.");
     }
 }
 
-/// What the arguments' own parser has let through. Without it (in a test) it is as if nothing had
-/// been said.
-fn filter(args: &ServiceArgs) -> EnvFilter {
-    let filter = EnvFilter::new(if args.log.is_empty() { "info" } else { &args.log });
+/// Without a filter it is `info`; a part that is no filter is left out.
+fn parsed(filter: &str) -> EnvFilter {
+    let filter = EnvFilter::new(if filter.trim().is_empty() { "info" } else { filter });
     #[cfg(feature = "otlp")]
     if crate::traces::is_wanted() {
         // The spans of messages, whatever else is logged; there is nothing but spans.

@@ -1,6 +1,6 @@
 //! What systemd is told of a service of `Type=notify`. Elsewhere all of it does nothing.
 //!
-//! Nobody calls this but [`Health`](crate::endpoint::Health) and the signals: what the probes
+//! Nobody calls this but [`Health`](crate::health::Health) and the signals: what the probes
 //! answer and what systemd believes are one thing.
 
 use std::sync::{Mutex, PoisonError};

@@ -44,6 +44,6 @@ fn reload<T: Reloadable>(process: Process, url: &ServerUrl) -> anyhow::Result<()
     let Some((server, service)) = again.arguments.reloadable() else { return Ok(()) };
     let located = server.located()?;
     url.renew_account(&located.url).with_context(|| format!("In {}", located.from))?;
-    logging::change(service);
+    logging::change(&service.log);
     Ok(())
 }

@@ -32,7 +32,7 @@ struct Arguments {
 const DIALECT: [&str; 7] = ["anew", "meanwhile", "nobody", "somebody", "tells", "told", "whoever"];
 
 /// The packages whose dependencies users build.
-const LIBRARY: &str = "rowmq-consumer";
+const LIBRARY: &str = "rowmq";
 
 #[derive(Debug, Serialize)]
 struct Figures {
@@ -41,7 +41,7 @@ struct Figures {
     product_lines: usize,
     /// How often a word of the dialect stands in the product's `src`.
     dialect: usize,
-    /// What the README's consumer pulls in: its own dependencies, and all packages.
+    /// What the README's worker pulls in: its own dependencies, and all packages.
     direct_dependencies: usize,
     all_dependencies: usize,
 }

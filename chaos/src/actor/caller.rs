@@ -11,7 +11,7 @@ use mysql_async::{Conn, Error, Opts, OptsBuilder, Params, Row};
 use rowmq_core::connection::ServerUrl;
 use rowmq_core::{MsgId, TopicName};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
-use rowmq_service::{logging, signals};
+use rowmq_service::signals;
 use tokio_util::sync::CancellationToken;
 
 use super::Identity;
@@ -58,7 +58,7 @@ fn may_be_done_again(number: u16) -> bool {
 }
 
 pub(crate) async fn run(args: CallerArgs) -> anyhow::Result<ExitCode> {
-    logging::init(&args.service);
+    args.service.start_logs();
     let record = Record::open(&args.identity.record)?;
     record.note(&Event::Caller)?;
     let (url, stop) = (args.server.url()?, signals::shutdown_on_signals()?.drain);

@@ -13,8 +13,9 @@ use rowmq_core::model::{MemberName, Settlement};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{AsyncMysqlConnection, TopicName};
 use rowmq_service::args::{ServerArgs, ServiceArgs};
-use rowmq_service::endpoint::{self, Health};
-use rowmq_service::{logging, signals};
+use rowmq_service::endpoint;
+use rowmq_service::health::Health;
+use rowmq_service::signals;
 
 use super::Identity;
 use crate::arena::{BURST, EFFECTS};
@@ -46,7 +47,7 @@ pub(crate) struct RecorderArgs {
 }
 
 pub(crate) async fn run(args: RecorderArgs) -> anyhow::Result<ExitCode> {
-    logging::init(&args.service);
+    args.service.start_logs();
     let mut options = args.settings.options();
     let record = Arc::new(Record::open(&args.identity.record)?);
     let (audit, member) = (Arc::clone(&record), args.member);

@@ -5,10 +5,11 @@ use rowmq_core::codec::Codecs;
 use rowmq_core::handler::{
     BatchHandler, BatchTxHandler, Handler, RawBatchHandler, RawHandler, RawTxHandler, TxHandler,
 };
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 
 use super::Consumer;
 use crate::error::Error;
+use crate::kinds::Kinds;
 use crate::listener::SettledListener;
 use crate::middleware::Middleware;
 use crate::options::{ConsumerOptions, TopicOptions};
@@ -67,6 +68,11 @@ impl ConsumerBuilder {
         handler: impl RawHandler,
     ) -> Self {
         self.register(topic, options, 1, Work::Plain(Arc::new(Raw(handler))))
+    }
+
+    /// Handles the messages of `topic` by their kinds.
+    pub fn kinds(self, topic: TopicName, options: TopicOptions, kinds: Kinds) -> Self {
+        self.register(topic, options, 1, Work::Plain(Arc::new(kinds)))
     }
 
     /// Handles up to `size` messages of `topic` at once.

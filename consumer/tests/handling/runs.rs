@@ -5,7 +5,7 @@ use rowmq_consumer::TopicOptions;
 use rowmq_core::handler::Context;
 use rowmq_core::model::{ClaimNo, OnDone, TopicSettings, WorkerId};
 use rowmq_core::{NewMessage, Priority, store};
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 use rowmq_test::{PATIENCE, TestDatabase, until};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;

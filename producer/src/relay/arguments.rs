@@ -4,8 +4,10 @@ use std::time::Duration;
 use clap::Args;
 use rowmq_core::TopicName;
 use rowmq_producer::{ProducerOptions, ResendPolicy};
-use rowmq_service::args::{Located, ServerArgs, ServiceArgs, address};
+use rowmq_service::args::{ServerArgs, ServiceArgs};
 use rowmq_service::config::Settings;
+use rowmq_service::endpoint::address;
+use rowmq_service::location::Located;
 
 use crate::encode::EncodeArgs;
 use crate::spill_args::SpillArgs;

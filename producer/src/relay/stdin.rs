@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rowmq_core::TopicName;
 use rowmq_producer::Producer;
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 use rowmq_service::signals::Shutdown;
 
 use crate::send::{Bar, Input, Intake, Pace, Sending, Summary};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rowmq_core::{NewMessage, TopicName};
 use rowmq_producer::{Producer, SendError, Sent};
-use rowmq_service::endpoint::Health;
+use rowmq_service::health::Health;
 use rowmq_service::process::sentence;
 use rowmq_service::signals::Shutdown;
 

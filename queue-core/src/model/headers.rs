@@ -14,6 +14,9 @@ const RETRY: &str = "queue-retry";
 /// The header by which a message has a limit of attempts of its own.
 const MAX_ATTEMPTS: &str = "queue-max-attempts";
 
+/// The header that tells the kinds of messages of one topic apart.
+const KIND: &str = "queue-kind";
+
 /// Name and value pairs beside the body, stored as a JSON object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
@@ -25,6 +28,17 @@ impl Headers {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// Which kind of message of its topic it is, from the header `queue-kind`.
+    #[must_use]
+    pub fn kind(&self) -> Option<&str> {
+        self.get(KIND)
+    }
+
+    /// Makes the message one of this kind.
+    pub fn set_kind(&mut self, kind: impl Into<String>) {
+        self.0.insert(KIND.to_owned(), kind.into());
     }
 
     /// Whether there are none.

@@ -96,6 +96,12 @@ impl NewMessage {
         self
     }
 
+    /// Makes it one of this kind of its topic's messages: the header `queue-kind`.
+    pub fn with_kind(mut self, kind: impl Into<String>) -> Self {
+        self.headers.set_kind(kind);
+        self
+    }
+
     /// Makes it part of a distributed trace, whose span `parent` goes on with it: the header
     /// `traceparent`.
     pub fn with_traceparent(self, parent: TraceParent) -> Self {

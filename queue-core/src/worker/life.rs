@@ -304,8 +304,8 @@ impl LifeSession {
 /// that no statement of the old one can commit; then it adopts the worker.
 ///
 /// # Errors
-/// [`Error::WorkerDead`] if the worker has been declared dead, or can never have its lock again: its
-/// process registers anew, under another name. Any other failure may pass.
+/// [`Error::WorkerDead`] if the worker has been declared dead, or cannot have its lock again: its
+/// process registers as another. Any other failure may pass.
 pub(super) async fn take_up(
     options: &WorkerOptions,
     id: WorkerId,

@@ -1,0 +1,229 @@
+//! A worker: jobs, their handlers, and the process around them.
+
+mod environment;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use rowmq_consumer::{Consumer, ConsumerBuilder, ConsumerOptions, Kinds, Shutdown, TopicOptions};
+use rowmq_core::TopicName;
+use rowmq_core::connection::ServerUrl;
+use rowmq_core::handler::{Context, Handler, HandlerError, TxHandler};
+use rowmq_service::health::Health;
+use rowmq_service::signals::shutdown_on_signals;
+
+use self::environment::Process;
+use crate::failure::{Failure, Outcome};
+use crate::job::Job;
+
+/// Handles jobs until the process is asked to stop.
+///
+/// ```no_run
+/// # use rowmq::{HandlerError, Job, Run, Worker};
+/// # #[derive(serde::Serialize, serde::Deserialize, Job)]
+/// # #[job(topic = "mail")]
+/// # struct Mail { to: String }
+/// #[derive(Clone)]
+/// struct Shop { name: &'static str }
+///
+/// async fn send(mail: Mail, run: Run<Shop>) -> Result<(), HandlerError> {
+///     println!("{} to {}, delivery {}", run.state.name, mail.to, run.delivery.delivery_no);
+///     Ok(())
+/// }
+///
+/// # async fn start() -> rowmq::Outcome {
+/// Worker::from_env()?.state(Shop { name: "flowers" }).job(send).run().await
+/// # }
+/// ```
+#[must_use = "a worker handles nothing until it runs"]
+pub struct Worker<S = ()> {
+    builder: ConsumerBuilder,
+    health: Health,
+    process: Process,
+    state: S,
+    topics: BTreeMap<String, Topic>,
+}
+
+/// What is registered for a topic.
+#[derive(Default)]
+struct Topic {
+    options: TopicOptions,
+    /// Of jobs that are handled by functions.
+    kinds: Option<Kinds>,
+    /// Registers the handler of a job that is handled in a transaction.
+    transactional: Option<Register>,
+}
+
+type Register = Box<dyn FnOnce(ConsumerBuilder, TopicName, TopicOptions) -> ConsumerBuilder + Send>;
+
+/// One delivery of a job, and the worker's state.
+#[derive(Debug, Clone)]
+pub struct Run<S = ()> {
+    /// What [`Worker::state`] was given.
+    pub state: S,
+    context: Context,
+}
+
+impl<S> Deref for Run<S> {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Worker {
+    /// A worker of the server that the environment names, which takes everything else from there
+    /// too: the variables of `rowmq-consumer`.
+    ///
+    /// | variable | |
+    /// |---|---|
+    /// | `ROWMQ_URL` | the server |
+    /// | `ROWMQ_URL_FILE` | a file that holds its URL, as the systemd credential `rowmq-url` does |
+    /// | `RUST_LOG`, `ROWMQ_LOG_FORMAT` | what is logged (`info`), and how: `text` or `json` |
+    /// | `ROWMQ_METRICS` | where metrics and probes are served, with the feature `endpoint` |
+    /// | `ROWMQ_CONSUMER_DRAIN` and others | as in [`ConsumerOptions`]: `25s` |
+    ///
+    /// It starts the process's logs, unless the program has done so.
+    ///
+    /// # Errors
+    /// One sentence that names the variable.
+    pub fn from_env() -> Result<Self, Failure> {
+        let (url, options, process) = environment::read().map_err(Failure::new)?;
+        process.start_logs();
+        let mut worker = Self::new(url).options(options);
+        worker.process = process;
+        Ok(worker)
+    }
+
+    /// A worker of the queue in the database of `url`, with default options.
+    pub fn new(url: ServerUrl) -> Self {
+        let health = Health::new();
+        let builder = Consumer::builder(url).health(health.clone());
+        let process = Process::default();
+        Self { builder, health, process, state: (), topics: BTreeMap::new() }
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Worker<S> {
+    /// What handlers that are registered from here on share: a pool, a client, settings. Each run
+    /// gets a clone.
+    pub fn state<T>(self, state: T) -> Worker<T> {
+        let Self { builder, health, process, topics, .. } = self;
+        Worker { builder, health, process, state, topics }
+    }
+
+    /// How the worker works.
+    pub fn options(self, options: ConsumerOptions) -> Self {
+        self.consumer(|builder| builder.options(options))
+    }
+
+    /// How a job's topic is handled: how many at once, how long.
+    pub fn topic<J: Job>(mut self, options: TopicOptions) -> Self {
+        self.topics.entry(J::TOPIC.to_owned()).or_default().options = options;
+        self
+    }
+
+    /// Handles a job: `Ok` acks it, an error by `?` means to try again. The handler is a function
+    /// or a closure of the job and its [`Run`]. Jobs that share a topic are told apart by their kind.
+    pub fn job<J, H, F>(self, handler: H) -> Self
+    where
+        J: Job,
+        H: Fn(J, Run<S>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        self.job_of(J::TOPIC, handler)
+    }
+
+    /// Handles a job of another topic than its own: of a group of the stream that it is sent to, as
+    /// in `orders@billing`.
+    pub fn job_of<J, H, F>(mut self, topic: impl Into<String>, handler: H) -> Self
+    where
+        J: Job,
+        H: Fn(J, Run<S>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        let handler = Function { handler, state: self.state.clone(), job: PhantomData };
+        let topic = self.topics.entry(topic.into()).or_default();
+        topic.kinds = Some(topic.kinds.take().unwrap_or_default().on(J::KIND, handler));
+        self
+    }
+
+    /// Handles a job in a transaction that is also its ack: what the handler writes, and the jobs
+    /// that it enqueues, commit with it or not at all. It is the only handler of its topic.
+    pub fn job_in_transaction<H>(mut self, handler: H) -> Self
+    where
+        H: TxHandler,
+        H::Payload: Job,
+    {
+        let register: Register =
+            Box::new(|builder, topic, options| builder.tx_handler(topic, options, handler));
+        self.topics.entry(H::Payload::TOPIC.to_owned()).or_default().transactional = Some(register);
+        self
+    }
+
+    /// What has no method of its own here: middleware, codecs, handlers of bytes and of batches.
+    pub fn consumer(mut self, change: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder) -> Self {
+        self.builder = change(self.builder);
+        self
+    }
+
+    /// Runs until TERM or INT, then finishes what runs and gives back the rest; a second signal
+    /// gives all of it back.
+    ///
+    /// # Errors
+    /// If it cannot start: no server, an unknown topic, an address that is taken. Later failures
+    /// are logged and tried again.
+    pub async fn run(self) -> Outcome {
+        let shutdown = shutdown_on_signals().map_err(Failure::new)?;
+        self.run_until(shutdown).await
+    }
+
+    /// The same until `shutdown`, for a program that has signals of its own.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_until(self, shutdown: Shutdown) -> Outcome {
+        let serving = self.process.serve(self.health.clone(), shutdown.drain.clone());
+        serving.await.map_err(Failure::new)?;
+        Ok(self.build()?.run(shutdown).await?)
+    }
+
+    fn build(self) -> Result<Consumer, rowmq_consumer::Error> {
+        let mut builder = self.builder;
+        for (name, topic) in self.topics {
+            let name = TopicName::new(name)?;
+            if let Some(kinds) = topic.kinds {
+                builder = builder.kinds(name.clone(), topic.options.clone(), kinds);
+            }
+            if let Some(register) = topic.transactional {
+                builder = register(builder, name, topic.options);
+            }
+        }
+        builder.build()
+    }
+}
+
+/// A function as a handler.
+struct Function<J, S, H> {
+    handler: H,
+    state: S,
+    job: PhantomData<fn(J)>,
+}
+
+impl<J, S, H, F> Handler for Function<J, S, H>
+where
+    J: Job,
+    S: Clone + Send + Sync + 'static,
+    H: Fn(J, Run<S>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), HandlerError>> + Send + 'static,
+{
+    type Payload = J;
+
+    async fn handle(&self, context: &Context, job: J) -> Result<(), HandlerError> {
+        let run = Run { state: self.state.clone(), context: context.clone() };
+        (self.handler)(job, run).await
+    }
+}

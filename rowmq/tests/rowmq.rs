@@ -1,0 +1,208 @@
+//! Jobs and their worker, as a program of a user's own has them.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up has failed")]
+
+mod program;
+
+use std::sync::{Arc, Mutex};
+
+use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
+use rowmq::consumer::Shutdown;
+use rowmq::core::handler::TxHandler;
+use rowmq::core::model::{RetryPolicy, TopicSettings};
+use rowmq::test::{TestDatabase, until};
+use rowmq::{AsyncMysqlConnection, Context, HandlerError, Job, Run, ServerUrl, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Job)]
+#[job(topic = "mail", kind = "welcome")]
+struct Welcome {
+    to: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Job)]
+#[job(topic = "mail")]
+struct Goodbye {
+    name: String,
+}
+
+fn ada() -> Welcome {
+    Welcome { to: "Ada".to_owned() }
+}
+
+/// What handlers have seen.
+type Seen = Arc<Mutex<Vec<String>>>;
+
+async fn welcome(job: Welcome, run: Run<Seen>) -> Result<(), HandlerError> {
+    run.state.lock().expect("no panic").push(format!("welcome {}", job.to));
+    Ok(())
+}
+
+async fn goodbye(job: Goodbye, run: Run<Seen>) -> Result<(), HandlerError> {
+    run.state.lock().expect("no panic").push(format!("goodbye {}", job.name));
+    Ok(())
+}
+
+struct Working {
+    shutdown: Shutdown,
+    task: JoinHandle<rowmq::Outcome>,
+}
+
+impl Working {
+    fn start<S: Clone + Send + Sync + 'static>(worker: Worker<S>) -> Self {
+        let shutdown = Shutdown::default();
+        let task = tokio::spawn(worker.run_until(shutdown.clone()));
+        Self { shutdown, task }
+    }
+
+    async fn stop(self) {
+        self.shutdown.drain.cancel();
+        self.task.await.expect("no panic").expect("stopped in order");
+    }
+}
+
+/// A database with the topic, whose retries come back at once.
+async fn database() -> TestDatabase {
+    let database = TestDatabase::new().await;
+    let retry = RetryPolicy::Fixed(std::time::Duration::from_millis(10));
+    let settings = TopicSettings { retry, max_attempts: 2, ..TopicSettings::default() };
+    database.topic_with("mail", &settings).await;
+    database
+}
+
+fn worker(url: &ServerUrl, seen: &Seen) -> Worker<Seen> {
+    Worker::new(url.clone()).state(Arc::clone(seen)).job(welcome)
+}
+
+fn sorted(seen: &Seen) -> Vec<String> {
+    let mut seen = seen.lock().expect("no panic").clone();
+    seen.sort();
+    seen
+}
+
+async fn saw(seen: &Seen, wanted: &[&str]) {
+    until("the handlers have seen it", async || sorted(seen).len() >= wanted.len()).await;
+    assert_eq!(sorted(seen), wanted);
+}
+
+async fn count(conn: &mut AsyncMysqlConnection, rows: &str) -> i64 {
+    #[derive(diesel::QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = diesel::sql_types::BigInt)]
+        n: i64,
+    }
+    let query = diesel::sql_query(format!("SELECT COUNT(*) AS n FROM {rows}"));
+    let rows: Vec<Row> = query.load(conn).await.expect("counted");
+    rows[0].n
+}
+
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "a user's transaction is diesel-async's own")]
+async fn a_job_is_handled_exactly_if_its_transaction_commits() {
+    let (database, seen) = (database().await, Seen::default());
+    let mut conn = database.connect().await;
+    let undone = conn.transaction(async |conn| {
+        ada().enqueue(conn).await.expect("enqueued");
+        Err::<(), _>(diesel::result::Error::RollbackTransaction)
+    });
+    undone.await.expect_err("rolled back");
+    Welcome { to: "Grace".to_owned() }.enqueue(&mut conn).await.expect("enqueued");
+    let working = Working::start(worker(database.url(), &seen));
+    saw(&seen, &["welcome Grace"]).await;
+    working.stop().await;
+    assert_eq!(sorted(&seen), ["welcome Grace"]);
+    assert_eq!(count(&mut conn, "queue_message").await, 0);
+}
+
+#[tokio::test]
+async fn jobs_of_one_topic_go_to_the_handlers_of_their_kinds() {
+    let (database, seen) = (database().await, Seen::default());
+    let mut conn = database.connect().await;
+    ada().enqueue(&mut conn).await.expect("enqueued");
+    Goodbye { name: "Bob".to_owned() }.enqueue(&mut conn).await.expect("enqueued");
+    let other = rowmq::NewMessage::new("{}").with_kind("reminder");
+    let topic = Welcome::topic().expect("a name");
+    rowmq::enqueue(&mut conn, &topic, &other).await.expect("enqueued");
+    let working = Working::start(worker(database.url(), &seen).job(goodbye));
+    saw(&seen, &["goodbye Bob", "welcome Ada"]).await;
+    // What nobody here handles is tried again, and names its kind in the end.
+    let dead = "queue_dead WHERE last_error LIKE '%''reminder''%Goodbye, welcome%'";
+    until("the other is a dead letter", async || count(&mut conn, dead).await == 1).await;
+    working.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_without_a_kind_goes_to_the_only_handler_and_to_none_of_several() {
+    let (database, seen) = (database().await, Seen::default());
+    let mut conn = database.connect().await;
+    let by_sql = r#"CALL queue_enqueue('mail', '{"to":"Ada"}', NULL, NULL, NULL, NULL, NULL)"#;
+    conn.batch_execute(by_sql).await.expect("enqueued");
+    let working = Working::start(worker(database.url(), &seen));
+    saw(&seen, &["welcome Ada"]).await;
+    working.stop().await;
+    let working = Working::start(worker(database.url(), &seen).job(goodbye));
+    conn.batch_execute(by_sql).await.expect("enqueued");
+    let dead = "queue_dead WHERE last_error LIKE '%no header queue-kind%'";
+    until("it is a dead letter", async || count(&mut conn, dead).await == 1).await;
+    working.stop().await;
+    assert_eq!(sorted(&seen), ["welcome Ada"]);
+}
+
+#[tokio::test]
+async fn a_closure_is_a_handler() {
+    let (database, seen) = (database().await, Seen::default());
+    let mut conn = database.connect().await;
+    ada().enqueue(&mut conn).await.expect("enqueued");
+    let told = Arc::clone(&seen);
+    let worker = Worker::new(database.url().clone()).job(move |job: Welcome, _| {
+        told.lock().expect("no panic").push(job.to);
+        async { Ok(()) }
+    });
+    let working = Working::start(worker);
+    saw(&seen, &["Ada"]).await;
+    working.stop().await;
+}
+
+struct Count;
+
+impl TxHandler for Count {
+    type Payload = Welcome;
+
+    async fn handle(
+        &self,
+        _: &Context,
+        job: Welcome,
+        tx: &mut AsyncMysqlConnection,
+    ) -> Result<(), HandlerError> {
+        diesel::sql_query("INSERT INTO visits VALUES (1)").execute(tx).await?;
+        match job.to.as_str() {
+            "nobody" => Err(HandlerError::dead("there is no such person")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_job_in_a_transaction_leaves_its_effects_exactly_if_it_is_acked() {
+    let database = database().await;
+    let mut conn = database.connect().await;
+    conn.batch_execute("CREATE TABLE visits (id INT NOT NULL)").await.expect("made");
+    ada().enqueue(&mut conn).await.expect("enqueued");
+    Welcome { to: "nobody".to_owned() }.enqueue(&mut conn).await.expect("enqueued");
+    let working = Working::start(Worker::new(database.url().clone()).job_in_transaction(Count));
+    until("both are settled", async || {
+        count(&mut conn, "queue_message").await == 0 && count(&mut conn, "queue_dead").await == 1
+    })
+    .await;
+    working.stop().await;
+    assert_eq!(count(&mut conn, "visits").await, 1);
+}
+
+#[tokio::test]
+async fn two_ways_to_handle_a_topic_are_refused() {
+    let database = database().await;
+    let worker = worker(database.url(), &Seen::default()).job_in_transaction(Count);
+    let refused = worker.run_until(Shutdown::default()).await.expect_err("refused");
+    assert!(refused.to_string().contains("has two handlers"), "{refused}");
+}
