@@ -42,8 +42,12 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// The same while the doorbell tells of changes.
 const QUIET_REFRESH: Duration = Duration::from_secs(60);
 
+/// Statements at once beside the worker's: a look into the ledger, a checkpoint, the settings. Each
+/// takes a fraction of a millisecond, so a few serve many handlers.
+pub(crate) const CONNECTIONS: usize = 4;
+
 /// How long a call on the pool may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Claims the messages of the topics that have handlers, runs the handlers, settles.
 pub struct Consumer {
@@ -81,15 +85,14 @@ impl Consumer {
     /// When the consumer cannot start: an unknown topic, no server. Later failures are logged and
     /// tried again.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), Error> {
-        let pool = Pool::new(self.url.clone(), 2, CALL_DEADLINE)?;
-        let ledger = Ledger::new(self.url.clone())?;
+        let pool = Pool::new(self.url.clone(), CONNECTIONS, CALL_DEADLINE)?;
         let topics = self.find_topics(&pool).await?;
         let members = Members::new(self.options.member.clone());
         let bell = Bell::new(&self.url, &self.options);
         topics.iter().for_each(|(topic, _)| bell.listen(&topic.borrow()));
         let mut worker = Worker::start(self.worker_options(&bell)).await?;
         let senders = topics.iter().map(|topic| topic.0.clone()).collect();
-        let refresh = tokio::spawn(refresh(pool, senders, bell.clone()));
+        let refresh = tokio::spawn(refresh(pool.clone(), senders, bell.clone()));
         let topics: HashMap<TopicName, watch::Receiver<Arc<Topic>>> = topics
             .into_iter()
             .map(|(sender, receiver)| (sender.borrow().name.clone(), receiver))
@@ -97,7 +100,7 @@ impl Consumer {
         loop {
             tracing::info!(worker.id = %worker.id(), "Consuming.");
             let died =
-                self.run_worker(&worker, &topics, (&ledger, &members), &bell, &shutdown).await?;
+                self.run_worker(&worker, &topics, (&pool, &members), &bell, &shutdown).await?;
             if !died || shutdown.drain.is_cancelled() {
                 break;
             }
@@ -152,15 +155,15 @@ impl Consumer {
         &self,
         worker: &Worker,
         topics: &HashMap<TopicName, watch::Receiver<Arc<Topic>>>,
-        (ledger, members): (&Ledger, &Members),
+        (pool, members): (&Pool, &Members),
         bell: &Bell,
         shutdown: &Shutdown,
     ) -> Result<bool, Error> {
         let crew = Crew {
             worker: worker.clone(),
             settler: Settler::start(worker.clone(), self.listener.clone()),
-            ledger: ledger.clone(),
-            keeper: Arc::new(Keeper::new(self.url.clone(), worker.id())?),
+            ledger: Ledger::new(pool.clone()),
+            keeper: Arc::new(Keeper::new(pool.clone(), worker.id())),
             members: members.clone(),
             gate: Arc::new(RwLock::new(())),
             interruption: Interruption::default(),

@@ -1,24 +1,17 @@
 //! The look into the ledger before a plain handler is entered.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
-use rowmq_core::connection::{Pool, ServerUrl};
+use rowmq_core::connection::Pool;
 use rowmq_core::{Delivery, Error, Topic, store};
 
-/// How long a look may take.
-const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Looks at once. One takes a fraction of a millisecond, so a few serve many handlers.
-const CONNECTIONS: usize = 4;
-
-/// Finds biz ids that were handled within the topic's window. Opens nothing until it is asked.
+/// Finds biz ids that were handled within the topic's window.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger(Pool);
 
 impl Ledger {
-    pub(crate) fn new(url: ServerUrl) -> Result<Self, Error> {
-        Pool::new(url, CONNECTIONS, DEADLINE).map(Self)
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self(pool)
     }
 
     /// The biz id by which the ledger would know a delivery of the topic.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rowmq_core::checkpoint::Keeper;
 use rowmq_core::codec::Codecs;
-use rowmq_core::connection::{Link, ServerUrl, Session, SessionKind};
+use rowmq_core::connection::{Link, Pool, ServerUrl, Session, SessionKind};
 use rowmq_core::handler::RunOutcome;
 use rowmq_core::model::Settlement;
 use rowmq_core::telemetry::TopicMeter;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
-use crate::consumer::is_consumable;
+use crate::consumer::{CALL_DEADLINE, CONNECTIONS, is_consumable};
 use crate::crew::{BUSY_PAUSE, Crew, Interruption, SUSPECT_PAUSE};
 use crate::error::Error;
 use crate::ledger::Ledger;
@@ -35,8 +35,6 @@ use crate::sweep;
 
 pub use self::received::Received;
 
-/// How long looking for the topic may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The wait before a delivery is given back because the ledger cannot be read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -302,12 +300,13 @@ async fn register(
         doorbell: bell.doorbell(),
     })
     .await?;
+    let pool = Pool::new(url.clone(), CONNECTIONS, CALL_DEADLINE)?;
     let stop = CancellationToken::new();
     sweep::start(url, options, &worker, stop.clone());
     let crew = Crew {
         settler: Settler::start(worker.clone(), None),
-        ledger: Ledger::new(url.clone())?,
-        keeper: Arc::new(Keeper::new(url.clone(), worker.id())?),
+        ledger: Ledger::new(pool.clone()),
+        keeper: Arc::new(Keeper::new(pool, worker.id())),
         members,
         worker,
         gate: Arc::new(RwLock::new(())),

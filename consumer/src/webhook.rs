@@ -54,7 +54,6 @@
 
 mod address;
 mod client;
-mod network;
 mod public;
 mod request;
 mod response;
@@ -73,7 +72,7 @@ use thiserror::Error;
 use url::Url;
 
 pub use self::address::{AddressPolicy, Allowed, InvalidAllowed};
-pub use self::network::Network;
+pub use ipnet::IpNet;
 pub(crate) use self::response::Answer;
 use self::response::RunError;
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::connection::{Pool, ServerUrl};
+use crate::connection::Pool;
 use crate::model::{Checkpoint, Delivery, Error, Result, Saved, WorkerId};
 use crate::store::checkpoint;
 
@@ -36,12 +36,6 @@ pub const LIMIT: usize = 1 << 20;
 /// How long after it was saved a checkpoint is kept whose message never came to an end: as long as
 /// somebody may redrive a dead letter.
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// How long one statement may take.
-const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Statements at once, of all handlers of a process.
-const CONNECTIONS: usize = 4;
 
 /// Where the handlers of a worker keep their checkpoints. Opens nothing until one is saved or
 /// asked for.
@@ -53,11 +47,9 @@ pub struct Keeper {
 
 impl Keeper {
     /// For the claims of this worker.
-    ///
-    /// # Errors
-    /// [`Error::Connect`] if the pool cannot be built.
-    pub fn new(url: ServerUrl, worker: WorkerId) -> Result<Self> {
-        Ok(Self { pool: Pool::new(url, CONNECTIONS, DEADLINE)?, worker })
+    #[must_use]
+    pub fn new(pool: Pool, worker: WorkerId) -> Self {
+        Self { pool, worker }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use thiserror::Error;
 use url::Host;
 
-use super::network::Network;
 use super::public::is_public;
 
 /// Why an address is refused, to follow "is".
@@ -32,7 +32,10 @@ impl AddressPolicy {
             Self::Public => is_public(address),
             Self::Allow(list) => list.iter().any(|allowed| match allowed {
                 Allowed::Host(name) => name == without_final_dot(host),
-                Allowed::Network(network) => network.contains(address),
+                // An IPv4 address may be written as an IPv6 one.
+                Allowed::Network(network) => {
+                    network.contains(&address) || network.contains(&address.to_canonical())
+                }
             }),
         }
     }
@@ -51,7 +54,7 @@ pub enum Allowed {
     /// A host by its name, in lower case.
     Host(String),
     /// Addresses.
-    Network(Network),
+    Network(IpNet),
 }
 
 /// What is no [`Allowed`].
@@ -70,19 +73,17 @@ impl FromStr for Allowed {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidAllowed { text: text.to_owned() };
-        if let Some((address, prefix)) = text.split_once('/') {
-            let address = address.parse().map_err(|_| invalid())?;
-            let prefix = prefix.parse().map_err(|_| invalid())?;
-            return Network::new(address, prefix).map(Self::Network).ok_or_else(invalid);
+        if text.contains('/') {
+            return text.parse().map(Self::Network).map_err(|_| invalid());
         }
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Network(Network::single(address)));
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Network(address.into()));
         }
         // As the URL's own host is read, so that both are written alike.
         match Host::parse(text).map_err(|_| invalid())? {
             Host::Domain(name) => Ok(Self::Host(without_final_dot(&name).to_owned())),
-            Host::Ipv4(address) => Ok(Self::Network(Network::single(address.into()))),
-            Host::Ipv6(address) => Ok(Self::Network(Network::single(address.into()))),
+            Host::Ipv4(address) => Ok(Self::Network(IpAddr::from(address).into())),
+            Host::Ipv6(address) => Ok(Self::Network(IpAddr::from(address).into())),
         }
     }
 }

@@ -2,37 +2,45 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::network::{has_prefix, has_prefix_v6};
+use ipnet::{Ipv4Net, Ipv6Net};
 
 /// What is not globally reachable in the IANA IPv4 special-purpose address registry, with
 /// multicast, what is reserved behind it, and one cloud's metadata address among public ones.
-const NOT_PUBLIC_V4: &[(Ipv4Addr, u8)] = &[
-    (Ipv4Addr::new(0, 0, 0, 0), 8),        // this network
-    (Ipv4Addr::new(10, 0, 0, 0), 8),       // private
-    (Ipv4Addr::new(100, 64, 0, 0), 10),    // shared: carrier-grade NAT, Alibaba's metadata
-    (Ipv4Addr::new(127, 0, 0, 0), 8),      // loopback
-    (Ipv4Addr::new(168, 63, 129, 16), 32), // Azure's host
-    (Ipv4Addr::new(169, 254, 0, 0), 16),   // link-local: the metadata of most clouds
-    (Ipv4Addr::new(172, 16, 0, 0), 12),    // private
-    (Ipv4Addr::new(192, 0, 0, 0), 24),     // protocol assignments: Oracle's metadata
-    (Ipv4Addr::new(192, 0, 2, 0), 24),     // documentation
-    (Ipv4Addr::new(192, 88, 99, 0), 24),   // 6to4 relays, withdrawn
-    (Ipv4Addr::new(192, 168, 0, 0), 16),   // private
-    (Ipv4Addr::new(198, 18, 0, 0), 15),    // benchmarks
-    (Ipv4Addr::new(198, 51, 100, 0), 24),  // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24),   // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 3),      // multicast, reserved, broadcast
+const NOT_PUBLIC_V4: &[Ipv4Net] = &[
+    v4(0, 0, 0, 0, 8),        // this network
+    v4(10, 0, 0, 0, 8),       // private
+    v4(100, 64, 0, 0, 10),    // shared: carrier-grade NAT, Alibaba's metadata
+    v4(127, 0, 0, 0, 8),      // loopback
+    v4(168, 63, 129, 16, 32), // Azure's host
+    v4(169, 254, 0, 0, 16),   // link-local: the metadata of most clouds
+    v4(172, 16, 0, 0, 12),    // private
+    v4(192, 0, 0, 0, 24),     // protocol assignments: Oracle's metadata
+    v4(192, 0, 2, 0, 24),     // documentation
+    v4(192, 88, 99, 0, 24),   // 6to4 relays, withdrawn
+    v4(192, 168, 0, 0, 16),   // private
+    v4(198, 18, 0, 0, 15),    // benchmarks
+    v4(198, 51, 100, 0, 24),  // documentation
+    v4(203, 0, 113, 0, 24),   // documentation
+    v4(224, 0, 0, 0, 3),      // multicast, reserved, broadcast
 ];
 
 /// The same within global unicast (`2000::/3`), outside of which nothing is public.
-const NOT_PUBLIC_V6: &[(Ipv6Addr, u8)] = &[
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments: Teredo, ORCHID
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
+const NOT_PUBLIC_V6: &[Ipv6Net] = &[
+    v6(0x2001, 0, 23), // protocol assignments: Teredo, ORCHID
+    v6(0x2001, 0xdb8, 32), // documentation
+    v6(0x3fff, 0, 20), // documentation
 ];
 
 /// Global unicast.
-const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const GLOBAL_V6: Ipv6Net = v6(0x2000, 0, 3);
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
+}
+
+const fn v6(a: u16, b: u16, prefix: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix)
+}
 
 /// Whether the address is one that anybody can reach from anywhere.
 pub(super) fn is_public(address: IpAddr) -> bool {
@@ -42,17 +50,15 @@ pub(super) fn is_public(address: IpAddr) -> bool {
         IpAddr::V6(address) => match embedded_v4(address) {
             Some(v4) => is_public_v4(v4),
             None => {
-                has_prefix_v6(address, GLOBAL_V6.0, GLOBAL_V6.1)
-                    && !NOT_PUBLIC_V6
-                        .iter()
-                        .any(|(net, prefix)| has_prefix_v6(address, *net, *prefix))
+                GLOBAL_V6.contains(&address)
+                    && !NOT_PUBLIC_V6.iter().any(|network| network.contains(&address))
             }
         },
     }
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    !NOT_PUBLIC_V4.iter().any(|(net, prefix)| has_prefix(address, *net, *prefix))
+    !NOT_PUBLIC_V4.iter().any(|network| network.contains(&address))
 }
 
 /// The IPv4 address inside an IPv4-mapped, NAT64 (RFC 6052) or 6to4 (RFC 3056) address.
