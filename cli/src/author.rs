@@ -5,8 +5,8 @@ use rowmq_core::model::{Action, Actor, Change};
 use rowmq_core::store::audit;
 use rowmq_service::identity;
 
-/// What whoever runs this command is about to change, as the audit will have it: their name as the
-/// environment says it, this machine, and the account that the server sees.
+/// The change that this command is about to make, as the audit records it: with the user's name
+/// from the environment, this machine, and the account that the server sees.
 pub(crate) async fn change(
     session: &mut Session,
     action: Action,

@@ -5,8 +5,8 @@ use serde::Serialize;
 /// How much of a body the table shows, in characters.
 const SHOWN: usize = 120;
 
-/// A body as it is shown: decoded, if it is compressed by a codec of the queue's own. JSON has no
-/// bytes: text as it is, anything else in hexadecimal digits.
+/// A body for display: decoded, if it is compressed by a codec of the queue's own. JSON has no
+/// bytes: text is shown as it is, anything else in hexadecimal digits.
 #[derive(Debug, Serialize)]
 pub(crate) enum Body {
     #[serde(rename = "body")]
@@ -17,14 +17,14 @@ pub(crate) enum Body {
 
 impl Body {
     pub(crate) fn new(headers: &Headers, stored: Vec<u8>) -> Self {
-        // What cannot be decoded here, by want of a key perhaps, is shown as it is stored.
+        // A body that cannot be decoded here, perhaps for want of a key, is shown as it is stored.
         let bytes = Codecs::default().decode(headers, &stored).ok().flatten().unwrap_or(stored);
         String::from_utf8(bytes).map(Self::Text).unwrap_or_else(|error| {
             Self::Hex(error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
         })
     }
 
-    /// As a table shows it.
+    /// The body as a table shows it.
     pub(crate) fn beginning(&self) -> String {
         let whole = self.whole();
         let mut shown: String = whole.chars().take(SHOWN).collect();
@@ -34,7 +34,7 @@ impl Body {
         shown
     }
 
-    /// All of it.
+    /// The whole body.
     pub(crate) fn whole(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

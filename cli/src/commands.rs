@@ -1,4 +1,4 @@
-//! One file a command.
+//! One file for each command.
 
 mod access;
 mod audit;

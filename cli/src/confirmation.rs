@@ -5,7 +5,7 @@ use anyhow::bail;
 /// Asks on the terminal before `what` is deleted.
 ///
 /// # Errors
-/// If nobody can be asked.
+/// If there is no terminal to ask on.
 pub(crate) fn is_confirmed(what: &str, question: &str) -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         bail!("Deleting the {what} cannot be undone: say --yes where nobody can be asked.");

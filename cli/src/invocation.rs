@@ -5,11 +5,11 @@ use rowmq_service::args::ServerArgs;
 
 use crate::output::Output;
 
-/// The longest one call may take. Far above any of them; a server that is silent for so long is
-/// not coming back while somebody waits at a prompt.
+/// The longest one call may take. Far above any of them: a server that is silent for so long will
+/// not come back while a user waits at a prompt.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What every command is given: where the server is, and where to write.
+/// What every command gets: where the server is, and where to write.
 #[derive(Debug)]
 pub(crate) struct Invocation {
     server: ServerArgs,
@@ -25,7 +25,8 @@ impl Invocation {
         self.server.url()
     }
 
-    /// Leads to a replica if there is no writer: to look at the queue is all the more wanted then.
+    /// Connects, to a replica if there is no writer: that is when users most need to look at the
+    /// queue.
     pub(crate) async fn session(&self) -> anyhow::Result<Session> {
         Ok(Session::open_to(&self.url()?, SessionKind::Plain, Wanted::Any, DEADLINE).await?)
     }

@@ -1,5 +1,5 @@
-//! The admin command line of the queue: one file a command under `commands/`, each thin; what they
-//! do is in `queue-core`.
+//! The admin command line of the queue: one file for each command under `commands/`. Each is thin;
+//! the work is done in `queue-core`.
 
 mod author;
 mod body;
@@ -53,7 +53,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `rowmq … | head` has had enough; that is no failure.
+/// `rowmq … | head` has read enough; that is no failure.
 fn reader_is_gone(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()

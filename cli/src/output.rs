@@ -4,7 +4,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
-/// Standard output: tables and sentences for people, or JSON for scripts.
+/// Standard output: tables and sentences for users, or JSON for scripts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     json: bool,
@@ -21,12 +21,13 @@ impl Output {
         Self { json }
     }
 
-    /// Whether scripts read it.
+    /// Whether the output is JSON, for scripts.
     pub(crate) fn is_json(self) -> bool {
         self.json
     }
 
-    /// Rows as a table under `header`, or as a JSON array; `none` is the sentence for no rows.
+    /// Prints rows as a table under `header`, or as a JSON array; `none` is the sentence for no
+    /// rows.
     pub(crate) fn rows<R: Row>(
         self,
         header: &[&str],
@@ -45,7 +46,7 @@ impl Output {
         Ok(())
     }
 
-    /// Names and values, or one JSON object.
+    /// Prints names and values, or one JSON object.
     pub(crate) fn properties<T: Serialize>(
         self,
         value: &T,
@@ -62,7 +63,8 @@ impl Output {
         write_table(&table)
     }
 
-    /// More about what was shown before, as a table for people. Scripts have it in that object.
+    /// Prints details of what was shown before, as a table for users. In JSON they are part of that
+    /// object.
     pub(crate) fn more_rows<R: Row>(self, header: &[&str], rows: &[R]) -> anyhow::Result<()> {
         if self.json || rows.is_empty() {
             return Ok(());
@@ -71,12 +73,12 @@ impl Output {
         self.rows(header, rows, "")
     }
 
-    /// A sentence, or one JSON object.
+    /// Prints a sentence, or one JSON object.
     pub(crate) fn told<T: Serialize>(self, value: &T, sentence: &str) -> anyhow::Result<()> {
         if self.json { self.write_json(value) } else { write_line(sentence) }
     }
 
-    /// One line of JSON, for a reader that takes them as they come.
+    /// Prints one line of JSON, for a reader that takes lines as they come.
     pub(crate) fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
         write_line(&serde_json::to_string(value)?)
     }
@@ -86,7 +88,7 @@ impl Output {
     }
 }
 
-/// Bodies, keys and headers are anybody's bytes: what would steer the terminal is shown escaped.
+/// Escapes what would control the terminal: bodies, keys and headers are arbitrary bytes.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -99,7 +101,7 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// Characters without a width that reorder or hide what stands beside them.
+/// Zero-width characters that reorder or hide the text beside them.
 fn steers_direction(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

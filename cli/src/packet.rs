@@ -1,7 +1,7 @@
 use rowmq_core::connection::Session;
 use rowmq_core::{Error, store};
 
-/// What a packet holds beside the body: headers (at most 64 KiB as JSON), keys and the statement.
+/// What a packet holds besides the body: headers (at most 64 KiB as JSON), keys and the statement.
 const BESIDE_THE_BODY: usize = 64 * 1024;
 
 /// Checks that a body of `bytes` fits into one packet of the server: one that does not would break

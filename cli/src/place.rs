@@ -1,4 +1,4 @@
-//! How far an export is.
+//! The progress of an export.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use rowmq_core::model::RowId;
 use rowmq_core::store::scheduled::ScheduledPlace;
 use serde::{Serialize, Serializer};
 
-/// How far an export is with a message, which its line says: a line that is whole in the file is
-/// written, and where to go on is whole with it. A second file with the place could be behind the
-/// first one or ahead of it after a crash.
+/// The position of an export at a message. The message's own line holds it, so that a whole line in
+/// the file has both the message and where to continue. A second file with the position could be
+/// behind the first one or ahead of it after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The last row that the export takes.
@@ -24,7 +24,7 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Scheduled(ScheduledPlace),
-    /// Under its priority, which tells a suspect, and its row.
+    /// Its priority, which also marks a suspect, and its row.
     Ready(Priority, RowId),
 }
 

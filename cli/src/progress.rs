@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows how far a command has come. On a terminal only.
+/// Shows the progress of a command. On a terminal only.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// `{n} {what}`, and for how long by now.
+    /// Shows `{n} {what}`, and the time so far.
     pub(crate) fn new(what: &str) -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(100));
@@ -17,7 +17,7 @@ impl Bar {
         })
     }
 
-    /// Of so many `{what}`.
+    /// Shows how many of `all` `{what}` are done.
     pub(crate) fn of(all: u64, what: &str) -> Self {
         let bar = ProgressBar::new(all);
         let template =

@@ -47,14 +47,15 @@ impl<'m> Record<'m> {
     }
 
     pub(crate) fn of_scheduled(topic: &'m TopicName, one: &'m Scheduled) -> Self {
-        // A retry may be due when its message has expired. Nobody would handle that, so it would be
-        // refused as a new message; one that is ready is discarded, as the old one would be.
+        // A retry may be due after its message has expired. As a new delayed message it would be
+        // refused, because it would never be handled. Without the delay it is discarded, as the old
+        // message would be.
         let in_time = one.stored.expires_at.is_none_or(|end| one.due_at < end);
         let deliver = in_time.then(|| text(one.due_at));
         Self { deliver, ..Self::of_queue(topic, one.priority, &one.stored) }
     }
 
-    /// With where it was, so that an export can go on behind it.
+    /// Adds where the message was, so that an export can continue behind it.
     pub(crate) fn at(self, place: Place) -> Self {
         Self { place: Some(place), ..self }
     }
@@ -78,7 +79,7 @@ impl<'m> Record<'m> {
     }
 }
 
-/// A time to the microsecond, as the server has it.
+/// A time to the microsecond, as the server stores it.
 fn text(at: DateTime<Utc>) -> String {
     at.format("%FT%T%.6fZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! Sizes and times as people write and read them.
+//! Sizes and times as users write and read them.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ pub(crate) fn size(bytes: impl Into<u64>) -> String {
     )
 }
 
-/// A size that was estimated: to the tenth of its unit.
+/// An estimated size, to the tenth of its unit.
 pub(crate) fn about(bytes: u64) -> String {
     let fitting = UNITS.iter().find(|(_, factor)| bytes >= *factor);
     fitting.map_or_else(
@@ -74,18 +74,18 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a time that may be none: `0s`, `10s`.
+/// Reads a time that may be zero: `0s`, `10s`.
 pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "a time is a number with a unit: 0s, 500ms, 90s, 1h 30m".to_owned())
 }
 
-/// A time in full.
+/// The exact time.
 pub(crate) fn time(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
 
-/// An age: to the second, below ten seconds to the millisecond.
+/// An age: in seconds, below ten seconds in milliseconds.
 pub(crate) fn age(age: Duration) -> String {
     let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     if millis < 10_000 { format!("{millis}ms") } else { time(Duration::from_secs(age.as_secs())) }

@@ -1,5 +1,5 @@
-//! What the pages show, as JSON, and what they change: for scripts, and for the pages' live parts.
-//! The document at `/api/v1/openapi.json` describes it.
+//! The JSON API: what the pages show and what they change, for scripts and for the pages' live
+//! parts. The document at `/api/v1/openapi.json` describes it.
 
 mod endpoint;
 mod openapi;
@@ -40,7 +40,7 @@ use crate::state::Console;
 
 type Answered<T> = Result<T, Refusal>;
 
-/// Every address: the router and the document are both made of this.
+/// All addresses: both the router and the document are built from this list.
 fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::read(
@@ -114,18 +114,18 @@ pub(crate) fn routes() -> Router<Arc<Console>> {
     router.fallback(refusal::no_such_page).layer(map_response(as_json))
 }
 
-/// Why not.
+/// Why a request is refused.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Refused {
     /// What is wrong, where, and what to do next, in one sentence.
     error: String,
 }
 
-/// A refusal of a page is a sentence of the API.
+/// Answers a page's refusal with its sentence as JSON.
 async fn as_json(response: Response) -> Response {
     let Some(Said(error)) = response.extensions().get().cloned() else { return response };
     let status = response.status();
-    // Who is not signed in is led to a page otherwise.
+    // A page would redirect a user who is not signed in.
     let status = if status.is_redirection() { StatusCode::UNAUTHORIZED } else { status };
     (status, Json(Refused { error })).into_response()
 }
@@ -187,19 +187,19 @@ async fn message(console: Arc<Console>, Path(of): Path<OfMessage>) -> Answered<S
     Ok(known(&console, name, id, Bodies::Leave).await?.story)
 }
 
-/// A change of many messages, which goes on whether somebody watches or not.
+/// A change of many messages, which goes on whether a client watches or not.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Run")]
 struct RunNow {
-    /// What `/runs/{id}` knows it by, until the console ends.
+    /// Its id in `/runs/{id}`, until the console ends.
     id: Uuid,
-    /// What is done.
+    /// What it does.
     action: Action,
-    /// In which topic.
+    /// The topic of the messages.
     topic: TopicName,
-    /// Who began it.
+    /// The user who started it.
     by: String,
-    /// How many messages it may be about, as far as was counted when it began.
+    /// How many messages it may concern, as counted when it started.
     about: u64,
     #[serde(flatten)]
     stage: Stage,
@@ -232,7 +232,7 @@ async fn purge(
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct OfRun {
-    /// The `id` of its beginning.
+    /// The `id` from the answer that started it.
     id: Uuid,
 }
 
@@ -258,8 +258,8 @@ async fn audit(console: Arc<Console>, Fields(from): Fields<From>) -> Answered<Ve
     entries(&console, &from).await
 }
 
-/// One event a look: what the look has seen is asked for by whoever wants it, and costs the server
-/// nothing.
+/// Sends one event for each look. A client that wants the look's data asks for it, which costs the
+/// server nothing.
 fn live(console: &Console) -> impl Stream<Item = Event> + use<> {
     stream::unfold(console.live.follow(), async |mut looks| {
         looks.changed().await.ok()?;

@@ -1,5 +1,5 @@
-//! Changes that somebody asks for. There is no other way to one: who asks is signed in, from a page
-//! of ours, in a role that may.
+//! Changes that users ask for. Every change goes through here: the user is signed in, the request
+//! comes from one of our pages, and the user's role allows it.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::role::Role;
 use crate::state::Console;
 use crate::visitor::SignedIn;
 
-/// What a form asks for.
+/// A form that asks for a change.
 pub(crate) trait Ask: DeserializeOwned {
-    /// Who may ask for it.
+    /// The role that may ask for it.
     const NEEDS: Role;
 }
 
-/// Something asked for by somebody who may.
+/// A change, and the user who asked for it and may.
 #[derive(Debug)]
 pub(crate) struct Asked<A> {
     pub(crate) by: SignedIn,
@@ -65,8 +65,8 @@ impl<A: Ask> FromRequest<Arc<Console>> for Asked<A> {
     }
 }
 
-/// What only a page of ours knows: in a field of the form, or in a header, which no foreign page
-/// can have a browser send.
+/// The CSRF token, which only our pages know: in a field of the form, or in a header, which no
+/// foreign page can make a browser send.
 fn token(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     if let Some(token) = headers.get("x-csrf-token") {
         return token.to_str().ok().map(str::to_owned);

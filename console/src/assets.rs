@@ -1,4 +1,4 @@
-//! The files that pages need: in the program itself, and from nowhere else.
+//! The files that pages need. They are part of the program; nothing is loaded from elsewhere.
 
 const FILES: [(&str, &str, &str); 3] = [
     ("console.css", "text/css; charset=utf-8", include_str!("../assets/console.css")),
@@ -6,7 +6,7 @@ const FILES: [(&str, &str, &str); 3] = [
     ("icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")),
 ];
 
-/// The address of a file, another one with each version of the program.
+/// The address of a file, which changes with each version of the program.
 pub(crate) fn href(name: &str) -> String {
     format!("/assets/{name}?{}", env!("CARGO_PKG_VERSION"))
 }

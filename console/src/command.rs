@@ -38,7 +38,7 @@ struct Arguments {
 enum Command {
     /// Print a line for the users' file; the password is read from standard input.
     ///
-    /// So that nobody sees it: `read -rs password`, and then this with `<<<"$password" >>users`.
+    /// To keep it out of sight: `read -rs password`, and then this with `<<<"$password" >>users`.
     User {
         /// Who signs in.
         name: String,
@@ -48,7 +48,7 @@ enum Command {
     },
 }
 
-/// As the configuration knows it.
+/// The process as the configuration names it.
 const PROCESS: Process = Process { table: "console", apart: &["role"] };
 
 impl Reloadable for Arguments {
@@ -57,7 +57,7 @@ impl Reloadable for Arguments {
     }
 }
 
-/// The process, from its command line to its exit code.
+/// Runs the process, from its command line to its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let configured = config::parse(PROCESS);

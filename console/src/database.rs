@@ -1,5 +1,6 @@
-//! The way to the database. Threads of their own hold the sessions: a reader who goes away in the
-//! middle of a page cancels no statement, and however many come, there are no more sessions.
+//! Access to the database. Threads of their own hold the sessions: a client that goes away in the
+//! middle of a page cancels no statement, and the number of sessions is bounded however many
+//! requests come.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,28 +12,28 @@ use rowmq_core::store::topic::server_time;
 use rowmq_core::{Error, Fault, Result};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// How many pages are read at once, and how many changes are made.
+/// How many pages are read at once, and how many changes are made at once.
 const READERS: usize = 3;
 const WRITERS: usize = 2;
 
-/// How many wait for that; who comes then is told to come later.
+/// How many requests may wait for that; further ones are refused and should come later.
 const WAITING: usize = 64;
 
-/// How long one statement of a page may take; the server ends it then.
+/// How long one statement of a page may take before the server ends it.
 const STATEMENT: Duration = Duration::from_secs(5);
 
-/// The longest that a call may take, should the server not answer at all.
+/// The longest that a call may take if the server does not answer at all.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// A session that nobody has used for so long is closed instead of used: the server may have.
+/// A session that was unused for so long is closed instead of used: the server may have closed it.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// One that nobody has used for so long is tried first.
+/// A session that was unused for so long is tested first.
 const UNTRIED: Duration = Duration::from_secs(1);
 
 type Work = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> LocalBoxFuture<'s, ()> + Send>;
 
-/// The way to the database. Cheap to clone; clones are one.
+/// A handle to the database. Cheap to clone; all clones share the sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     reads: mpsc::Sender<Work>,
@@ -61,7 +62,7 @@ impl Database {
     }
 
     /// Runs `work`, which reads many rows, on a session that may only read: of the replica, if
-    /// there is one. What was changed a moment ago may not be there yet.
+    /// there is one. The replica may not have the latest changes yet.
     pub(crate) async fn search<T, W>(&self, work: W) -> Result<T>
     where
         T: Send + 'static,
@@ -103,7 +104,7 @@ where
                 Ok(session) => work(session).await,
                 Err(error) => Err(error),
             };
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             drop(tell.send(result));
         })
     });
@@ -136,7 +137,7 @@ fn threads(
     Ok(sender)
 }
 
-/// Does what is asked for, one after the other, until nobody can ask any more.
+/// Does the requested work, one piece after the other, until all senders are gone.
 async fn serve(
     url: &ServerUrl,
     kind: SessionKind,
@@ -165,8 +166,8 @@ async fn serve(
     }
 }
 
-/// The session, unless it is of no use any more: the server may have ended it while nobody used it,
-/// and whoever asks next is not to be told of that.
+/// Returns the session unless it has become useless: the server may have ended it while it was
+/// idle, and the next request must not fail because of that.
 async fn still_there(mut session: Session, idle: Duration) -> Option<Session> {
     if session.is_lost() || idle > IDLE {
         return None;

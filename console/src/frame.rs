@@ -1,4 +1,4 @@
-//! What stands around a page that anybody may see.
+//! The frame of pages that need no sign-in.
 
 use axum::http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
@@ -17,7 +17,7 @@ pub(crate) fn head(title: &str) -> Markup {
     }
 }
 
-/// A page for anybody.
+/// A page that needs no sign-in.
 pub(crate) fn bare(title: &str, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)

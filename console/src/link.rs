@@ -1,11 +1,11 @@
-//! The way in while nobody has been named who may come: a link in the console's own log.
+//! Signing in while no users are named: by a link in the console's own log.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use crate::secret::{self, Digested};
 
-/// A link that signs in once. The next one is logged as soon as it was used.
+/// A link that signs in once. The next link is logged as soon as this one is used.
 #[derive(Debug)]
 pub(crate) struct Link {
     address: SocketAddr,
@@ -20,7 +20,7 @@ impl Link {
         link
     }
 
-    /// Whether this is the token of the link, which is of no use from then on.
+    /// Whether this is the token of the link, which is invalid from then on.
     pub(crate) fn take(&self, token: &str) -> bool {
         let mut kept = self.token.lock().unwrap_or_else(PoisonError::into_inner);
         if *kept != Digested::of(token) {

@@ -1,4 +1,5 @@
-//! Who is signed in: kept in the memory of this process, so that a restart signs everybody out.
+//! The signed-in users. They are kept in the memory of this process, so a restart signs them all
+//! out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +10,17 @@ use rowmq_core::model::Actor;
 use crate::role::Role;
 use crate::secret::{self, Digested};
 
-/// The most people signed in at once; beyond it, who came first has to sign in again.
+/// The most users signed in at once; beyond it, the earliest has to sign in again.
 const MOST: usize = 10_000;
 
-/// Somebody who is signed in.
+/// A signed-in user.
 #[derive(Debug)]
 pub(crate) struct Login {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// What every form of theirs carries: a page of somebody else cannot know it.
+    /// The CSRF token in each of the user's forms, which a foreign page cannot know.
     pub(crate) csrf: String,
-    /// Whether they may end it here: a proxy signs its people in and out.
+    /// Whether a proxy has signed the user in. Then the user cannot sign out here.
     pub(crate) by_proxy: bool,
     began: Instant,
 }
@@ -33,13 +34,13 @@ impl Login {
         Digested::of(token) == Digested::of(&self.csrf)
     }
 
-    /// As the audit names them.
+    /// The user as the audit names them.
     pub(crate) fn actor(&self, origin: String) -> Actor {
         Actor { name: self.name.clone(), origin }
     }
 }
 
-/// Everybody who is signed in.
+/// All signed-in users.
 #[derive(Debug)]
 pub(crate) struct Logins {
     time: Duration,
@@ -53,12 +54,12 @@ struct Open {
 }
 
 impl Logins {
-    /// Each lasts for `time`.
+    /// Each login lasts for `time`.
     pub(crate) fn new(time: Duration) -> Self {
         Self { time, open: Mutex::default() }
     }
 
-    /// Signs somebody in; the secret for their cookie.
+    /// Signs a user in, and returns the secret for their cookie.
     pub(crate) fn begin(&self, name: String, role: Role) -> String {
         let cookie = secret::new();
         let login = Arc::new(Login::new(name, role, false));
@@ -69,12 +70,12 @@ impl Logins {
         cookie
     }
 
-    /// Whose cookie this is.
+    /// The login that this cookie belongs to.
     pub(crate) fn of_cookie(&self, cookie: &str) -> Option<Arc<Login>> {
         self.with(|open| open.by_cookie.get(&Digested::of(cookie)).cloned())
     }
 
-    /// Somebody whom a trusted proxy has signed in.
+    /// The login of a user whom a trusted proxy has signed in.
     pub(crate) fn of_proxy(&self, name: &str, role: Role) -> Arc<Login> {
         self.with(|open| {
             make_room(&mut open.by_proxy);

@@ -1,4 +1,4 @@
-//! The pages. Each is readable without scripts; what a page changes, a form asks for.
+//! The pages. Each is readable without scripts; every change is made by a form.
 
 pub(crate) mod audit;
 pub(crate) mod dead;
@@ -35,8 +35,7 @@ use crate::visitor::SignedIn;
 pub(crate) type Page = Result<Markup, Refusal>;
 pub(crate) type At = State<Arc<Console>>;
 
-/// The pages that are always one step away: where, what they are called, and the key that leads
-/// there after `g`.
+/// The pages in the navigation: their address, their name, and the key that leads there after `g`.
 const PLACES: [(&str, &str, &str); 10] = [
     ("/", "Overview", "o"),
     ("/topics", "Topics", "t"),
@@ -91,7 +90,7 @@ async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
     Ok((headers, text).into_response())
 }
 
-/// The topic of a page's address.
+/// The topic that a page's address names.
 pub(crate) async fn topic_of(session: &mut Session, name: TopicName) -> rowmq_core::Result<Topic> {
     let read = async |conn: &mut Link| store::topic::existing(conn, &name).await;
     session.call("read the topic", read).await
@@ -101,7 +100,7 @@ pub(crate) fn topic_name(text: &str) -> Result<TopicName, Refusal> {
     Ok(TopicName::new(text)?)
 }
 
-/// Where a search was read, if not in the server itself.
+/// Names the server of a search, if it is a replica.
 fn searched(console: &Console) -> Markup {
     html! {
         @if let Some(replica) = &console.rules.replica {
@@ -113,7 +112,7 @@ fn searched(console: &Console) -> Markup {
     }
 }
 
-/// A page of somebody who is signed in. `place` is the one of [`PLACES`] that it belongs to.
+/// The layout of a page for a signed-in user. `place` is the one of [`PLACES`] that it belongs to.
 fn layout(console: &Console, by: &SignedIn, place: &str, title: &str, content: &Markup) -> Markup {
     let live = console.live.now();
     html! {

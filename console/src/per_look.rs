@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rowmq_core::{Result, TopicName};
 use tokio::sync::OnceCell;
 
-/// What pages that are left open read of a topic besides what every look sees: at most once from
-/// one look to the next, however many have such a page open.
+/// What open pages read of a topic besides what every look sees. It is read at most once for each
+/// look, however many clients have such a page open.
 #[derive(Debug)]
 pub(crate) struct PerLook<T> {
-    /// By topic: of which look, and what was read then.
+    /// By topic: the number of the look, and what was read then.
     known: Mutex<HashMap<TopicName, (u64, Read<T>)>>,
 }
 
@@ -21,8 +21,8 @@ impl<T> Default for PerLook<T> {
 }
 
 impl<T> PerLook<T> {
-    /// What was read of it since the look with the number `look`; `read` reads it. Those who ask
-    /// meanwhile wait for that.
+    /// What was read of the topic since the look with the number `look`; `read` reads it.
+    /// Concurrent callers wait for one read.
     pub(crate) async fn get(
         &self,
         look: u64,
@@ -34,14 +34,14 @@ impl<T> PerLook<T> {
         Ok(Arc::clone(known))
     }
 
-    /// Has it read anew by the next who asks: it was changed.
+    /// Makes the next caller read the topic again, because it was changed.
     pub(crate) fn forget(&self, name: &TopicName) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     fn cell(&self, look: u64, name: &TopicName) -> Read<T> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody has asked for since the look before is forgotten.
+        // What was not asked for since the previous look is forgotten.
         known.retain(|_, (of, _)| *of + 1 >= look);
         let (of, cell) = known.entry(name.clone()).or_default();
         if *of < look {

@@ -1,4 +1,4 @@
-//! What is answered instead of a page.
+//! The answers in place of a page.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -7,32 +7,32 @@ use rowmq_core::{Error, Fault};
 use crate::frame;
 use crate::role::Role;
 
-/// Why somebody does not get what they asked for.
+/// Why a user does not get what they asked for.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Nobody is signed in; they wanted to come here.
+    /// The user is not signed in; they asked for the page `to`.
     SignIn { to: String },
-    /// Their role may not.
+    /// The user's role does not allow it.
     Forbidden { needs: Role },
-    /// There is no such thing.
+    /// It does not exist.
     NotFound(String),
-    /// It makes no sense, or cannot be done now.
+    /// It is invalid, or cannot be done now.
     Wrong(String),
-    /// Too often; come back after so many seconds.
+    /// Too many tries; try again after so many seconds.
     TooOften { seconds: u64 },
-    /// The form is not one of ours, or of a login that has ended.
+    /// The form is not one of ours, or belongs to a login that has ended.
     Stale,
-    /// It comes from a page of somebody else.
+    /// The request comes from a foreign page.
     Foreign,
-    /// What `queue-core` says.
+    /// An error of `queue-core`.
     Queue(Error),
 }
 
-/// The sentence of a refusal: what the API answers instead of the page.
+/// The sentence of a refusal, which the API answers instead of the page.
 #[derive(Debug, Clone)]
 pub(crate) struct Said(pub(crate) String);
 
-/// What is answered where there is no page.
+/// The answer for an address without a page.
 pub(crate) async fn no_such_page() -> Refusal {
     Refusal::NotFound("There is no such page: begin at the overview.".to_owned())
 }
@@ -57,7 +57,7 @@ impl Refusal {
 
     fn sentence(&self) -> String {
         match self {
-            Self::SignIn { .. } => "Nobody is signed in: sign in first.".to_owned(),
+            Self::SignIn { .. } => "You are not signed in: sign in first.".to_owned(),
             Self::Forbidden { needs } => format!(
                 "Your role may not do this: it takes the role {needs}, which stands in the users' file."
             ),

@@ -3,15 +3,15 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-/// What somebody may do, the least first.
+/// What a user may do, from least to most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
     /// Look at everything but bodies, unless those are shown to viewers too.
     Viewer,
-    /// Also see bodies, pause and resume, put back to work.
+    /// Also see bodies, pause and resume, redrive.
     Operator,
-    /// Also delete, and put groups elsewhere.
+    /// Also delete, and move groups.
     Admin,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of many messages: each a run of short transactions, which goes on whether somebody
+//! Changes of many messages. Each is a run of short transactions, which goes on whether a client
 //! watches or not.
 
 use std::collections::VecDeque;
@@ -17,29 +17,29 @@ use uuid::Uuid;
 use crate::database::Database;
 use crate::refusal::Refusal;
 
-/// How many may be under way at once: each has a connection of its own.
+/// How many may run at once: each has a connection of its own.
 const AT_ONCE: usize = 4;
 
-/// How many are remembered.
+/// How many runs are remembered.
 const KEPT: usize = 100;
 
-/// How far a run has come.
+/// How far a run has got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum Stage {
-    /// It goes on.
+    /// It is running.
     Running {
         /// Dead letters looked at.
         seen: usize,
-        /// Those that were changed.
+        /// Those that were changed so far.
         done: usize,
     },
-    /// It has come to its end.
+    /// It has finished.
     Ended {
         /// Dead letters that were changed.
         done: usize,
     },
-    /// It has stopped before its end; what was changed stays so.
+    /// It has stopped early; what was changed stays changed.
     Failed {
         /// Dead letters that were changed, as far as is known.
         done: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Run {
     pub(crate) action: Action,
     pub(crate) topic: TopicName,
     pub(crate) by: String,
-    /// How many it may be about, as far as was counted when it began.
+    /// How many messages it may concern, as counted when it started.
     pub(crate) about: u64,
     stage: watch::Sender<Stage>,
 }
@@ -78,7 +78,7 @@ impl Run {
     }
 }
 
-/// The runs that are under way, and those that were.
+/// The running and the recent runs.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     known: Mutex<VecDeque<Arc<Run>>>,
@@ -90,18 +90,18 @@ impl Runs {
         self.all().into_iter().find(|run| run.id == id)
     }
 
-    /// The newest first.
+    /// All runs, the newest first.
     pub(crate) fn all(&self) -> Vec<Arc<Run>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Waits until none is under way.
+    /// Waits until no run is active.
     pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Begins to redrive or to purge the dead letters that the filter wants, as `change` says.
+    /// Starts to redrive or to purge the dead letters that match the filter, as `change` says.
     pub(crate) fn begin(
         &self,
         database: &Database,

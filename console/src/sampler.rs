@@ -1,5 +1,4 @@
-//! What the pages that are left open show: looked at by one task for everybody, however many
-//! watch.
+//! What open pages show. One task looks at the server for all of them, however many clients watch.
 
 mod history;
 
@@ -26,18 +25,18 @@ use self::history::Histories;
 pub(crate) use self::history::{Point, Rates};
 use crate::database::Database;
 
-/// How often the server is looked at.
+/// The interval between looks at the server.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The pause after a look is so many times what the look took, so that it costs the server at most
-/// a tenth of one connection.
+/// The pause after a look is so many times as long as the look, so that looking costs the server at
+/// most a tenth of one connection.
 const REST: u32 = 9;
 
-/// While it rests, the loop shows so often that it turns: however long a look took, no probe is to
-/// take the rest after it for a loop that hangs.
+/// How often the resting loop reports that it is alive: a rest can be long after a long look, and
+/// no probe must take that for a hang.
 const TURN: Duration = Duration::from_secs(5);
 
-/// What was seen last. Cheap to clone.
+/// The latest snapshot. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     seen: watch::Receiver<Arc<Snapshot>>,
@@ -49,7 +48,7 @@ impl Live {
         Arc::clone(&self.seen.borrow())
     }
 
-    /// The topic, also one that was made since the last look.
+    /// The topic, even one that was created since the last look.
     pub(crate) async fn topic(&self, name: &TopicName) -> Result<TopicNow> {
         if self.now().topic(name).is_none() {
             self.look_again().await;
@@ -58,13 +57,13 @@ impl Live {
         self.now().topic(name).cloned().ok_or_else(unknown)
     }
 
-    /// Each that comes.
+    /// A receiver of every new snapshot.
     pub(crate) fn follow(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.seen.clone()
     }
 
-    /// Has the server looked at again soon, and waits for that, so that who has changed something
-    /// sees it changed. Not for long: a server that does not answer is told of by the page itself.
+    /// Asks for a look soon and waits for it, so that a user who has changed something sees the
+    /// change. The wait is short: if the server does not answer, the page itself shows that.
     pub(crate) async fn look_again(&self) {
         let asked = Instant::now();
         let mut seen = self.seen.clone();
@@ -75,10 +74,10 @@ impl Live {
     }
 }
 
-/// What was seen at one look.
+/// What one look saw.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(crate) struct Snapshot {
-    /// How many looks there were before it.
+    /// The number of the look.
     pub(crate) no: u64,
     /// When, by the server's clock; nothing before the first look.
     pub(crate) at: Option<DateTime<Utc>>,
@@ -87,7 +86,7 @@ pub(crate) struct Snapshot {
     pub(crate) began: Option<Instant>,
     /// How long the look took, in milliseconds.
     pub(crate) took_ms: u64,
-    /// Why the last look failed; what is here is then older.
+    /// Why the last look failed; the rest of the snapshot is then older.
     pub(crate) failure: Option<String>,
     /// The topics, groups too.
     pub(crate) topics: Vec<TopicNow>,
@@ -108,18 +107,18 @@ pub(crate) struct TopicNow {
     pub(crate) depth: Depth,
     /// Messages in its log, if it is a stream.
     pub(crate) logged: Option<u64>,
-    /// How fast that changes.
+    /// How fast these change.
     pub(crate) rates: Rates,
     #[serde(skip)]
     pub(crate) history: Arc<[Point]>,
 }
 
-/// A group, how far it has come, and how fast.
+/// A group, its progress, and its speed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct GroupNow {
     #[serde(flatten)]
     pub(crate) standing: GroupStanding,
-    /// Messages a second that it gets through.
+    /// Messages that it handles a second.
     pub(crate) handled_per_second: Option<f64>,
     #[serde(skip)]
     pub(crate) history: Arc<[Point]>,
@@ -181,7 +180,7 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
             next.no = no;
             next.began = Some(began);
             next.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            // A server that has failed to answer is not spared: somebody waits for it to come back.
+            // A server that failed to answer is not spared: a user waits for it to come back.
             let times = if next.failure.is_some() { 1 } else { REST };
             let rest = INTERVAL.saturating_sub(took).max(took * times);
             tell.send_replace(Arc::new(next));
@@ -191,8 +190,8 @@ pub(crate) fn start(database: Database, health: Health, ending: CancellationToke
     live
 }
 
-/// Rests, until somebody wants another look. They wait for as long as one took: half of the time is
-/// rest.
+/// Rests until a page asks for another look, but at least for as long as the last look took, so
+/// that half of the time is rest.
 async fn woken(health: &Health, wanted: &Notify, took: Duration, rest: Duration) {
     let rested = tokio::time::Instant::now();
     loop {
@@ -213,7 +212,7 @@ async fn look(session: &mut Session, turning: Health) -> Result<Look> {
     let all = async |conn: &mut Link| store::topic::all(conn).await;
     let mut topics = Vec::new();
     for topic in session.call("list the topics", all).await? {
-        // With many topics a look is long, and is no less at work.
+        // With many topics a look is long, but it is still working.
         turning.alive();
         let read = async |conn: &mut Link| {
             let depth = store::inspect::depth(conn, topic.id).await?;
@@ -226,7 +225,7 @@ async fn look(session: &mut Session, turning: Health) -> Result<Look> {
     let read = async |conn: &mut Link| store::throughput::by_topic(conn).await;
     let throughput = match session.call("read the throughput", read).await {
         Ok(read) => read.into_iter().collect(),
-        // Of a newer console than the tables or the grants: the rest can be seen.
+        // The tables or the grants are older than this console: the rest can be shown.
         Err(error) if matches!(error.fault(), Fault::Denied | Fault::Schema) => HashMap::new(),
         Err(error) => return Err(error),
     };

@@ -37,10 +37,10 @@ const FORM: usize = 64 * 1024;
 /// How long the body of a request may take to arrive.
 const FORM_TIME: Duration = Duration::from_secs(10);
 
-/// How long pages that are open, and runs that are under way, have to end.
+/// How long open pages and active runs have to end.
 const DRAIN: Duration = Duration::from_secs(25);
 
-/// Serves the pages until the process is to end.
+/// Serves the pages until the process has to end.
 pub(crate) async fn serve(
     url: ServerUrl,
     rules: Rules,
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
         () = serving => {}
         () = quit => {}
     }
-    // No transaction is cut off: a run ends with the one that it is at.
+    // No transaction is cut off: a run ends with its current one.
     shutdown.quit.run_until_cancelled(timeout(DRAIN, console.runs.ended())).await;
     Ok(())
 }

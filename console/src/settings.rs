@@ -1,4 +1,4 @@
-//! How the console works, as its command line, environment and configuration say.
+//! The console's settings, from its command line, environment and configuration.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(crate) struct SettingsArgs {
     listen: SocketAddr,
     /// File of those who may sign in: a line each, as the command `user` prints it. Without it, the
     /// systemd credential `rowmq-users`. Without either, and without a proxy that signs people in,
-    /// whoever reads the console's log signs in by a link that works once.
+    /// users sign in by a link in the console's log that works once.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     /// File that holds the URL of a replica, by an account that may read: messages are searched
@@ -49,10 +49,10 @@ pub(crate) struct SettingsArgs {
     /// itself.
     #[arg(long, value_name = "FILE")]
     replica_url_file: Option<PathBuf>,
-    /// Where people reach the console, if a proxy stands before it: <https://rowmq.example.com>.
+    /// Where browsers reach the console, if a proxy stands before it: <https://rowmq.example.com>.
     #[arg(long, value_name = "URL", value_parser = origin)]
     origin: Option<Url>,
-    /// How long somebody stays signed in.
+    /// How long users stay signed in.
     #[arg(long, value_name = "TIME", default_value = "12h", value_parser = parse_duration)]
     login_time: Duration,
     /// Show the bodies of messages to viewers too.
@@ -62,10 +62,10 @@ pub(crate) struct SettingsArgs {
     /// may be named.
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     trusted_proxy: Vec<IpNet>,
-    /// The header in which trusted proxies name who they have signed in.
+    /// The header in which trusted proxies name the user that they have signed in.
     #[arg(long, value_name = "NAME")]
     proxy_user_header: Option<HeaderName>,
-    /// The header in which they say that person's role. Without it everybody of theirs is a viewer.
+    /// The header in which they name that user's role. Without it, all of their users are viewers.
     #[arg(long, value_name = "NAME")]
     proxy_role_header: Option<HeaderName>,
     /// File with a secret that trusted proxies send in the header `Queue-Proxy-Secret`. An address
@@ -98,10 +98,10 @@ struct Unworkable {
 pub(crate) struct Rules {
     pub(crate) listen: SocketAddr,
     pub(crate) users: Option<Users>,
-    /// Where messages are searched, if not in the server itself.
+    /// Where messages are searched, if not on the main server.
     pub(crate) replica: Option<ServerUrl>,
     pub(crate) proxies: Proxies,
-    /// Where people reach the console, if not where it listens.
+    /// Where browsers reach the console, if not where it listens.
     pub(crate) origin: Option<Url>,
     /// Its certificate and key, if it serves https itself.
     pub(crate) tls: Option<Arc<ServerConfig>>,
@@ -109,7 +109,7 @@ pub(crate) struct Rules {
     viewers_see_bodies: bool,
 }
 
-/// The proxies that are believed, and what.
+/// The trusted proxies, and which of their headers are believed.
 #[derive(Debug, Clone)]
 pub(crate) struct Proxies {
     pub(crate) networks: Vec<IpNet>,
@@ -138,12 +138,12 @@ impl Rules {
         role > Role::Viewer || self.viewers_see_bodies
     }
 
-    /// Nobody has been named who may come in: who sees the log may.
+    /// Whether sign-in is by link: no users are named, so access to the log is enough to sign in.
     pub(crate) fn by_link(&self) -> bool {
         self.users.is_none() && self.proxies.user_header.is_none()
     }
 
-    /// Browsers send the cookie over https alone.
+    /// Whether browsers are to send the cookie over https only.
     pub(crate) fn is_https(&self) -> bool {
         self.tls.is_some() || self.origin.as_ref().is_some_and(is_https)
     }
@@ -210,7 +210,7 @@ impl SettingsArgs {
         let nobody = !has_users && self.proxy_user_header.is_none();
         if nobody && !self.listen.ip().is_loopback() {
             let reason = format!(
-                "is more than loopback, where nobody has been named who may come in: name a file \
+                "is more than loopback, where users have to be named: name a file \
                  of 'users' (`{} user NAME --role ROLE` prints its lines), or use 127.0.0.1",
                 process::name()
             );

@@ -1,4 +1,4 @@
-//! How numbers, times and states look.
+//! How pages show numbers, times and states.
 
 mod plot;
 
@@ -15,8 +15,7 @@ use rowmq_core::{Topic, TopicName};
 
 use crate::login::Login;
 
-/// A moment: UTC as it is sent, the reader's own time where scripts run, and the exact moment when
-/// it is pointed at.
+/// A moment: in UTC as sent, in the reader's own time zone where scripts run, and exactly on hover.
 pub(crate) fn time(at: DateTime<Utc>) -> Markup {
     html! {
         time datetime=(at.format("%FT%T%.6fZ")) title=(at.format("%F %T%.6f UTC")) {
@@ -29,7 +28,7 @@ pub(crate) fn maybe_time(at: Option<DateTime<Utc>>) -> Markup {
     html! { @match at { Some(at) => (time(at)), None => "–" } }
 }
 
-/// How long something has taken, to two units.
+/// A duration, in two units.
 pub(crate) fn age(ms: u64) -> String {
     if ms < 1000 {
         return format!("{ms} ms");
@@ -106,12 +105,12 @@ pub(crate) fn badge(kind: &str, word: &str) -> Markup {
     html! { span class={ "badge " (kind) } { (word) } }
 }
 
-/// What is said where there is nothing to show.
+/// The sentence shown where there is nothing to show.
 pub(crate) fn nothing(sentence: &str) -> Markup {
     html! { p class="nothing" { (sentence) } }
 }
 
-/// A table that may be wider than the window: then it is moved in itself, by keys, too.
+/// A table that may be wider than the window: then it scrolls by itself, by keys, too.
 pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
     html! { div class="wide" role="region" aria-label=(label) tabindex="0" { (table) } }
 }
@@ -126,7 +125,7 @@ pub(crate) fn kind(topic: &Topic) -> &'static str {
     }
 }
 
-/// What may be done with a topic now.
+/// What may be done with a topic at the moment.
 pub(crate) fn access(topic: &Topic) -> Markup {
     let word = topic.effective_access.word();
     let kind = match topic.effective_access {
@@ -178,7 +177,7 @@ pub(crate) fn topic(name: &TopicName) -> Markup {
     html! { a href={ "/" (place) "/" (name) } { (name) } }
 }
 
-/// What proves that a form is ours.
+/// The token that proves that a form is ours.
 pub(crate) fn csrf(login: &Login) -> Markup {
     html! { input type="hidden" name="csrf" value=(login.csrf); }
 }

@@ -1,4 +1,4 @@
-//! What every page is given.
+//! The state that all pages share.
 
 use rowmq_core::store::stream::holding::GroupClaim;
 use rowmq_core::store::stream::member::MemberStanding;
@@ -14,13 +14,13 @@ use crate::sampler::Live;
 use crate::settings::Rules;
 use crate::throttle::Throttle;
 
-/// What every page is given.
+/// The state that all pages share.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) rules: Rules,
     pub(crate) logins: Logins,
     pub(crate) throttle: Throttle,
-    /// The way in while no users are named.
+    /// The link to sign in by while no users are named.
     pub(crate) link: Option<Link>,
     pub(crate) database: Database,
     /// The database and the server, for people.
@@ -28,11 +28,11 @@ pub(crate) struct Console {
     pub(crate) live: Live,
     pub(crate) parts: PerLook<Parts>,
     pub(crate) runs: Runs,
-    /// What is open for long ends by it.
+    /// Cancelled when long-lived answers have to end.
     pub(crate) ending: CancellationToken,
 }
 
-/// What the partitions and the members of a group tell.
+/// The positions of a group's partitions and members.
 #[derive(Debug)]
 pub(crate) enum Parts {
     Claiming { partitions: Vec<Standing>, claims: Vec<GroupClaim> },

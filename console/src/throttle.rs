@@ -10,7 +10,7 @@ use ipnet::IpNet;
 /// How long a wrong password counts.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The most networks remembered; beyond it the oldest is forgotten.
+/// The most networks remembered; beyond it, the oldest is forgotten.
 const MOST: usize = 100_000;
 
 /// A size of network, and the wrong passwords that it may have within [`WINDOW`].
@@ -21,7 +21,7 @@ struct Allowance {
     failures: u32,
 }
 
-/// What one subscriber has, and what one site has.
+/// The allowance of one subscriber, and that of one site.
 const ALLOWANCES: [Allowance; 2] =
     [Allowance { four: 32, six: 64, failures: 5 }, Allowance { four: 24, six: 48, failures: 50 }];
 
@@ -39,8 +39,8 @@ struct Failed {
 }
 
 impl Throttle {
-    /// Takes one try from the address's networks, before the password is looked at, so that tries
-    /// at the same moment count, too. `Err`: how long to wait.
+    /// Takes one try from the address's networks, before the password is checked, so that
+    /// simultaneous tries count, too. `Err`: how long to wait.
     pub(crate) fn take(&self, address: IpAddr) -> Result<(), Duration> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.retain(|_, failed| failed.since.elapsed() < WINDOW);
@@ -64,7 +64,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// The password was right: gives back what the address's own network has taken.
+    /// The password was right: gives the tries back to the address's own network.
     pub(crate) fn forget(&self, address: IpAddr) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut networks = ALLOWANCES.iter().filter_map(|allowance| allowance.network(address));

@@ -1,4 +1,4 @@
-//! The users' file: a line a user, `NAME:ROLE:HASH`, the hash by argon2id.
+//! The users' file: one line for each user, `NAME:ROLE:HASH`, with an argon2id hash.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,13 +14,13 @@ use tokio::sync::Semaphore;
 
 use crate::role::Role;
 
-/// Hashes worked on at once: each takes 19 MiB and some 20 ms of a core.
+/// How many hashes are computed at once: each takes 19 MiB and some 20 ms of a core.
 const AT_ONCE: usize = 2;
 
 /// The systemd credential that holds the file.
 const CREDENTIAL: &str = "rowmq-users";
 
-/// The shortest password that is taken.
+/// The shortest password accepted.
 const SHORTEST: usize = 8;
 
 #[derive(Debug, Clone)]
@@ -33,13 +33,13 @@ struct User {
 #[derive(Debug)]
 pub(crate) struct Users {
     users: HashMap<String, User>,
-    /// What the password of somebody unknown is compared with, so that it takes as long.
+    /// The hash that an unknown user's password is compared with, so that it takes as long.
     nobody: String,
     places: Arc<Semaphore>,
 }
 
 impl Users {
-    /// Those of a file, which must name one.
+    /// Reads the users of a file, which must name at least one.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         Self::named(path)?.with_context(|| {
             let program = process::name();
@@ -50,8 +50,8 @@ impl Users {
         })
     }
 
-    /// Those of the systemd credential. The unit hands one over that names nobody where there is no
-    /// users' file.
+    /// Reads the users of the systemd credential. Where there is no users' file, the unit passes a
+    /// credential that names no users.
     pub(crate) fn of_credential() -> anyhow::Result<Option<Self>> {
         credential(CREDENTIAL).map_or(Ok(None), |path| Self::named(&path))
     }
@@ -80,13 +80,13 @@ impl Users {
         }))
     }
 
-    /// The role of this user, if this is the password.
+    /// The role of this user, if the password is right.
     pub(crate) async fn verify(&self, name: &str, password: String) -> Option<Role> {
         let known = self.users.get(name);
         let hash = known.map_or(&self.nobody, |user| &user.hash).clone();
         // Never closed.
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
-        // The place goes with the work: whoever hangs up ends this future, and not that.
+        // The permit goes with the work: a client that hangs up ends this future, but not the work.
         let is_right = tokio::task::spawn_blocking(move || {
             let _place = place;
             matches(&password, &hash)

@@ -1,4 +1,5 @@
-//! Who comes: every request passes here, and no page is shown to whom it is not for.
+//! Who sends a request. Every request passes here, so that no page is shown to a user who may not
+//! see it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::state::Console;
 const COOKIE: &str = "rowmq-console";
 const SECURE_COOKIE: &str = "__Host-rowmq-console";
 
-/// What a browser is told of every answer. Nothing is loaded but from here, nothing runs that
-/// stands in a page, and no page is shown in a frame.
+/// Security headers for every answer. Browsers load resources from here only, run no inline
+/// scripts, and show no page in a frame.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -31,7 +32,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Not no-referrer, with which a form of ours would not say where it comes from.
+    // Not no-referrer: a form of ours would then not say where it comes from.
     (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), microphone=(), geolocation=()"),
@@ -47,7 +48,7 @@ struct Visitor {
     address: IpAddr,
 }
 
-/// Somebody who is signed in.
+/// A signed-in user.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedIn {
     pub(crate) login: Arc<Login>,
@@ -55,7 +56,7 @@ pub(crate) struct SignedIn {
 }
 
 impl SignedIn {
-    /// As the audit names them.
+    /// The user as the audit names them.
     pub(crate) fn actor(&self) -> Actor {
         self.login.actor(self.address.to_string())
     }
@@ -65,11 +66,12 @@ impl SignedIn {
     }
 }
 
-/// Where a request comes from.
+/// The address that a request comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Address(pub(crate) IpAddr);
 
-/// Lets a request pass, with who sent it, and tells the browser what it may do with the answer.
+/// Lets a request pass together with its sender, and adds the headers for the browser to the
+/// answer.
 pub(crate) async fn admit(
     State(console): State<Arc<Console>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -87,7 +89,7 @@ pub(crate) async fn admit(
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // Pages are of one person at one moment; assets say otherwise themselves.
+    // Pages are for one user at one moment; assets set their own value.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if console.rules.is_https() {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(A_YEAR));
@@ -104,7 +106,7 @@ fn visitor(console: &Console, peer: IpAddr, request: &Request) -> Result<Visitor
         return Ok(Visitor { login, address: peer });
     }
     let said = [&rules.proxies.user_header, &rules.proxies.role_header].into_iter().flatten();
-    // One of them is not the proxy's then, and nothing tells which.
+    // One of them does not come from the proxy, and there is no way to see which.
     if said.clone().any(|name| headers.get_all(name).iter().nth(1).is_some()) {
         return Err(Refusal::Foreign);
     }
@@ -119,8 +121,9 @@ fn visitor(console: &Console, peer: IpAddr, request: &Request) -> Result<Visitor
     Ok(Visitor { login: by_proxy.or_else(by_cookie), address })
 }
 
-/// Who a trusted proxy says has sent the request: the last address that is not a proxy's, because
-/// whoever sends it can write those before. What cannot be read ends the list, for the same reason.
+/// The sender's address as a trusted proxy reports it: the last address that is not a proxy's,
+/// because the sender can forge those before it. An unreadable entry ends the list, for the same
+/// reason.
 fn forwarded(headers: &HeaderMap, rules: &Rules) -> Option<IpAddr> {
     let all = headers.get_all("x-forwarded-for").iter().map(|value| value.to_str().unwrap_or("?"));
     let entries: Vec<&str> = all.flat_map(|list| list.split(',')).map(str::trim).collect();
@@ -135,8 +138,9 @@ fn address_of(entry: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// Refuses what another page has its reader's browser send: by a name that leads here without being
-/// ours (a name server of theirs can make it), or a change that no page of ours asks for.
+/// Refuses requests that a foreign page makes a user's browser send: under a host name that leads
+/// here but is not ours (an attacker's name server can create one), or for a change that no page of
+/// ours asks for.
 fn refuse_foreign(rules: &Rules, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(header::HOST).unwrap_or_default();
@@ -159,14 +163,14 @@ fn cookie_name(rules: &Rules) -> &'static str {
     if rules.is_https() { SECURE_COOKIE } else { COOKIE }
 }
 
-/// The secret of somebody's login, as their browser sends it.
+/// The secret of a user's login, as the browser sends it.
 pub(crate) fn cookie<'h>(headers: &'h HeaderMap, rules: &Rules) -> Option<&'h str> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|list| list.split(';')).filter_map(|it| it.trim().split_once('='));
     pairs.find(|(name, _)| *name == cookie_name(rules)).map(|(_, value)| value)
 }
 
-/// What sets that cookie, or without a secret removes it.
+/// The header value that sets that cookie, or removes it if there is no secret.
 pub(crate) fn set_cookie(rules: &Rules, secret: Option<&str>) -> String {
     let name = cookie_name(rules);
     let secure = if rules.is_https() { "; Secure" } else { "" };

@@ -1,4 +1,4 @@
-//! The consumer's share in the doorbell, if it has one.
+//! The consumer's use of the doorbell, if it has one.
 
 use rowmq_core::Topic;
 use rowmq_core::connection::ServerUrl;
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::options::{ConsumerOptions, DoorbellMode};
 
-/// Whether the doorbell rings; without one it never does.
+/// The doorbell, and whether it is active; without one it never is.
 #[derive(Debug, Clone)]
 pub(crate) struct Bell {
     doorbell: Option<Doorbell>,
@@ -29,12 +29,12 @@ impl Bell {
         Self { ringing: doorbell.as_ref().map(Doorbell::ringing), doorbell }
     }
 
-    /// What the worker is started with.
+    /// Returns the doorbell that the worker is started with.
     pub(crate) fn doorbell(&self) -> Option<Doorbell> {
         self.doorbell.clone()
     }
 
-    /// Rings for `topic` from now on.
+    /// Makes the doorbell ring for `topic` from now on.
     pub(crate) fn listen(&self, topic: &Topic) {
         if let Some(doorbell) = &self.doorbell {
             doorbell.listen(topic);
@@ -45,7 +45,7 @@ impl Bell {
         self.ringing.as_ref().is_some_and(|ringing| *ringing.borrow())
     }
 
-    /// Returns when the doorbell has begun to ring or has stopped; never without one.
+    /// Waits until the doorbell becomes active or inactive; without a doorbell, for ever.
     pub(crate) async fn turned(&mut self) {
         let ended = match &mut self.ringing {
             Some(ringing) => ringing.changed().await.is_err(),
@@ -56,7 +56,7 @@ impl Bell {
         }
     }
 
-    /// What counts the changes of topics, if there is a doorbell.
+    /// Returns the counter of changes to topics, if there is a doorbell.
     pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
         self.doorbell.as_ref().map(Doorbell::changes)
     }

@@ -1,4 +1,4 @@
-//! The pause of a topic whose handler keeps failing: a circuit breaker.
+//! A circuit breaker: pauses a topic whose handler keeps failing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,8 +10,8 @@ use rowmq_core::model::{DeadCause, Settlement};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// When a topic is paused: at this share of failures among the last messages that were handled.
-/// Written `50%/20`: half of the last 20. It is not reached before so many were handled.
+/// The share of failures among the last handled messages at which a topic is paused. Written
+/// `50%/20`: half of the last 20. It is never reached before that many were handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ErrorRate {
@@ -19,7 +19,7 @@ pub struct ErrorRate {
     of: NonZeroU16,
 }
 
-/// Why a text is no [`ErrorRate`].
+/// Why a text is not a valid [`ErrorRate`].
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
     "an error rate is a share from 1% to 100% and a number of messages from 1 to 65535: 50%/20 is half of the last 20"
@@ -27,7 +27,7 @@ pub struct ErrorRate {
 pub struct InvalidErrorRate;
 
 impl ErrorRate {
-    /// So many percent, 1 to 100, of the last `of` messages.
+    /// Makes a rate of `percent`, 1 to 100, of the last `of` messages.
     ///
     /// # Errors
     /// [`InvalidErrorRate`] for 0 and for more than 100 percent.
@@ -70,13 +70,13 @@ impl From<ErrorRate> for String {
     }
 }
 
-/// Of each message that a run has handled whether it failed, in their order.
+/// Whether each message that a run has handled failed, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally(Vec<bool>);
 
 impl Tally {
-    /// A failure is what is tried again at a charge, or dead-lettered. What was put off or given
-    /// back, or was never handled, says nothing of the handler.
+    /// Counts a message by its settlement. A failure is a dead letter or a retry that is charged. A
+    /// message that was snoozed, given back or never handled says nothing about the handler.
     pub(crate) fn count(&mut self, settlement: &Settlement) {
         let failed = match settlement {
             // No handler has seen it: a bad sender must not pause what others send.
@@ -95,28 +95,28 @@ impl Tally {
     }
 }
 
-/// What a run began in: a phase of the breaker. What ends in another one is not heard.
+/// The phase of the breaker in which a run began. A run that ends in another phase is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Era(u64);
 
-/// What has become of the breaker.
+/// How the breaker has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Too many have failed: nothing is claimed.
+    /// Too many messages have failed: nothing is claimed.
     Paused { failed: usize, of: usize },
     /// The pause is over: one message is tried.
     Trying,
-    /// It went well.
+    /// That message was handled: the topic goes on.
     Resumed,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Handling, with what became of the last messages: whether each failed.
+    /// Messages are handled; whether each of the last ones failed.
     Closed(VecDeque<bool>),
-    /// Paused until then.
+    /// The topic is paused until this time.
     Open(Instant),
-    /// One message is tried, or is to be.
+    /// One message is tried, or is to be tried.
     Trying { under_way: bool },
 }
 
@@ -134,7 +134,7 @@ impl Breaker {
         Self { rate, pause, phase: Phase::Closed(VecDeque::new()), era: 0 }
     }
 
-    /// How many messages may be begun; `None`: as many as there are handlers.
+    /// Returns how many messages may be begun; `None`: as many as there are handlers.
     pub(crate) fn limit(&self) -> Option<usize> {
         match self.phase {
             Phase::Closed(_) => None,
@@ -143,7 +143,7 @@ impl Breaker {
         }
     }
 
-    /// When the pause ends.
+    /// Returns when the pause ends.
     pub(crate) fn until(&self) -> Option<Instant> {
         match self.phase {
             Phase::Open(until) => Some(until),
@@ -162,7 +162,7 @@ impl Breaker {
         }
     }
 
-    /// A run begins.
+    /// Records that a run begins.
     pub(crate) fn begun(&mut self) -> Era {
         if let Phase::Trying { under_way } = &mut self.phase {
             *under_way = true;
@@ -170,7 +170,7 @@ impl Breaker {
         Era(self.era)
     }
 
-    /// A run that began in `era` has ended.
+    /// Records that a run that began in `era` has ended.
     pub(crate) fn ended(&mut self, era: Era, tally: &Tally, now: Instant) -> Option<Change> {
         if era != Era(self.era) {
             return None;
@@ -203,7 +203,7 @@ impl Breaker {
     }
 
     fn pause(&mut self, now: Instant) {
-        // A pause that no clock will see the end of is as long as a clock can tell.
+        // A pause too long for the clock is cut to the longest that it can represent.
         let longest = Duration::from_secs(365 * 24 * 3600);
         self.enter(Phase::Open(now + self.pause.min(longest)));
     }

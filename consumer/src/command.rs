@@ -109,7 +109,7 @@ struct TopicArgs {
     pause_for: Duration,
 }
 
-/// As the configuration knows it.
+/// How the configuration knows this process.
 pub(crate) const PROCESS: Process = Process { table: "consumer", apart: &[] };
 
 impl Reloadable for Arguments {
@@ -147,7 +147,7 @@ pub(crate) async fn run(configured: Configured<Arguments>) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The consumer as it would be started; everything that can be wrong without a server is found.
+/// Builds the consumer as it would be started; finds every error that needs no server to be found.
 fn prepare(
     arguments: Arguments,
     settings: &Settings,
@@ -208,7 +208,7 @@ pub(crate) fn secret(file: &Path) -> anyhow::Result<SecretString> {
 }
 
 impl TopicArgs {
-    /// The handler itself keeps the time, so that its program gets TERM before KILL.
+    /// The handler itself keeps the time limit, so that its program gets TERM before KILL.
     fn options(&self) -> TopicOptions {
         TopicOptions {
             concurrency: self.concurrency,
@@ -225,7 +225,7 @@ impl TopicArgs {
 mod tests {
     use super::*;
 
-    /// As people write it, and as the documentation does.
+    /// The options may stand where users write them, and where the documentation does.
     #[test]
     fn what_a_consumer_is_may_stand_before_and_behind_its_command() {
         let behind =

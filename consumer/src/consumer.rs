@@ -39,11 +39,12 @@ use crate::topic_loop::TopicLoop;
 /// How often topics' settings are read again.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// The same while the doorbell tells of changes.
+/// The same while the doorbell reports changes.
 const QUIET_REFRESH: Duration = Duration::from_secs(60);
 
-/// Statements at once beside the worker's: a look into the ledger, a checkpoint, the settings. Each
-/// takes a fraction of a millisecond, so a few serve many handlers.
+/// Connections of the pool beside the worker's, for lookups in the ledger, checkpoints and
+/// settings. Each statement takes a fraction of a millisecond, so a few connections serve many
+/// handlers.
 pub(crate) const CONNECTIONS: usize = 4;
 
 /// How long a call on the pool may take.
@@ -77,9 +78,10 @@ impl Consumer {
         }
     }
 
-    /// Consumes until `shutdown`. After its `drain`, nothing more is claimed, running handlers go
-    /// on for the drain time, then they are interrupted and what is left is released, uncharged;
-    /// after its `quit` that happens at once. A worker that is declared dead is replaced.
+    /// Consumes until `shutdown`. After its `drain`, nothing more is claimed, and running handlers
+    /// may go on for the drain time. Then they are interrupted, and what is left is released,
+    /// uncharged; after its `quit` that happens at once. A worker that is declared dead is
+    /// replaced.
     ///
     /// # Errors
     /// When the consumer cannot start: an unknown topic, no server. Later failures are logged and
@@ -131,7 +133,7 @@ impl Consumer {
                 .call("find the topic", async |conn| {
                     let mut found = store::topic::find(conn, name).await?;
                     if found.is_none() && auto && name.as_group().is_none() {
-                        // Another process may be quicker, which is as good.
+                        // If another process is quicker, that is just as good.
                         match store::topic::create(conn, name, &Default::default()).await {
                             Ok(()) | Err(rowmq_core::Error::TopicExists { .. }) => {}
                             Err(error) => return Err(error),
@@ -150,7 +152,7 @@ impl Consumer {
         Ok(topics)
     }
 
-    /// Runs every topic's loop on one worker; whether the worker died.
+    /// Runs every topic's loop on one worker; returns whether the worker died.
     async fn run_worker(
         &self,
         worker: &Worker,
@@ -243,7 +245,7 @@ impl Consumer {
         })
     }
 
-    /// Registers anew after a death, until it succeeds or the consumer stops.
+    /// Registers a new worker after a death, until it succeeds or the consumer stops.
     async fn register_again(&self, bell: &Bell, shutdown: &Shutdown) -> Option<Worker> {
         loop {
             match Worker::start(self.worker_options(bell)).await {
@@ -257,7 +259,7 @@ impl Consumer {
     }
 }
 
-/// A stream is read by its groups.
+/// Refuses a stream: only its groups can read it.
 pub(crate) fn is_consumable(topic: &Topic) -> Result<(), Error> {
     match topic.kind {
         TopicKind::Stream { .. } => {
@@ -296,7 +298,7 @@ async fn interrupt_when_due(
             () = shutdown.quit.cancelled() => {}
             () = tokio::time::sleep(drain) => {}
         }
-        // Runs that a last claim starts meanwhile are interrupted too.
+        // Runs that a last claim starts in the meantime are interrupted too.
         loop {
             interruption.interrupt();
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -312,7 +314,8 @@ async fn refresh(pool: Pool, topics: Vec<watch::Sender<Arc<Topic>>>, bell: Bell)
     let mut changes = bell.changes();
     loop {
         if let Some(changes) = changes.as_mut().filter(|_| bell.is_ringing()) {
-            // Either way they are read; a bell that stops is noticed by then.
+            // They are read in either case; this is also when the loop notices that the doorbell
+            // has stopped.
             drop(tokio::time::timeout(QUIET_REFRESH, changes.changed()).await);
         }
         tokio::time::sleep(REFRESH).await;

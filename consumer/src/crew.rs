@@ -21,10 +21,10 @@ use crate::settler::Settler;
 /// How long a suspect waits for the worker's other messages before it lets them go on.
 const ALONE_WAIT: Duration = Duration::from_secs(1);
 
-/// The pause between suspects: other messages have their turn.
+/// The pause between suspects, so that other messages have their turn.
 pub(crate) const SUSPECT_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause after a suspect did not get the worker for itself.
+/// The pause after a suspect could not have the worker to itself.
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shared by the topic loops of one worker.
@@ -35,8 +35,8 @@ pub(crate) struct Crew {
     pub(crate) ledger: Ledger,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) members: Members,
-    /// Held for reading by every claim until it is settled, for writing by a suspect: so a suspect
-    /// is all that its worker holds, and a crash tells on it alone.
+    /// Every claim holds it for reading until the claim is settled; a suspect holds it for writing.
+    /// A suspect is then all that its worker holds, and a crash incriminates it alone.
     pub(crate) gate: Arc<RwLock<()>>,
     pub(crate) interruption: Interruption,
 }
@@ -49,7 +49,7 @@ impl Crew {
         self.worker.claim_of(topic, member.as_ref(), limit).await
     }
 
-    /// Claims a suspect while the worker holds nothing else; `None` if the worker's other
+    /// Claims a suspect while the worker holds nothing else; returns `None` if the worker's other
     /// deliveries were not settled in time. Safe to drop half-way.
     pub(crate) async fn claim_alone(
         &self,
@@ -62,7 +62,7 @@ impl Crew {
         Ok(Some((claimed, Pass::Alone(alone))))
     }
 
-    /// Counts how long a delivery of the topic, which may be a group's, has waited for its claim.
+    /// Records how long a delivery waited for its claim; the topic may be a group.
     pub(crate) fn picked_up(&self, topic: TopicId, delivery: &Delivery) {
         if let Some(after) = delivery.pickup() {
             self.worker.counter().picked_up(topic, after);
@@ -70,12 +70,12 @@ impl Crew {
     }
 }
 
-/// Interrupts the handlers that run now; those started later are not concerned.
+/// Interrupts the handlers that run now, not those started later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interruption(Arc<Mutex<CancellationToken>>);
 
 impl Interruption {
-    /// The token of runs that start now.
+    /// Returns the token for runs that start now.
     pub(crate) fn token(&self) -> CancellationToken {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

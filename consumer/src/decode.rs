@@ -1,4 +1,4 @@
-//! Decoding bodies before a handler, and the middleware around it, get them.
+//! Decodes bodies before the handler, and the middleware around it, get them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::registration::{Run, TxRun};
 
-/// A handler of any kind with codecs before it.
+/// A handler of any kind, with codecs before it.
 pub(crate) struct Decoding<H: ?Sized> {
     pub(crate) codecs: Codecs,
     pub(crate) handler: Arc<H>,
@@ -63,9 +63,10 @@ fn passes(codecs: &Codecs, contexts: &[Context]) -> bool {
     contexts.iter().all(|context| codecs.pass(&context.delivery.headers))
 }
 
-/// What can be handled, and for each of the messages what it is refused with, if it is; with the
-/// room that the decoded bodies take until they are handled. All bodies of a batch together have no
-/// more bytes than one may have: those that are beyond are given back, for another batch.
+/// Decodes a batch. Returns the messages that can be handled, the outcome of each message that is
+/// refused, and the room that the decoded bodies take until they are handled. All bodies of a batch
+/// together may have no more bytes than one body may; messages beyond that are given back, for
+/// another batch.
 async fn decode(
     codecs: &Codecs,
     contexts: Vec<Context>,
@@ -94,7 +95,7 @@ async fn decode(
     (readable, refused, room)
 }
 
-/// One for each message again, in their order.
+/// Merges the outcomes into one for each message, in their order.
 fn join<T>(
     refused: Vec<Option<RunOutcome>>,
     handled: Vec<T>,

@@ -1,6 +1,6 @@
 use rowmq_core::TopicName;
 
-/// What can go wrong in setting a consumer up or in settling a delivery by hand.
+/// What can go wrong when a consumer is set up, or a delivery is settled by hand.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,7 +23,7 @@ pub enum Error {
         /// What it must be.
         fix: &'static str,
     },
-    /// The delivery's claim had been taken back: nothing was changed.
+    /// The delivery's claim had been taken back; nothing was changed.
     #[error("This delivery is no longer ours to settle: its claim was taken back.")]
     Fenced,
     /// The queue failed.

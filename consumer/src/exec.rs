@@ -1,5 +1,5 @@
-//! A program per message, for people who write no Rust: the body on standard input, the facts in
-//! the environment, and the exit code decides.
+//! Runs a program per message, for users who write no Rust: the body is its standard input, the
+//! message's facts are in its environment, and its exit code decides.
 //!
 //! | exit code | what becomes of the message |
 //! |---|---|
@@ -12,9 +12,8 @@
 //! | any other, or a signal | retried after the topic's backoff |
 //!
 //! 65 and 75 are those of `sysexits.h`; 79 is the first number behind its range. 80 and 81 without
-//! a time that can be read are failures like any other. The error kept
-//! with the message carries the end of the program's standard error, or of its standard output if
-//! it wrote no errors.
+//! a readable time are failures like any other. The error kept with the message contains the end of
+//! the program's standard error, or of its standard output if it wrote no errors.
 //!
 //! | environment variable | what it holds |
 //! |---|---|
@@ -26,24 +25,24 @@
 //! | `ROWMQ_BIZ_ID` | the business idempotency key, if there is one and it has no zero byte |
 //! | `ROWMQ_HEADERS` | the headers as a JSON object of strings |
 //!
-//! Beside these the program sees only what [`Environment`] passes on: never the consumer's own
+//! Besides these, the program sees only what [`Environment`] passes on: never the consumer's own
 //! `ROWMQ_URL` with its password, unless that is asked for by name. No shell is involved, and no
 //! part of a message ever becomes an argument. The working directory is the consumer's.
 //!
 //! # How a run ends
 //!
-//! The program is the leader of a process group of its own. When it ends, what it left behind in
-//! its group is killed: a message that is settled has nothing running any more. When its time is
-//! up or the consumer stops at once, the whole group gets TERM and, after a grace, KILL; whatever
-//! exit code it ends with then counts for nothing, because many programs exit with 0 on TERM.
-//! A program that puts its children into other groups or sessions has to end them itself.
+//! The program leads its own process group. When it ends, the rest of its group is killed: once a
+//! message is settled, nothing of its run is left. When its time is up or the consumer stops at
+//! once, the whole group gets TERM and, after a grace, KILL; the exit code is then ignored, because
+//! many programs exit with 0 on TERM. A program that moves its children into other groups or
+//! sessions must end them itself.
 //!
 //! # When the consumer is killed
 //!
 //! A consumer killed with `kill -9` ends nothing, and a child that outlives it would overlap the
-//! next run of its message. With [`ExecOptions::supervisor`] a small process stands between: the
-//! kernel tells it of its parent's death (Linux only), and it kills the group. The `rowmq-consumer`
-//! binary is its own supervisor; see [`supervise()`] for other binaries.
+//! next run of its message. With [`ExecOptions::supervisor`] a small process stands between them:
+//! the kernel notifies it of its parent's death (Linux only), and it kills the group. The
+//! `rowmq-consumer` binary is its own supervisor; see [`supervise()`] for other binaries.
 
 mod body;
 mod environment;
@@ -70,11 +69,11 @@ use self::process::{Ended, Process};
 pub use self::supervise::{SUBCOMMAND, supervise};
 use self::verdict::{RunError, verdict};
 
-/// How long output is still read after the program has ended. Everything it wrote is in the pipe
-/// by then; only a process that left the group can hold the pipe open, and is not waited for.
+/// How long output is still read after the program has ended. By then everything it wrote is in the
+/// pipe; only a process that left the group can hold the pipe open, and it is not waited for.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// How messages are handed to a program.
+/// How a program is run for each message.
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
     /// The program and its arguments. A name without a slash is looked up once, on the consumer's
@@ -84,24 +83,25 @@ pub struct ExecOptions {
     pub timeout: Duration,
     /// What the program sees of the consumer's environment. Default: `PATH`, `LANG` and `HOME`.
     pub environment: Environment,
-    /// How much of the end of each output is kept for the error text, in bytes. Default 2 KiB: a
-    /// stack trace's last lines, well below what the error column holds.
+    /// How many bytes of the end of each output are kept for the error text. Default 2 KiB: a stack
+    /// trace's last lines, well below what the error column holds.
     pub output_limit: usize,
     /// Time between TERM and KILL. Default 2 s.
     pub kill_grace: Duration,
     /// The binary that calls [`supervise()`] first thing in its `main`, so that no child outlives a
-    /// killed consumer. Default none: the program is run directly. `/proc/self/exe` is this one.
+    /// killed consumer. `/proc/self/exe` is the running binary. Default none: the program is run
+    /// directly.
     pub supervisor: Option<PathBuf>,
-    /// Files and directories that this process may read and the program, with all that it starts,
-    /// may not: the file with the server's password. Default none. Needs Landlock (Linux 5.13);
-    /// without it a warning is logged. The program then cannot gain privileges by set-user-id
-    /// files, and cannot read files that are created after its start beside a hidden one or in a
+    /// Files and directories that this process may read but the program and its children may not,
+    /// such as the file with the server's password. Default none. Needs Landlock (Linux 5.13);
+    /// without it a warning is logged. The program then cannot gain privileges through set-user-id
+    /// files. Nor can it read files that are created after its start next to a hidden one or in a
     /// directory above it.
     pub hidden: Vec<PathBuf>,
 }
 
 impl ExecOptions {
-    /// These arguments, and the defaults.
+    /// Runs `argv`, with default options.
     pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -140,13 +140,13 @@ pub enum ExecError {
         /// The file.
         program: PathBuf,
     },
-    /// An argument or variable that no process can be given.
+    /// An argument or variable that cannot be passed to a process.
     #[error(
         "{what} {} cannot be passed to a program; remove its zero byte or equals sign",
         text.display()
     )]
     Unsayable {
-        /// What it is.
+        /// Whether it is an argument or a variable.
         what: &'static str,
         /// The argument, or the variable's name.
         text: OsString,
@@ -167,7 +167,7 @@ pub struct ExecHandler {
 }
 
 impl ExecHandler {
-    /// Finds the program and takes what is passed on from this process's environment.
+    /// Finds the program, and reads from this process's environment what is passed on.
     ///
     /// # Errors
     /// [`ExecError`] if the program cannot be run.
@@ -219,7 +219,7 @@ impl ExecHandler {
         Ok(command)
     }
 
-    /// Waits for the program, and ends it when it must not go on.
+    /// Waits for the program to end, and ends it when it times out or is cancelled.
     async fn wait(&self, process: &mut Process, context: &Context) -> std::io::Result<Ended> {
         let ended = tokio::select! {
             biased;
@@ -250,7 +250,7 @@ impl RawHandler for ExecHandler {
             match select(waiting, listening).await {
                 Either::Right(((), waiting)) => waiting.await,
                 Either::Left((ended, listening)) => {
-                    // Past the grace the pipes are dropped, which is all there is to do.
+                    // Past the grace the pipes are dropped; there is nothing else to do.
                     drop(tokio::time::timeout(OUTPUT_GRACE, listening).await);
                     ended
                 }

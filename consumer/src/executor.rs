@@ -1,4 +1,4 @@
-//! Running a handler: its time, its panics, its interruption.
+//! Runs a handler: its time limit, its panics, its interruption.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tracing::{Instrument, Span};
 
 use crate::registration::{Run, TxRun};
 
-/// How long a handler that was told to stop has to do so before it is dropped. Longer than the
-/// two seconds an exec handler's program gets.
+/// How long a cancelled handler has to stop before it is dropped. Longer than the two seconds that
+/// an exec handler's program gets.
 const CANCEL_GRACE: Duration = Duration::from_secs(4);
 
-/// How long a transactional run has to end after its handler was dropped: a commit under way is
-/// seen through. What is still not over then the fence sorts out.
+/// How long a transactional run has to end after its handler was dropped, so that a commit in
+/// progress can finish. If it is still running after that, the fence decides.
 const COMMIT_GRACE: Duration = Duration::from_secs(15);
 
 /// A run that has not begun.
 pub(crate) struct Execution {
     run: BoxFuture<'static, Vec<Ending>>,
     deliveries: usize,
-    /// Drops the handler of a transactional run; another kind of run is dropped as a whole.
+    /// Drops the handler of a transactional run; a run of another kind is dropped as a whole.
     give_up: Option<CancellationToken>,
 }
 
@@ -50,7 +50,7 @@ impl Execution {
 }
 
 impl Execution {
-    /// The same run, in a span.
+    /// Puts the run in a span.
     pub(crate) fn within(self, span: Span) -> Self {
         if span.is_none() {
             return self;
@@ -97,7 +97,7 @@ async fn expired(limit: Option<Duration>) -> Duration {
 
 type Joined = Result<Vec<Ending>, JoinError>;
 
-/// Waits for a handler that was told to stop; after the grace it is dropped.
+/// Waits for a cancelled handler to stop; after the grace it is dropped.
 async fn leave(
     mut task: JoinHandle<Vec<Ending>>,
     give_up: Option<CancellationToken>,
@@ -127,8 +127,8 @@ fn returned(done: Joined, n: usize) -> Vec<Ending> {
     }
 }
 
-/// A handler that finished in spite of the interruption has finished; one that failed was kept
-/// from finishing, which is not the message's fault.
+/// A handler that finished despite the interruption counts as finished. One that failed was
+/// prevented from finishing, which is not the message's fault.
 fn interrupted(ending: Ending) -> Ending {
     match ending {
         Ending::Undone(RunOutcome::Returned(Err(_))) => Ending::Undone(RunOutcome::Interrupted),
@@ -136,7 +136,7 @@ fn interrupted(ending: Ending) -> Ending {
     }
 }
 
-/// A run that took too long has failed, but what it has committed is committed, by itself too.
+/// A run that took too long has failed, but whatever it committed stays committed.
 fn timed_out(ending: Ending, limit: Duration) -> Ending {
     match ending {
         over @ (Ending::Committed

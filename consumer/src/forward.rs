@@ -1,21 +1,23 @@
-//! Sending a topic on to another system: [`Stdout`], a [`Webhook`], a [`RedisStream`].
+//! Forwards a topic to another system: [`Stdout`], a [`Webhook`], a [`RedisStream`].
 //!
-//! A claimed batch is sent in the order of its claim, in parts of at most 1 MiB (a message that is
-//! larger goes alone), and acked when the receiver has confirmed it. What was sent and not
-//! confirmed is sent again, so a message arrives at least once, each time with the same message
-//! id. One forward with one batch under way keeps the order of the topic; messages that were
-//! delayed, retried or taken back from a forward that died come later.
+//! A claimed batch is sent in the order of its claim, in parts of at most 1 MiB (a larger message
+//! goes alone), and acked when the receiver has confirmed it. What was sent but not confirmed is
+//! sent again, so a message arrives at least once, each time with the same message id. One forward
+//! with one batch in flight keeps the order of the topic; messages that were delayed, retried or
+//! taken back from a forward that died come later.
 //!
-//! * A receiver that takes nothing (gone, too slow, busy, not configured) is waited for, 1 s to
-//!   30 s from try to try, or as long as it asks. Nothing is charged, and nothing overtakes.
-//! * A batch that is refused for what is in it is halved until the message is alone, which is
-//!   dead-lettered, or retried by the topic's policy if that may pass. The others go on.
-//! * A receiver that can take nothing ever again, a closed pipe, ends the forward; what it has not
-//!   confirmed is released.
+//! * If a receiver accepts nothing (gone, too slow, busy, not configured), the forward waits for
+//!   it, 1 s to 30 s between tries, or as long as it asks. Nothing is charged, and no message
+//!   overtakes.
+//! * If a batch is refused for its contents, it is halved until the bad message is alone. That
+//!   message is dead-lettered, or retried by the topic's policy if the refusal may pass. The others
+//!   go on.
+//! * If a receiver can never accept anything again, as a closed pipe, the forward ends and releases
+//!   what was not confirmed.
 //!
-//! While a batch waits its claim lives as long as the forward does: nothing is counted against
-//! messages that a receiver's outage has met. A forward that is told to stop releases a batch that
-//! waits at once.
+//! While a batch waits, its claim lives as long as the forward does: an outage of the receiver is
+//! never charged to the messages that met it. A forward that is stopped releases a waiting batch at
+//! once.
 
 mod line;
 mod redis;
@@ -35,40 +37,41 @@ pub use self::redis::{RedisStream, RedisStreamError, RedisStreamOptions};
 pub use self::stdout::Stdout;
 pub use self::webhook::Webhook;
 
-/// The most bytes of bodies in one part: a receiver holds it in memory.
+/// The most bytes of bodies in one part: a receiver holds a part in memory.
 const PART_BYTES: usize = 1 << 20;
 
-/// The waits for a receiver that takes nothing.
+/// The waits between tries of a receiver that accepts nothing.
 const BACKOFF: RetryPolicy =
     RetryPolicy::Exponential { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
-/// How long before the end of the time that a topic allows a run, a batch that waits is given back;
-/// a tenth of what is left of that time if that is less.
+/// How long before the topic's time limit for a run a waiting batch is given back; a tenth of the
+/// time left if that is less.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// Where messages are sent on to.
+/// A system that messages are forwarded to.
 pub trait Destination: Send + Sync + 'static {
-    /// What logs call it; no password.
+    /// Its name in logs, without a password.
     fn name(&self) -> &str;
 
-    /// Sends the messages in order, and returns when the receiver has confirmed all of them. It
-    /// holds no connection to the queue's database, and is dropped when the forward stops at once.
+    /// Sends the messages in order, and returns when the receiver has confirmed all of them. The
+    /// future must hold no connection to the queue's database: it is dropped when the forward stops
+    /// at once.
     fn send(&self, part: &[Context]) -> impl Future<Output = Result<(), NotTaken>> + Send;
 }
 
 /// Why a receiver did not confirm messages.
 #[derive(Debug)]
 pub enum NotTaken {
-    /// It takes nothing now; perhaps it has said for how long.
+    /// It accepts nothing now, and may ask for a pause of this length.
     Unready(BoxError, Option<Duration>),
-    /// It does not want what is in it: dead-lettered if `dead`, else retried.
+    /// It refuses the contents: dead-lettered if `dead`, else retried.
     Refused {
-        /// What it said.
+        /// What the receiver said.
         error: BoxError,
-        /// Whether it will never want it.
+        /// Whether it will always refuse them.
         dead: bool,
     },
-    /// It can take nothing ever again.
+    /// It can never accept anything again.
     Closed(BoxError),
 }
 
@@ -77,7 +80,7 @@ pub enum NotTaken {
 pub struct Ended(Arc<OnceLock<String>>);
 
 impl Ended {
-    /// The reason as a sentence; `None` while it goes on, or if it was told to stop.
+    /// Returns the reason as a sentence; `None` while the forward runs, or if it was asked to stop.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
@@ -90,16 +93,17 @@ pub struct Forward<D> {
     destination: D,
     shutdown: Shutdown,
     ended: Ended,
-    /// Kept from batch to batch: one that is given back while it waits is claimed again at once.
+    /// Kept from batch to batch: a batch that is given back while it waits is claimed again at
+    /// once.
     unready: Mutex<Unready>,
 }
 
-/// A receiver that takes nothing now.
+/// A receiver that accepts nothing now.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unready {
-    /// How often it was waited for in a row.
+    /// How many waits there were in a row.
     waits: u32,
-    /// Before that, nothing is sent.
+    /// Nothing is sent before this time.
     not_before: Option<Instant>,
 }
 
@@ -107,7 +111,7 @@ struct Unready {
 struct Ending;
 
 impl<D: Destination> Forward<D> {
-    /// A forward that ends with `shutdown`, and asks for it where its destination is closed.
+    /// Makes a forward that ends with `shutdown`, and requests it if the destination closes.
     pub fn new(destination: D, shutdown: Shutdown, ended: Ended) -> Self {
         Self { destination, shutdown, ended, unready: Mutex::default() }
     }
@@ -117,7 +121,7 @@ impl<D: Destination> Forward<D> {
         let Some(first) = part.first() else { return Ok(Ok(())) };
         loop {
             self.wait(first).await?;
-            // The network and a pipe are waited on here, never the queue's database.
+            // This waits on the network or a pipe, never on the queue's database.
             let sent = tokio::select! {
                 biased;
                 sent = self.destination.send(part) => sent,
@@ -151,7 +155,8 @@ impl<D: Destination> Forward<D> {
         self.unready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The receiver takes nothing, and has perhaps asked for a pause: how long it is waited for.
+    /// Notes that the receiver accepts nothing; returns how long to wait. It may have asked for a
+    /// pause.
     fn unready(&self, asked: Option<Duration>) -> Duration {
         let mut unready = self.standing();
         unready.waits = unready.waits.saturating_add(1);
@@ -160,8 +165,8 @@ impl<D: Destination> Forward<D> {
         wait
     }
 
-    /// Waits until the receiver is to be tried, or until the batch that begins with this message
-    /// must be given back.
+    /// Waits until the receiver is to be tried again, or until the batch that begins with this
+    /// message must be given back.
     async fn wait(&self, first: &Context) -> Result<(), Ending> {
         let Some(ready) = self.standing().not_before else { return Ok(()) };
         // A run that is cut off by the topic's limit would be charged as a failure.
@@ -182,7 +187,7 @@ impl<D: Destination> Forward<D> {
     fn end(&self, error: &(dyn std::error::Error + Send + Sync)) {
         let name = self.destination.name();
         let reason = format!("{name} takes no more ({error}); the messages stay in the queue");
-        // The first reason is the one that counts.
+        // Only the first reason counts.
         drop(self.ended.0.set(reason));
         self.shutdown.drain.cancel();
     }
@@ -191,7 +196,7 @@ impl<D: Destination> Forward<D> {
 impl<D: Destination> RawBatchHandler for Forward<D> {
     async fn handle(&self, batch: &[Context]) -> Vec<Result<(), HandlerError>> {
         let mut verdicts = Vec::with_capacity(batch.len());
-        // The part to be sent next is the last.
+        // The next part to send is the last of the list.
         let mut parts = parts(batch);
         parts.reverse();
         while let Some(part) = parts.pop() {

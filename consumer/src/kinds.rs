@@ -11,9 +11,9 @@ use crate::registration::{Run, Typed};
 
 /// Handlers of one topic by the kind of its messages, the header `queue-kind`.
 ///
-/// A message without the header goes to the only handler, if there is one alone. A message that has
-/// no handler here is a failure to be tried again, as a consumer of a newer version may have one;
-/// after the last attempt it is a dead letter that names its kind.
+/// A message without the header goes to the only handler, if there is exactly one. A message whose
+/// kind has no handler here fails and is retried, because a consumer of a newer version may have
+/// one; after the last attempt it is a dead letter that names its kind.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct Kinds {
@@ -21,19 +21,19 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// No handler yet.
+    /// Starts with no handlers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Handles the messages of `kind`, whose bodies are JSON. A second handler of a kind takes the
-    /// place of the first.
+    /// Handles the messages of `kind`, whose bodies are JSON. A second handler of a kind replaces
+    /// the first.
     pub fn on(mut self, kind: impl Into<String>, handler: impl Handler) -> Self {
         self.handlers.insert(kind.into(), Arc::new(Typed(handler)));
         self
     }
 
-    /// Whether the kind has a handler.
+    /// Returns whether the kind has a handler.
     #[must_use]
     pub fn has(&self, kind: &str) -> bool {
         self.handlers.contains_key(kind)

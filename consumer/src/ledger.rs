@@ -1,4 +1,4 @@
-//! The look into the ledger before a plain handler is entered.
+//! Looks into the ledger before a plain handler is entered.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ impl Ledger {
         Self(pool)
     }
 
-    /// The biz id by which the ledger would know a delivery of the topic.
+    /// Returns the biz id under which the ledger would hold a delivery of the topic.
     pub(crate) fn key<'d>(topic: &Topic, delivery: &'d Delivery) -> Option<&'d [u8]> {
         topic.settings.ledger_window.and(delivery.biz_id.as_deref())
     }
 
-    /// Which of the biz ids were handled.
+    /// Returns which of the biz ids were handled.
     pub(crate) async fn handled(
         &self,
         topic: &Topic,

@@ -1,8 +1,8 @@
 //! Consumers: claim messages, run handlers on them, settle them.
 //!
 //! [`Consumer`] runs registered handlers; [`Receiver`] hands out deliveries that the caller's own
-//! code settles. With the feature `command`, `exec` and `webhook` are handlers for people who write
-//! no Rust, and `forward` sends a topic on to another system.
+//! code settles. With the feature `command`, `exec` and `webhook` are handlers for users who write
+//! no Rust, and `forward` forwards a topic to another system.
 
 mod bell;
 mod breaker;

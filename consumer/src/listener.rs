@@ -5,7 +5,7 @@ use rowmq_core::model::{DeliveryNo, Settlement};
 use rowmq_core::worker::SettleOutcome;
 use rowmq_core::{Error, MsgId, TopicName};
 
-/// What became of one delivery: what its handler decided, and what the database made of it.
+/// The settlement of one delivery: what its handler decided, and what the database made of it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SettledDelivery<'a> {
@@ -15,20 +15,20 @@ pub struct SettledDelivery<'a> {
     pub msg_id: MsgId,
     /// With the message id, the token of this delivery.
     pub delivery_no: DeliveryNo,
-    /// What was to become of it.
+    /// How it was to be settled.
     pub settlement: &'a Settlement,
-    /// What settling it came to. An error: the worker was declared dead or stopped before it had
+    /// The result of settling it. An error: the worker was declared dead or stopped before it had
     /// an answer, so the delivery will most likely be handled again elsewhere.
     pub outcome: Result<SettleOutcome, &'a Error>,
 }
 
-/// A function that is told what became of each delivery, for audit logs and tests. It is called
-/// between database calls and should return at once.
+/// A function that is called with the settlement of each delivery, for audit logs and tests. It is
+/// called between database calls and should return at once.
 #[derive(Clone)]
 pub struct SettledListener(Arc<dyn Fn(SettledDelivery<'_>) + Send + Sync>);
 
 impl SettledListener {
-    /// Takes the function.
+    /// Wraps the function.
     pub fn new(listener: impl Fn(SettledDelivery<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }

@@ -1,4 +1,4 @@
-//! The members of broadcast groups that this consumer is.
+//! This consumer's members of broadcast groups.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +7,8 @@ use rowmq_core::model::{MemberName, TopicId};
 use rowmq_core::worker::Member;
 use rowmq_core::{Result, Topic};
 
-/// One member of each broadcast group. They outlive the consumer's workers: positions in memory do
-/// not begin anew because a connection was lost.
+/// One member of each broadcast group. They outlive the consumer's workers, so positions in memory
+/// survive a lost connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Members {
     name: Option<MemberName>,
@@ -20,7 +20,7 @@ impl Members {
         Self { name, members: Arc::default() }
     }
 
-    /// This consumer's member of the group that the topic is.
+    /// Returns this consumer's member of the group that `topic` is.
     pub(crate) fn of(&self, topic: &Topic) -> Result<Member> {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(member) = members.get(&topic.id) {

@@ -1,4 +1,4 @@
-//! Middleware: code of the user's around the runs of all handlers.
+//! Middleware: user code around the runs of all handlers.
 
 mod around;
 
@@ -12,9 +12,9 @@ use rowmq_core::handler::{Context, HandlerError, RunOutcome};
 
 pub(crate) use self::around::{Around, AroundTx};
 
-/// Works around the runs of every handler of a consumer, whatever kind it is: logs, measures,
-/// limits, refuses. A run is one call of a handler with the messages it gets at once: one, or of a
-/// batch handler several.
+/// Wraps the runs of every handler of a consumer, whatever its kind: to log, measure, limit or
+/// refuse. A run is one call of a handler with the messages it gets at once: one, or for a batch
+/// handler several.
 ///
 /// Registered by [`ConsumerBuilder::middleware`](crate::ConsumerBuilder::middleware), the first one
 /// outermost. It runs in the handler's task, so that a `tracing` span or a `tokio::task_local` it
@@ -41,18 +41,18 @@ pub(crate) use self::around::{Around, AroundTx};
 /// }
 /// ```
 ///
-/// * **It is part of the run**: the run's time limit counts it, its panic is a failure of each of
-///   the messages as a handler's is, and while it waits the messages stay claimed.
-/// * **Of a transactional handler it is outside the transaction**, around all its tries: what it
+/// * **It is part of the run**: the run's time limit includes it, its panic is a failure of each
+///   message, as a handler's is, and the messages stay claimed while it waits.
+/// * **It is outside the transaction of a transactional handler**, around all its tries: what it
 ///   writes is not rolled back with it. What the transaction has settled stands: once it is
 ///   committed, or the handler has ended it, no outcome and no panic of a middleware changes what
-///   becomes of the message. Do not drop [`Next::run`] half-way; the handler's time has an option
-///   of its own, [`TopicOptions::timeout`](crate::TopicOptions).
-/// * **It sees what a handler would be called for.** Messages that have expired, that no codec
-///   decodes, or that the ledger knows of before a plain handler, do not come to it.
+///   becomes of the message. Do not drop [`Next::run`] half-way; to limit the handler's time, use
+///   [`TopicOptions::timeout`](crate::TopicOptions).
+/// * **It sees only messages for which a handler would be called**: not those that have expired,
+///   that no codec decodes, or that the ledger knows of before a plain handler.
 pub trait Middleware: Send + Sync + 'static {
-    /// Lets the run go on by [`next.run()`](Next::run), and returns its outcomes or others: one for
-    /// each message, in the same order. A missing one is a failure of that message.
+    /// Continues the run with [`next.run()`](Next::run), and returns its outcomes or others: one
+    /// for each message, in the same order. A missing one is a failure of that message.
     fn around(
         &self,
         run: &[Context],
@@ -66,13 +66,13 @@ pub struct Next<'a> {
     layers: &'a [Arc<dyn Layer>],
     end: &'a dyn End,
     run: &'a [Context],
-    /// The places of these messages among those that the consumer began the run with.
+    /// The positions of these messages among those that the consumer began the run with.
     places: &'a [usize],
 }
 
 impl Next<'_> {
-    /// Goes on with all messages of the run; the outcome of each, in the same order. A panic
-    /// further in is an outcome too.
+    /// Continues with all messages of the run; returns the outcome of each, in the same order. A
+    /// panic further in is an outcome too.
     pub async fn run(self) -> Vec<RunOutcome> {
         let rest = match self.layers.split_first() {
             Some((layer, layers)) => layer.around(self.run, Next { layers, ..self }),
@@ -89,8 +89,8 @@ impl Next<'_> {
         one_for_each(outcomes, self.run.len())
     }
 
-    /// Goes on with those messages for which `admit` says `Ok`. The others have its error as their
-    /// verdict, and the handler does not see them.
+    /// Continues with the messages for which `admit` returns `Ok`. Each of the others gets its
+    /// error as its outcome, and the handler does not see it.
     pub async fn run_if(
         self,
         mut admit: impl FnMut(&Context) -> Result<(), HandlerError>,
@@ -132,7 +132,7 @@ impl<M: Middleware> Layer for M {
     }
 }
 
-/// What lies within the innermost middleware.
+/// What the innermost middleware wraps.
 trait End: Sync {
     fn run<'a>(&'a self, run: &'a [Context], places: &'a [usize])
     -> BoxFuture<'a, Vec<RunOutcome>>;

@@ -15,10 +15,11 @@ use crate::error::Error;
 #[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum DoorbellMode {
-    /// It polls. The default: to follow needs privileges, and reads all that the server logs.
+    /// The consumer polls. This is the default: following needs privileges, and reads everything
+    /// that the server logs.
     #[default]
     Off,
-    /// It follows where it can, and polls where it cannot and while it cannot.
+    /// The consumer follows if it can, and polls while it cannot.
     Auto,
 }
 
@@ -26,32 +27,34 @@ pub enum DoorbellMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerOptions {
-    /// After this silence the server drops the worker's sessions and others take its claims.
-    /// Shorter rescues a frozen consumer sooner; too short turns a slow network into deaths.
+    /// After this silence the server drops the worker's sessions, and other workers take its
+    /// claims. A shorter lease rescues a frozen consumer sooner; one that is too short turns a slow
+    /// network into deaths.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
     /// How often the worker beats; at most a quarter of the lease.
     #[serde(with = "humantime_serde")]
     pub beat: Duration,
-    /// How long handlers may go on after the consumer was told to stop.
+    /// How long handlers may go on after the consumer was asked to stop.
     #[serde(with = "humantime_serde")]
     pub drain: Duration,
     /// How ready messages are claimed.
     pub claim_strategy: ClaimStrategy,
-    /// Handlers at once over all topics, which share them by their [weights](TopicOptions::weight).
-    /// `None`: each topic has as many as its own concurrency says, whatever the others do.
+    /// How many handlers run at once over all topics, which share them by their
+    /// [weights](TopicOptions::weight). `None`: each topic has its own concurrency, whatever the
+    /// others do.
     pub concurrency: Option<NonZeroUsize>,
-    /// Topics that do not exist are created with the default settings.
+    /// Whether topics that do not exist are created with the default settings.
     pub auto_create_topics: bool,
-    /// The consumer sweeps when no janitor does.
+    /// Whether the consumer sweeps when no janitor does.
     pub sweep: bool,
-    /// Whether it follows the server's binary log, so that a message is claimed at once.
+    /// Whether the consumer follows the server's binary log, so that a message is claimed at once.
     pub doorbell: DoorbellMode,
-    /// How often an idle topic is polled all the same while the doorbell rings.
+    /// How often an idle topic is still polled while the doorbell is active.
     #[serde(with = "humantime_serde")]
     pub safety_poll: Duration,
-    /// The name of this consumer as a member of broadcast groups: its positions are kept under it,
-    /// and it goes on there after a restart. Without it they are in its memory.
+    /// The name of this consumer as a member of broadcast groups. Its positions are stored under
+    /// the name, and it resumes there after a restart. Without a name they are only in memory.
     pub member: Option<MemberName>,
 }
 
@@ -93,7 +96,7 @@ impl ConsumerOptions {
         Ok(())
     }
 
-    /// Refuses a member's name where there is nothing to be a member of.
+    /// Refuses a member's name if no topic is a broadcast group.
     pub(crate) fn check_member(
         &self,
         topics: impl IntoIterator<Item = Arc<Topic>>,
@@ -116,23 +119,23 @@ impl ConsumerOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopicOptions {
-    /// Handlers at once. With 1, messages are handled strictly in order.
+    /// How many handlers run at once. With 1, messages are handled strictly in order.
     pub concurrency: usize,
-    /// The topic's part in the consumer's concurrency beside other topics that have work: one of
-    /// weight 3 gets three times the handlers' time of one of weight 1. What a topic does not need
-    /// the others use.
+    /// The topic's share of the consumer's concurrency beside other topics that have work: weight 3
+    /// gets three times the handlers' time of weight 1. Other topics use what a topic does not
+    /// need.
     pub weight: NonZeroU32,
-    /// The longest run; `None`: as long as it takes. The topic's own limit holds besides.
+    /// The longest run; `None`: no limit. The topic's own limit also applies.
     #[serde(with = "humantime_serde")]
     pub timeout: Option<Duration>,
-    /// The most messages of one claim. Claims adapt to how fast handlers are: what is claimed
-    /// beyond the free handlers is at most 50 ms of work, so that slow work is not hoarded.
+    /// The most messages of one claim. Claims adapt to how fast handlers are: beyond the free
+    /// handlers at most 50 ms of work is claimed, so that slow work is not hoarded.
     pub max_batch: u32,
-    /// From which share of failures on the topic is paused: this consumer claims nothing of it, and
-    /// gives back what no handler has begun. `None`: never.
+    /// The share of failures at which the topic is paused: this consumer claims nothing more of it,
+    /// and gives back what no handler has begun. `None`: never.
     pub pause_on_errors: Option<ErrorRate>,
-    /// How long it is paused then. Afterwards one message is tried: if it is handled all goes on,
-    /// if it fails the pause begins anew.
+    /// How long such a pause is. Afterwards one message is tried: if it is handled, the topic goes
+    /// on; if it fails, the pause starts again.
     #[serde(with = "humantime_serde")]
     pub pause_for: Duration,
 }

@@ -1,5 +1,5 @@
-//! Keeping the order of an ordered group: of each partition one message at a time, and none beyond
-//! one that failed.
+//! Keeps the order of an ordered group: handles one message of each partition at a time, and none
+//! behind one that failed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,15 +7,15 @@ use rowmq_core::model::PartitionNo;
 
 use crate::run::Waiting;
 
-/// The partitions that a run is under way in.
+/// The partitions in which a run is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Order(HashSet<PartitionNo>);
 
 impl Order {
     /// Takes the next message out of those that wait: the first of a partition in which nothing
-    /// runs. A run has never more than one: the others would overtake one of them that fails, or
-    /// that is given back before its handler began. A message of no partition has lost its turn
-    /// already.
+    /// runs. A run never has more than one message: the others would overtake one that fails, or
+    /// that is given back before its handler began. A message without a partition has already lost
+    /// its turn.
     pub(crate) fn next(&mut self, waiting: &mut VecDeque<Waiting>) -> Option<Waiting> {
         let is_free = |waiting: &Waiting| partition(waiting).is_none_or(|no| !self.0.contains(&no));
         let next = waiting.remove(waiting.iter().position(is_free)?)?;
@@ -23,12 +23,12 @@ impl Order {
         Some(next)
     }
 
-    /// Whether a run of these could begin.
+    /// Returns whether a run of one of these could begin.
     pub(crate) fn has_next(&self, waiting: &VecDeque<Waiting>) -> bool {
         waiting.iter().any(|it| partition(it).is_none_or(|no| !self.0.contains(&no)))
     }
 
-    /// A run has ended in this partition.
+    /// Records that a run in this partition has ended.
     pub(crate) fn ended(&mut self, partition: Option<PartitionNo>) {
         if let Some(no) = partition {
             self.0.remove(&no);

@@ -1,4 +1,4 @@
-//! What a claimed delivery holds until it is settled: the gate of its worker, and its places in the
+//! What a claimed delivery holds until it is settled: its worker's gate, and its places in the
 //! counts.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
-/// Why the gate is held; freed when the last delivery of the claim is settled.
+/// How the gate is held; freed when the last delivery of the claim is settled.
 pub(crate) enum Pass {
     Shared(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockReadGuard<()>),
     Alone(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockWriteGuard<()>),
@@ -22,7 +22,7 @@ impl HeldCount {
     }
 }
 
-/// One delivery's share in its claim: counted until it is dropped, when the delivery is settled.
+/// One delivery's share of its claim. It counts until it is dropped, when the delivery is settled.
 pub(crate) struct Holding {
     pass: Arc<Pass>,
     counts: [HeldCount; 2],
@@ -36,7 +36,7 @@ impl Holding {
         Self { pass, counts }
     }
 
-    /// Whether it is all that its worker holds.
+    /// Returns whether it is the only delivery that its worker holds.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(*self.pass, Pass::Alone(_))
     }

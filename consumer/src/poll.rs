@@ -3,58 +3,59 @@ use std::time::Duration;
 use rowmq_core::chance;
 use tokio::time::Instant;
 
-/// Between polls while there was work within the last minute.
+/// The time between polls if there was work within the last minute.
 const EAGER: Duration = Duration::from_millis(25);
 
-/// Between polls after a long time without work.
+/// The time between polls after a long time without work.
 const CAP: Duration = Duration::from_secs(1);
 
-/// Between attempts to take a member's name over: as soon after its death as a worker hears of
-/// claims that were taken back.
+/// The time between attempts to take over a member's name: as soon after the member's death as a
+/// worker learns of claims that were taken back.
 const STANDBY: Duration = Duration::from_millis(200);
 
 /// How long a topic is polled eagerly after its last work.
 const EAGER_FOR: Duration = Duration::from_secs(60);
 
-/// When to claim after a ring, in milliseconds: the server tells of a transaction once it is in the
-/// log, and makes it visible afterwards; at once as a rule, late with a synchronous replica.
+/// When to claim after a ring, in milliseconds. The server reports a transaction once it is in the
+/// log, and makes it visible afterwards: as a rule at once, but late with a synchronous replica.
 const TRIES: [u64; 7] = [0, 1, 3, 8, 20, 60, 200];
 
-/// From this try on everything is visible as a rule. A topic whose last ring was for nothing begins
+/// From this try on everything is visible as a rule. A topic whose last ring found nothing begins
 /// here: other consumers were quicker, and are likely to be again.
 const LATE_TRY: usize = 3;
 
-/// The tries that are left after one found something: it may have been for an earlier ring.
+/// The tries that remain after one found something: it may have been for an earlier ring.
 const LAST_TRIES: usize = 4;
 
-/// Rings closer than this are one.
+/// Rings closer together than this count as one.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// When to claim next: at once while there is work, backing off with jitter when there is none.
+/// Decides when to claim next: at once while there is work, backing off with jitter when there is
+/// none.
 ///
-/// While a doorbell rings, it says when: polling is only a safety net.
+/// While the doorbell is active, its rings decide, and polling is only a safety net.
 #[derive(Debug)]
 pub(crate) struct Poll {
     due: Instant,
     idle_since: Option<Instant>,
     delay: Duration,
-    /// Between polls while the doorbell rings.
+    /// The time between polls while the doorbell is active.
     safety: Duration,
-    /// Woken since the last claim was begun.
+    /// Whether it was woken since the last claim began.
     woken: bool,
     ring: Option<Ring>,
     /// The try that the next ring begins with.
     first_try: usize,
 }
 
-/// The tries that a ring is worth.
+/// The tries that follow a ring.
 #[derive(Debug, Clone, Copy)]
 struct Ring {
     at: Instant,
     next: usize,
-    /// It rang again within the spacing.
+    /// Whether it rang again within the spacing.
     again: bool,
-    /// A try found something.
+    /// Whether a try found something.
     found: bool,
 }
 
@@ -65,7 +66,7 @@ impl Ring {
 }
 
 impl Poll {
-    /// Polls from now on; every `safety` while a doorbell rings.
+    /// Starts polling; every `safety` while the doorbell is active.
     pub(crate) fn new(safety: Duration) -> Self {
         Self {
             due: Instant::now(),
@@ -82,13 +83,13 @@ impl Poll {
         self.due
     }
 
-    /// Something may be there: claim at once.
+    /// Makes a claim due at once: a message may be there.
     pub(crate) fn wake(&mut self) {
         self.woken = true;
         self.due = Instant::now();
     }
 
-    /// The doorbell rang: something is there, or will be in a moment.
+    /// Records a ring of the doorbell: a message is there, or will be in a moment.
     pub(crate) fn rang(&mut self, now: Instant) {
         match &mut self.ring {
             Some(ring) if now < ring.at + SPACING => ring.again = true,
@@ -102,12 +103,12 @@ impl Poll {
         self.due = self.due.min(ring.due().unwrap_or(now));
     }
 
-    /// A claim begins: what wakes from now on may be too late for it.
+    /// Records that a claim begins: it may miss whatever wakes the poll from now on.
     pub(crate) fn begun(&mut self) {
         self.woken = false;
     }
 
-    /// A claim found work.
+    /// Records that a claim found work.
     pub(crate) fn found(&mut self, now: Instant) {
         self.idle_since = None;
         self.delay = EAGER;
@@ -119,7 +120,7 @@ impl Poll {
         self.due = now;
     }
 
-    /// A claim found nothing.
+    /// Records that a claim found nothing.
     pub(crate) fn empty(&mut self, now: Instant, ringing: bool) {
         let idle_since = *self.idle_since.get_or_insert(now);
         if ringing {
@@ -128,8 +129,9 @@ impl Poll {
             if now.duration_since(idle_since) >= EAGER_FOR {
                 self.delay = (self.delay * 2).min(CAP);
             }
-            // The cap is the longest a message waits for a poll, so the jitter only shortens; a
-            // little is enough to keep consumers apart, and more costs as many more polls.
+            // The cap is the longest that a message waits for a poll, so the jitter only shortens
+            // it. A little jitter is enough to keep consumers apart; more would cost as many more
+            // polls.
             self.due = now + jittered(self.delay, 0.95);
         }
         self.next_try(now);
@@ -158,18 +160,18 @@ impl Poll {
         }
     }
 
-    /// Another process is the member that this one would be.
+    /// Postpones the next claim: another process is the member that this one would be.
     pub(crate) fn stands_by(&mut self, now: Instant) {
         self.due = now + jittered(STANDBY, 0.9);
     }
 
-    /// A claim failed: the server has other worries.
+    /// Postpones the next claim after one failed, to spare the server.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.due = now + jittered(CAP, 0.5);
     }
 }
 
-/// The duration, or less: down to this share of it.
+/// Returns a random duration between `least` of `duration` and all of it.
 fn jittered(duration: Duration, least: f64) -> Duration {
     duration.mul_f64(chance::between(least..=1.0))
 }
@@ -238,7 +240,7 @@ mod tests {
             poll.empty(poll.due(), true);
         }
         assert_eq!(tried, TRIES.map(ms));
-        // Nobody gained anything by it, so the next ring is left to others first.
+        // No claim gained from this ring, so other consumers go first at the next one.
         let later = start + SAFETY;
         poll.empty(later, true);
         poll.rang(later);

@@ -1,5 +1,5 @@
-//! The pull API: deliveries that the caller's own code settles (seed 002: the ack is the
-//! business's own call).
+//! The pull API: deliveries that the caller's own code settles (seed 002: the ack is the business's
+//! own call).
 
 mod received;
 
@@ -35,8 +35,7 @@ use crate::sweep;
 
 pub use self::received::Received;
 
-
-/// The wait before a delivery is given back because the ledger cannot be read.
+/// How long a delivery is held before it is given back because the ledger cannot be read.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Claims messages of one topic and hands them out one by one.
@@ -50,7 +49,7 @@ pub struct Receiver {
     bell: Bell,
     poll: Poll,
     waiting: VecDeque<Received>,
-    /// When a suspect has its turn.
+    /// When a suspect may be claimed.
     suspect_at: Option<Instant>,
     meter: TopicMeter,
     codecs: Codecs,
@@ -59,8 +58,9 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that claims up to `batch` messages at once; more are fewer round trips, but
-    /// they wait in this process. Of an ordered group it claims one at a time from each partition.
+    /// Connects a receiver that claims up to `batch` messages at once. A larger batch needs fewer
+    /// round trips, but its messages wait in this process. From an ordered group it claims one
+    /// message at a time of each partition.
     ///
     /// # Errors
     /// An unknown topic, no server.
@@ -87,7 +87,7 @@ impl Receiver {
         let (crew, sweeping) = register(&url, &options, &bell, members).await?;
         let wakes = wake::listen(&url, &topic);
         let (poll, waiting) = (Poll::new(options.safety_poll), VecDeque::new());
-        // Of an ordered group nothing may be in the caller's hands that could overtake a failure.
+        // In an ordered group the caller must hold nothing that could overtake a failed message.
         let is_ordered = found.group().is_some_and(|group| group.ordered);
         let batch = if is_ordered { 1 } else { batch.max(1) };
         let meter = TopicMeter::new(topic.as_str());
@@ -108,26 +108,26 @@ impl Receiver {
         })
     }
 
-    /// The codecs that encoded bodies are decoded with. Without this the default ones: gzip. What
-    /// none of them decodes is dead-lettered and not handed out.
+    /// Sets the codecs that decode encoded bodies. The default is gzip. A message that none of them
+    /// decodes is dead-lettered and not handed out.
     #[must_use]
     pub fn with_codecs(mut self, codecs: Codecs) -> Self {
         self.codecs = codecs;
         self
     }
 
-    /// The next message, waiting for one if need be. Safe to drop half-way: what was claimed by
-    /// then is released.
+    /// Returns the next message; waits for one if there is none. Safe to drop half-way: what was
+    /// claimed by then is released.
     ///
     /// A message that was in two crashes is handed out [alone](Received::is_alone): only while you
     /// hold no other delivery of this receiver, and nothing more is handed out until you have
-    /// settled or dropped it. So do not wait for another one while you hold such a message. Every
-    /// other delivery may be kept while you ask for more: for the turn of a suspect this waits up
+    /// settled or dropped it. So do not wait for another message while you hold such a one. You may
+    /// keep every other delivery while you ask for more: when a suspect is due, this call waits up
     /// to a second for you to settle what you hold, and then goes on without it. A caller that
-    /// always holds something thus never gets a suspect; another consumer of the topic does.
+    /// always holds a delivery thus never gets a suspect; another consumer of the topic does.
     ///
     /// # Errors
-    /// When the server cannot be reached to register anew after this receiver was declared dead.
+    /// When this receiver was declared dead, and the server cannot be reached to register again.
     pub async fn receive(&mut self) -> Result<Received, Error> {
         loop {
             if matches!(self.crew.worker.life().borrow().phase, Phase::Dead { .. }) {
@@ -142,7 +142,7 @@ impl Receiver {
                     continue;
                 }
                 if self.crew.worker.has_lost(received.delivery.claim_no) {
-                    // Whoever has its range now handles it.
+                    // The worker that now holds its range handles it.
                     continue;
                 }
                 match self.sift(received).await {
@@ -165,8 +165,8 @@ impl Receiver {
         }
     }
 
-    /// Releases what was not handed out and deregisters. Deliveries in the caller's hands are
-    /// released too: settle them before.
+    /// Releases what was not handed out, and deregisters. Deliveries that the caller still holds
+    /// are released too: settle them first.
     ///
     /// # Errors
     /// When the worker was declared dead, or the server cannot be reached.
@@ -177,8 +177,8 @@ impl Receiver {
         Ok(self.crew.worker.stop().await?)
     }
 
-    /// Takes out what another message with its biz id has made superfluous; what cannot be looked
-    /// up is released.
+    /// Filters out a delivery if another message with its biz id has been handled. If the ledger
+    /// cannot be read, the delivery is released.
     async fn sift(&self, mut received: Received) -> Option<Received> {
         let keys: Vec<&[u8]> = Ledger::key(&self.topic, &received.delivery).into_iter().collect();
         match self.crew.ledger.handled(&self.topic, &keys).await {
@@ -198,7 +198,7 @@ impl Receiver {
         }
     }
 
-    /// Dead-letters what cannot be decoded.
+    /// Decodes the body; dead-letters a message that cannot be decoded.
     fn decode(&self, mut received: Received) -> Option<Received> {
         match self.codecs.decoded(&self.topic.name, &received.delivery) {
             Ok(None) => {}
@@ -216,7 +216,7 @@ impl Receiver {
         Some(received)
     }
 
-    /// The next time to claim: for a suspect too.
+    /// Returns when to claim next, be it for a suspect.
     fn due(&self) -> Instant {
         self.suspect_at.map_or(self.poll.due(), |at| at.min(self.poll.due()))
     }
@@ -224,7 +224,7 @@ impl Receiver {
     async fn claim(&mut self) {
         let asked = if self.suspect_at.is_some_and(|at| at <= Instant::now()) {
             let asked = self.crew.claim_alone(&self.topic).await;
-            // Not before: the turn is still due if this future was dropped.
+            // Only now: the suspect is still due if this future is dropped before.
             self.suspect_at = None;
             asked
         } else {
@@ -250,7 +250,7 @@ impl Receiver {
         }
     }
 
-    /// Puts what was claimed where the caller finds it.
+    /// Queues what was claimed for the caller.
     fn take(&mut self, claimed: Claimed, pass: Pass, now: Instant) {
         let name = self.topic.name.as_str();
         telemetry::lost_to_retention(name, claimed.lost);

@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::options::TopicOptions;
 
-/// A handler of any kind, as the consumer holds it: contexts in, as many outcomes out.
+/// A handler of any kind, as the consumer runs it: contexts in, as many outcomes out.
 pub(crate) trait Run: Send + Sync + 'static {
     fn run(self: Arc<Self>, contexts: Vec<Context>) -> BoxFuture<'static, Vec<RunOutcome>>;
 }
 
-/// A transactional handler of any kind, as the consumer holds it: it settles what it commits.
+/// A transactional handler of any kind, as the consumer runs it: it settles what it commits.
 pub(crate) trait TxRun: Send + Sync + 'static {
     fn run(
         self: Arc<Self>,
@@ -48,7 +48,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Refuses what this topic cannot do.
+    /// Refuses a handler that this topic cannot have.
     pub(crate) fn check(&self, topic: &Topic) -> rowmq_core::Result<()> {
         match (&self.work, topic.broadcast()) {
             (Work::Transactional(_), Some(_)) => Err(rowmq_core::Error::OfBroadcast {

@@ -1,4 +1,4 @@
-//! A run: some deliveries, one call of a handler, and what becomes of each.
+//! A run: some deliveries, one call of a handler, and the settlement of each delivery.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::registration::{Registration, Run, TxRun};
 use crate::settler::{Finished, OwnRun};
 use crate::span;
 
-/// The wait before deliveries are given back because the ledger cannot be read: they are claimed
-/// again at once.
+/// How long deliveries are held before they are given back because the ledger cannot be read: once
+/// given back, they are claimed again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What every run of a topic's handler needs, shared.
+/// What every run of a topic's handler shares.
 pub(crate) struct Post {
     pub(crate) crew: Crew,
     pub(crate) registration: Registration,
@@ -53,16 +53,16 @@ pub(crate) struct Waiting {
 pub(crate) struct Ran {
     /// How long it took.
     pub(crate) took: Duration,
-    /// The partition whose messages it had.
+    /// The partition of its messages.
     pub(crate) partition: Option<PartitionNo>,
-    /// The claim that it cannot go on with: a message of it failed.
+    /// The claim that cannot go on, because a message of it failed.
     pub(crate) held_back: Option<ClaimNo>,
-    /// What it says of its handler.
+    /// What the run says about its handler.
     pub(crate) tally: Tally,
 }
 
 impl Post {
-    /// Runs the handler on a batch, of a single message if its group is ordered, and hands each
+    /// Runs the handler on a batch (a single message if its group is ordered), and hands each
     /// delivery to the settler. `stop` interrupts from outside.
     pub(crate) async fn run(
         &self,
@@ -76,7 +76,7 @@ impl Post {
         let claim_no = first.map(|delivery| delivery.claim_no);
         let is_plain = matches!(self.performer, Performer::Plain(_));
         let (batch, looked_up) = match topic.settings.ledger_window {
-            // Boxed: the future of every other run would carry the space for it.
+            // Boxed: otherwise the future of every run would reserve space for it.
             Some(_) if is_plain => Box::pin(self.sift(topic, batch, &stop)).await,
             _ => (batch, true),
         };
@@ -94,7 +94,7 @@ impl Post {
             topic: topic.name.clone(),
             delivery: Arc::clone(&waiting.delivery),
             cancelled: token.clone(),
-            // A time that no clock will show is none.
+            // A deadline beyond the clock's range is none.
             deadline: limit.and_then(|limit| started.checked_add(limit)),
             checkpoints: checkpoints.clone(),
         };
@@ -108,7 +108,7 @@ impl Post {
                 effects.clone(),
             ),
         };
-        // A run of several messages is part of several traces, and of none.
+        // A run of several messages belongs to several traces, so it gets no span.
         let span = match batch.as_slice() {
             [alone] => span::of(topic, &alone.delivery),
             _ => Span::none(),
@@ -143,9 +143,9 @@ impl Post {
         Ran { took: begun.elapsed(), partition, held_back, tally }
     }
 
-    /// Takes out what another message with its biz id has made superfluous. Nothing runs unless
-    /// that could be found out; false if something was given back for want of that. A transactional
-    /// run finds it out by itself.
+    /// Filters out messages if another message with their biz id has been handled. If the ledger
+    /// cannot be read, gives back the messages with a biz id and returns false. A transactional run
+    /// checks the ledger itself.
     async fn sift(
         &self,
         topic: &Topic,
@@ -181,7 +181,7 @@ impl Post {
         (rest, true)
     }
 
-    /// Hands a delivery to the settler, to be settled as its outcome says.
+    /// Hands a delivery to the settler with the settlement that its outcome calls for.
     pub(crate) fn finish(&self, topic: &Topic, waiting: Waiting, outcome: RunOutcome) {
         let span = span::of(topic, &waiting.delivery);
         let settlement = span.in_scope(|| decide(topic, &waiting, outcome));
@@ -189,7 +189,7 @@ impl Post {
         self.hand_over(topic, waiting, settled, OwnRun::Nothing);
     }
 
-    /// Whether somebody wants the message cancelled that was interrupted.
+    /// Returns whether a cancellation was requested for the interrupted message.
     fn is_cancelled(&self, waiting: &Waiting) -> bool {
         let delivery = &waiting.delivery;
         delivery.position.is_none() && self.crew.worker.is_cancelled(delivery.row)
@@ -209,7 +209,7 @@ impl Post {
     }
 }
 
-/// What becomes of a delivery by its outcome; it is logged.
+/// Decides and logs the settlement of a delivery by its outcome.
 fn decide(topic: &Topic, waiting: &Waiting, outcome: RunOutcome) -> Settlement {
     let word = outcome.word();
     let settlement = settlement_for(outcome, &waiting.delivery, &topic.settings);
@@ -217,7 +217,7 @@ fn decide(topic: &Topic, waiting: &Waiting, outcome: RunOutcome) -> Settlement {
     settlement
 }
 
-/// A failure is logged once, here, with what becomes of the message.
+/// Logs a failure, once, with what becomes of the message.
 fn log(topic: &Topic, delivery: &Delivery, outcome: &str, settlement: &Settlement) {
     let (topic, id, no) = (topic.name.as_str(), delivery.msg_id, delivery.delivery_no);
     match settlement {

@@ -1,4 +1,4 @@
-//! The runs of a topic loop that are under way, and what ends each of them.
+//! The runs of a topic loop in flight, and what ends each of them.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::Waiting;
 
-/// Counts the runs of a loop.
+/// Numbers the runs of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct RunNo(u64);
 
-/// What ends a run, and the rows of the hot table that it is about.
+/// The token that ends a run, and the rows of the hot table that the run has.
 struct Stop {
     rows: Vec<RowId>,
     token: CancellationToken,
 }
 
-/// Runs under way, and what each comes to.
+/// Runs in flight, and the result of each.
 pub(crate) struct Runs<T> {
-    /// Each handler is a task of its own already; what is around it is little.
+    /// Each handler is already a task of its own; the code around it does little.
     running: FuturesUnordered<BoxFuture<'static, (RunNo, T)>>,
     stops: HashMap<RunNo, Stop>,
     next: u64,
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Runs<T> {
         self.running.is_empty()
     }
 
-    /// Begins a run of the batch, which `token` ends.
+    /// Begins a run of the batch; `token` ends it.
     pub(crate) fn begin(
         &mut self,
         batch: Vec<Waiting>,
@@ -59,14 +59,14 @@ impl<T: Send + 'static> Runs<T> {
         self.running.push(Box::pin(async move { (no, run.await) }));
     }
 
-    /// The next run that ends.
+    /// Returns the result of the next run that ends.
     pub(crate) async fn next(&mut self) -> Option<T> {
         let (no, end) = self.running.next().await?;
         self.stops.remove(&no);
         Some(end)
     }
 
-    /// Ends the runs that are about a row that is meant.
+    /// Ends the runs that have a row for which `is_meant` is true.
     pub(crate) fn stop(&self, is_meant: impl Fn(RowId) -> bool) {
         for stop in self.stops.values() {
             if stop.rows.iter().any(|row| is_meant(*row)) {
@@ -76,7 +76,7 @@ impl<T: Send + 'static> Runs<T> {
     }
 }
 
-/// The delivery's row of the hot table; a message of a stream's log has none.
+/// Returns the delivery's row of the hot table; a message of a stream's log has none.
 pub(crate) fn hot_row(delivery: &Delivery) -> Option<RowId> {
     delivery.position.is_none().then_some(delivery.row)
 }

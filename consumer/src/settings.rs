@@ -8,7 +8,7 @@ use rowmq_core::worker::ClaimStrategy;
 
 use crate::options::{ConsumerOptions, DoorbellMode};
 
-/// A consumer process's settings as options, for a command line of one's own: flatten it.
+/// A consumer process's settings as options, to flatten into a command line of your own.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Settings")]
 pub struct SettingsArgs {
@@ -94,7 +94,7 @@ fn strategy() -> impl TypedValueParser<Value = ClaimStrategy> {
 }
 
 impl SettingsArgs {
-    /// How the consumer works, then.
+    /// Returns the settings as options of the consumer.
     #[must_use]
     pub fn options(&self) -> ConsumerOptions {
         ConsumerOptions {

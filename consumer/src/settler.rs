@@ -10,35 +10,35 @@ use tokio::sync::{mpsc, oneshot};
 use crate::listener::{SettledDelivery, SettledListener};
 use crate::permit::{HeldCount, Holding};
 
-/// How long an outcome waits for others. A commit takes about as long, so a lone message is
-/// settled hardly later, and fast handlers share one.
+/// How long an outcome waits for others. A commit takes about as long, so a lone message is settled
+/// hardly later, and fast handlers share a commit.
 const LINGER: Duration = Duration::from_millis(2);
 
 /// The most deliveries of one transaction.
 const BATCH: usize = 1000;
 
-/// A delivery that has come to its end.
+/// A delivery whose outcome is known.
 pub(crate) struct Finished {
     pub(crate) topic: TopicName,
     pub(crate) topic_id: TopicId,
     pub(crate) msg_id: MsgId,
     pub(crate) delivery_no: DeliveryNo,
     pub(crate) settled: Settled,
-    /// What a transaction of its own run has made of it.
+    /// What its run's own transaction has made of it.
     pub(crate) run: OwnRun,
     pub(crate) holding: Holding,
-    /// Whoever waits for the settlement.
+    /// Where to send the result of the settlement, if a caller waits for it.
     pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
 }
 
-/// What the transaction of a run has made of a delivery.
+/// What a run's own transaction has made of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnRun {
-    /// Nothing, or there was none: it is still to be settled.
+    /// Nothing, or there was no transaction: the delivery is still to be settled.
     Nothing,
-    /// It is acked.
+    /// The delivery is acked.
     Committed,
-    /// Its commit had no answer.
+    /// The commit had no answer.
     InDoubt,
 }
 
@@ -56,7 +56,7 @@ impl Finished {
     }
 }
 
-/// Where finished deliveries go.
+/// Takes finished deliveries and settles them.
 #[derive(Clone)]
 pub(crate) struct Settler {
     queue: mpsc::UnboundedSender<Item>,
@@ -70,25 +70,25 @@ enum Item {
 }
 
 impl Settler {
-    /// Starts settling for `worker`; ends when the last clone of it is gone.
+    /// Starts settling for `worker`; ends when its last clone is dropped.
     pub(crate) fn start(worker: Worker, listener: Option<SettledListener>) -> Self {
         let (queue, finished) = mpsc::unbounded_channel();
         let held = HeldCount::default();
         let held_now = held.clone();
-        // Not waited for: it ends with its senders.
+        // Not awaited: it ends with its senders.
         drop(actor::beside(async move {
             settle_all(&worker, listener.as_ref(), finished, held_now).await;
         }));
         Self { queue, held }
     }
 
-    /// Counts what is held over all topics.
+    /// Returns the count of deliveries held over all topics.
     pub(crate) fn held(&self) -> HeldCount {
         self.held.clone()
     }
 
     pub(crate) fn settle(&self, finished: Finished) {
-        // The settler outlives every sender; if it has panicked, the janitor's turn has come.
+        // The settler outlives every sender; if it has panicked, the janitor takes the claim back.
         drop(self.queue.send(Item::Finished(Box::new(finished))));
     }
 
@@ -109,7 +109,7 @@ async fn settle_all(
 ) {
     let mut some = Vec::new();
     while items.recv_many(&mut some, BATCH).await > 0 {
-        // While others are still running, they may finish within the linger.
+        // While other deliveries are still held, they may finish within the linger.
         let linger = tokio::time::sleep(LINGER);
         tokio::pin!(linger);
         while some.len() < BATCH && some.len() < held.get() {
@@ -132,7 +132,7 @@ async fn settle_all(
         }
         for done in flushes {
             if done.send(()).is_err() {
-                tracing::debug!(worker.id = %worker.id(), "Nobody waited for the flush.");
+                tracing::debug!(worker.id = %worker.id(), "No caller awaited the flush.");
             }
         }
     }
@@ -157,8 +157,8 @@ async fn settle(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<
     }
 }
 
-/// What was in doubt: rows that are gone were most likely acked by that commit, and the others have
-/// been released now.
+/// Completes deliveries in doubt: rows that are gone were most likely acked by that commit, and the
+/// others have been released now.
 fn as_found(mut in_doubt: Vec<Finished>, outcomes: &[SettleOutcome]) -> Vec<Finished> {
     for (finished, outcome) in in_doubt.iter_mut().zip(outcomes) {
         if *outcome != SettleOutcome::Unknown {
@@ -168,7 +168,7 @@ fn as_found(mut in_doubt: Vec<Finished>, outcomes: &[SettleOutcome]) -> Vec<Fini
     in_doubt
 }
 
-/// Those of which their run has made this, and the others.
+/// Splits off the deliveries of which their run has made `run`.
 fn part(batch: Vec<Finished>, run: OwnRun) -> (Vec<Finished>, Vec<Finished>) {
     batch.into_iter().partition(|finished| finished.run == run)
 }
@@ -204,22 +204,22 @@ fn conclude(
     }
 }
 
-/// Takes deliveries off the worker's hands that transactions of their own have acked.
+/// Makes the worker forget deliveries that their run's own transaction has acked.
 async fn forget(worker: &Worker, listener: Option<&SettledListener>, batch: Vec<Finished>) {
     let rows = batch.iter().map(|finished| (finished.settled.claim_no, finished.settled.row));
     if let Err(error) = worker.forget(rows.collect()).await {
-        // A comparison of the claims finds the empty ones, or else a janitor.
+        // The worker's comparison of its claims finds the empty ones, or else a janitor does.
         tracing::debug!(worker.id = %worker.id(), %error, "Cannot forget claims yet.");
     }
     let outcomes = vec![SettleOutcome::Settled; batch.len()];
     conclude(worker, listener, batch, Ok(outcomes));
 }
 
-/// Counts what was settled, a batch at a time: most of it has the same topic and verb.
+/// Counts what was settled, a batch at a time: most of a batch has the same topic and verb.
 fn count(worker: &Worker, batch: &[Finished], outcomes: &[SettleOutcome]) {
     let mut counts: Vec<(&TopicName, &'static str, usize)> = Vec::new();
     for (finished, outcome) in batch.iter().zip(outcomes) {
-        // What is deferred the worker sees through itself.
+        // The worker itself sees a deferred settlement through.
         if *outcome == SettleOutcome::Fenced {
             continue;
         }

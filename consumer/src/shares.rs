@@ -1,8 +1,9 @@
 //! One concurrency for all topics of a consumer, shared by their weights.
 //!
-//! What is shared is the time of handlers: a topic has used a slot's time, divided by its weight,
-//! and a slot that is free goes to the topic that wants one and has used least. So slow handlers
-//! get no larger share than fast ones, no topic starves, and what one does not want the others use.
+//! The handlers' time is shared. Each topic accounts for the time of its slots, divided by its
+//! weight, and a free slot goes to the topic that wants one and has used least. So slow handlers
+//! get no larger share than fast ones, no topic starves, and other topics use what one does not
+//! want.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A topic that has had nothing to do for so long is not owed for that time.
+/// A topic that was idle for this long is not owed that time.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
-/// The slots of a consumer; as many handlers run at once.
+/// The slots of a consumer, one for each handler that may run at once.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares(Arc<Table>);
 
@@ -23,16 +24,16 @@ struct Table {
     standings: Mutex<Vec<Standing>>,
 }
 
-/// Where a topic stands.
+/// What one topic wants and has used.
 #[derive(Debug)]
 struct Standing {
     weight: f64,
     running: usize,
-    /// It has work, and was refused a slot.
+    /// Whether it has work and was refused a slot.
     wants: bool,
-    /// The seconds of slots that it has used, divided by its weight.
+    /// The seconds of slot time that it has used, divided by its weight.
     used: f64,
-    /// Up to when that is counted.
+    /// The time up to which `used` is counted.
     counted: Instant,
     /// When it last had something to do.
     active: Instant,
@@ -76,7 +77,7 @@ impl Shares {
         Self(Arc::new(Table { slots, standings: Mutex::default() }))
     }
 
-    /// One more topic.
+    /// Adds a topic.
     pub(crate) fn join(&self, weight: u32) -> Share {
         let (turn, now) = (Arc::new(Notify::new()), Instant::now());
         let mut standings = self.0.standings();
@@ -102,7 +103,7 @@ impl Table {
         standings.iter().map(|one| one.running).sum::<usize>() < self.slots
     }
 
-    /// Wakes whose turn it is.
+    /// Wakes the topic whose turn it is.
     fn pass_on(&self, standings: &[Standing]) {
         if let (true, Some(next)) = (self.has_free(standings), next(standings)) {
             standings[next].turn.notify_one();
@@ -110,19 +111,19 @@ impl Table {
     }
 }
 
-/// Of the topics that want a slot the one that has used least.
+/// Returns the topic that wants a slot and has used least.
 fn next(standings: &[Standing]) -> Option<usize> {
     let wanting = standings.iter().enumerate().filter(|(_, one)| one.wants);
     wanting.min_by(|(_, a), (_, b)| a.used.total_cmp(&b.used)).map(|(topic, _)| topic)
 }
 
 impl Share {
-    /// How many slots there are.
+    /// Returns how many slots there are.
     pub(crate) fn slots(&self) -> usize {
         self.table.slots
     }
 
-    /// A slot, if one is free and it is this topic's turn; otherwise the topic is waiting for it
+    /// Takes a slot if one is free and it is this topic's turn; otherwise the topic waits for one
     /// from now on.
     pub(crate) fn take(&self, now: Instant) -> Option<Slot> {
         let mut standings = self.table.standings();
@@ -130,8 +131,9 @@ impl Share {
         let others = standings.iter().enumerate().filter(|(topic, _)| *topic != self.topic);
         let others: Vec<_> = others.map(|(_, one)| (one.is_active(), one.used)).collect();
         let active = others.iter().filter(|(is_active, _)| *is_active).map(|(_, used)| *used);
-        // While nobody else has work: where the one stands that has used most, or it would have all
-        // the time that this one was away for itself when it comes back.
+        // While no other topic has work, the topic starts level with the one that has used most.
+        // Otherwise, once that one has work again, this topic would get every slot for as long as
+        // it was away.
         let most = others.iter().map(|(_, used)| *used).max_by(f64::total_cmp);
         let floor = active.min_by(f64::total_cmp).or(most);
         let own = &mut standings[self.topic];
@@ -151,7 +153,7 @@ impl Share {
         Some(Slot { table: Arc::clone(&self.table), topic: self.topic })
     }
 
-    /// The topic wants no slot now.
+    /// Declares that the topic wants no slot now.
     pub(crate) fn content(&self) {
         let mut standings = self.table.standings();
         if std::mem::take(&mut standings[self.topic].wants) {
@@ -159,7 +161,7 @@ impl Share {
         }
     }
 
-    /// Returns when it may be the topic's turn.
+    /// Waits until it may be the topic's turn.
     pub(crate) async fn turn(&self) {
         self.turn.notified().await;
     }

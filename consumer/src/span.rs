@@ -4,8 +4,8 @@ use rowmq_core::{Delivery, Topic};
 use tracing::Span;
 use tracing::field::Empty;
 
-/// The span of a delivery that is part of a distributed trace: whatever is logged within carries
-/// its ids. None for any other delivery, which costs nothing.
+/// Returns the span of a delivery that is part of a distributed trace: whatever is logged within it
+/// carries the trace's ids. For any other delivery there is no span, at no cost.
 pub(crate) fn of(topic: &Topic, delivery: &Delivery) -> Span {
     let (Some(here), Some(parent)) = (delivery.traceparent(), delivery.headers.traceparent())
     else {
@@ -20,7 +20,7 @@ pub(crate) fn of(topic: &Topic, delivery: &Delivery) -> Span {
         span_id = here.span_id(),
         parent_id = parent.span_id(),
         sampled = parent.is_sampled(),
-        // Of what was run, once it has.
+        // Recorded at the end of the run.
         outcome = Empty,
         settlement = Empty,
     )

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::options::ConsumerOptions;
 
-/// The pause after a sweep ended or was somebody else's.
+/// The pause after a sweep ended or another process had the lock.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Starts a sweeper on a thread and runtime of its own, which a handler that blocks cannot stop.
-/// It stands by until the worker's pulse says that nobody sweeps, and ends with `stop`.
+/// Starts a sweeper on a thread and runtime of its own, which a blocking handler cannot stop. It
+/// stands by until the worker's pulse reports that no process sweeps, and ends with `stop`.
 pub(crate) fn start(
     url: &ServerUrl,
     consumer: &ConsumerOptions,

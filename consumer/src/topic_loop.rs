@@ -33,54 +33,54 @@ use crate::shares::{Share, Slot};
 /// How often the loop shows that it turns.
 const TURN: Duration = Duration::from_secs(5);
 
-/// A claim that takes longer than this hangs: it has a deadline of its own, with a lease of 10 s
-/// long before that.
+/// A claim that takes longer than this hangs: with a lease of 10 s, its own deadline ends it long
+/// before that.
 const HUNG: Duration = Duration::from_secs(30);
 
 pub(crate) struct TopicLoop {
     pub(crate) post: Arc<Post>,
     pub(crate) topic: watch::Receiver<Arc<Topic>>,
-    /// Its part in the consumer's concurrency, if that is shared.
+    /// The topic's share of the consumer's concurrency, if that is shared.
     pub(crate) share: Option<Share>,
     pub(crate) wakes: Wakes,
     pub(crate) bell: Bell,
-    /// How often it polls while the doorbell rings.
+    /// How often it polls while the doorbell is active.
     pub(crate) safety_poll: Duration,
-    /// Claims no more.
+    /// Once this is cancelled, nothing more is claimed.
     pub(crate) drain: CancellationToken,
-    /// Called with how the last claim went, for the process's health.
+    /// Called with the result of the last claim, for the process's health.
     pub(crate) ticked: Arc<dyn Fn(Result<(), String>) + Send + Sync>,
-    /// Called every few seconds while it turns, also while every handler is busy and nothing is
+    /// Called every few seconds while the loop turns, even if every handler is busy and nothing is
     /// claimed; not while a claim hangs.
     pub(crate) turned: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// What came of asking for more.
+/// The result of a claim.
 enum Asked {
     Claimed(Claimed, Arc<Pass>),
-    /// A suspect could not be alone.
+    /// The suspect could not be alone.
     Busy,
 }
 
 struct State {
     waiting: VecDeque<Waiting>,
     runs: Runs<(Option<Era>, Ran)>,
-    /// Of an ordered group.
+    /// Set for an ordered group.
     order: Option<Order>,
-    /// Of a topic that is paused on errors.
+    /// Set for a topic that is paused on errors.
     breaker: Option<Breaker>,
-    /// It is the topic's turn, and its next message is being claimed.
+    /// Held if it is the topic's turn and its next message is being claimed.
     slot: Option<Slot>,
-    /// It has given back what it held, and claims nothing before it is its turn.
+    /// Whether it has given back what it held, and claims nothing until it is its turn.
     parked: bool,
-    /// When it was its turn last.
+    /// When it last was its turn.
     turn_at: Instant,
     poll: Poll,
     held: HeldCount,
     /// Mean time of a run, for the prefetch.
     run_time: Option<Duration>,
     suspect_at: Option<Instant>,
-    /// How many claims the worker had lost when it was last looked for messages of such.
+    /// The worker's count of lost claims when the loop last looked for their messages.
     losses: u64,
 }
 
@@ -127,7 +127,8 @@ impl TopicLoop {
                 }
                 Some(ran) = state.runs.next() => {
                     self.ran(ran, &mut state);
-                    // Most end together; a turn of the loop for each cost as much as its handler.
+                    // Most runs end together; a turn of the loop for each would cost as much as its
+                    // handler.
                     while let Some(Some(ran)) = state.runs.next().now_or_never() {
                         self.ran(ran, &mut state);
                     }
@@ -185,7 +186,7 @@ impl TopicLoop {
         .boxed()
     }
 
-    /// Takes what was claimed into the queue of this loop.
+    /// Takes the claimed messages into the queue of this loop.
     fn take(&self, asked: Result<Asked>, state: &mut State) {
         let now = Instant::now();
         match asked {
@@ -200,7 +201,8 @@ impl TopicLoop {
                 } else if claimed.filtered > 0 {
                     state.poll.found(now);
                 } else {
-                    // The bell does not ring for what others have and may give back.
+                    // The doorbell does not ring for messages that other workers hold and may give
+                    // back.
                     state.poll.empty(now, self.bell.is_ringing() && !claimed.more_later);
                 }
                 if claimed.suspect_waits && state.suspect_at.is_none() {
@@ -220,7 +222,7 @@ impl TopicLoop {
                         state.waiting.push_back(waiting);
                     }
                 }
-                // What was asked for before the pause.
+                // These messages were claimed before the pause.
                 self.give_up_paused(state);
                 if state.waiting.is_empty() {
                     state.slot = None;
@@ -271,7 +273,8 @@ impl TopicLoop {
         self.want_no_turn();
     }
 
-    /// Gives up messages of ranges that the worker has lost: whoever has these now handles them.
+    /// Gives up messages of ranges that the worker has lost; the worker that has such a range now
+    /// handles them.
     fn give_up_lost(&self, state: &mut State) {
         let worker = &self.post.crew.worker;
         let losses = worker.losses();
@@ -291,7 +294,8 @@ impl TopicLoop {
         }
     }
 
-    /// Learns from a run that has ended, and gives back what must not overtake a message of it.
+    /// Learns from a run that has ended, and gives back messages that must not overtake one of the
+    /// run's.
     fn ran(&self, (era, ran): (Option<Era>, Ran), state: &mut State) {
         state.learn(ran.took);
         if let (Some(breaker), Some(era)) = (&mut state.breaker, era) {
@@ -323,7 +327,7 @@ impl TopicLoop {
         .boxed()
     }
 
-    /// Gives back what no handler has begun and waits for those that have.
+    /// Gives back messages that no handler has begun, and waits for the running handlers.
     async fn wind_up(
         &self,
         asking: Option<BoxFuture<'static, Result<Asked>>>,
@@ -337,7 +341,7 @@ impl TopicLoop {
         let mut turn = tokio::time::interval(TURN);
         while asking.is_some() || !state.runs.is_empty() {
             tokio::select! {
-                // What was asked for may have been claimed by now: it must be given back too.
+                // The claim in flight may have found messages: they must be given back too.
                 asked = poll_option(&mut asking), if asking.is_some() => {
                     asking = None;
                     self.take(asked, &mut state);
@@ -357,7 +361,7 @@ impl TopicLoop {
 }
 
 impl State {
-    /// Takes the time of a run into the mean.
+    /// Adds the time of a run to the mean.
     fn learn(&mut self, took: Duration) {
         let mean = self.run_time.map_or(took, |mean| (mean * 7 + took) / 8);
         self.run_time = Some(mean);

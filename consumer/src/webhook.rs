@@ -1,4 +1,4 @@
-//! A POST request per message, for people whose handler is a web service.
+//! Sends a POST request per message, for users whose handler is a web service.
 //!
 //! The body of the request is the body of the message, byte for byte. The answer decides:
 //!
@@ -34,7 +34,7 @@
 //!
 //! Compute it from the headers and the raw bytes of the body *before* decoding them, compare in
 //! constant time, and refuse a timestamp more than some minutes from your own clock, so that a
-//! recorded request cannot be sent again for ever. In Python:
+//! recorded request cannot be replayed for ever. In Python:
 //!
 //! ```python
 //! signed = b".".join([h["Queue-Timestamp"].encode(), h["Queue-Msg-Id"].encode(),
@@ -45,12 +45,11 @@
 //!
 //! # Where it connects to
 //!
-//! Only to addresses that its [`AddressPolicy`] permits, by default public ones: the address that
-//! was checked is the one connected to, so that a name cannot change its mind in between. No proxy
-//! is taken from the environment. For https the certificates of the platform are trusted (on
-//! Linux also those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name). URLs hold credentials in many
-//! places (user, password, query, even the path), so errors and logs name only scheme, host and
-//! port.
+//! Only to addresses that its [`AddressPolicy`] permits, by default public ones. The address that
+//! was checked is the one connected to, so a name cannot resolve differently in between. No proxy
+//! is taken from the environment. For https the certificates of the platform are trusted (on Linux
+//! also those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name). URLs hold credentials in many places
+//! (user, password, query, even the path), so errors and logs name only scheme, host and port.
 
 mod address;
 mod client;
@@ -72,21 +71,21 @@ use thiserror::Error;
 use url::Url;
 
 pub use self::address::{AddressPolicy, Allowed, InvalidAllowed};
-pub use ipnet::IpNet;
 pub(crate) use self::response::Answer;
 use self::response::RunError;
+pub use ipnet::IpNet;
 
 /// How messages are sent to a web service.
 #[derive(Clone)]
 pub struct WebhookOptions {
-    /// Where to: http or https. User and password are sent as basic authorization.
+    /// The service's URL: http or https. User and password are sent as basic authorization.
     pub url: Url,
-    /// Shared with the service to sign requests. Default none: requests are not signed.
+    /// The secret shared with the service to sign requests. Default none: requests are not signed.
     pub secret: Option<SecretString>,
     /// The longest time from the first attempt to connect to the end of the answer. Default 60 s.
     pub timeout: Duration,
-    /// How much of an answer is read at most, in bytes. Default 64 KiB: enough for any error page,
-    /// and a connection whose answer was read to its end is used again.
+    /// The most bytes of an answer that are read. Default 64 KiB: enough for any error page, and a
+    /// connection whose answer was read to its end is used again.
     pub response_limit: usize,
     /// Which addresses may be connected to. Default: public ones.
     pub allow: AddressPolicy,
@@ -95,7 +94,7 @@ pub struct WebhookOptions {
 }
 
 impl WebhookOptions {
-    /// This URL, and the defaults.
+    /// Sends to this URL, with default options.
     #[must_use]
     pub fn new(url: Url) -> Self {
         Self {
@@ -109,7 +108,7 @@ impl WebhookOptions {
     }
 }
 
-/// Without what may be secret: the URL's path and query, and the headers' values.
+/// Leaves out what may be secret: the URL's path and query, and the headers' values.
 impl fmt::Debug for WebhookOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebhookOptions")
@@ -127,7 +126,7 @@ impl fmt::Debug for WebhookOptions {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// Another protocol.
+    /// A protocol other than http and https.
     #[error("the webhook's URL begins with {scheme}:, but only http and https are spoken")]
     Scheme {
         /// The scheme of the URL.
@@ -144,7 +143,7 @@ pub enum WebhookError {
         /// The address.
         address: std::net::IpAddr,
     },
-    /// A secret that anybody can guess.
+    /// A secret that anyone can guess.
     #[error("the webhook's secret is empty; give one, or none to send unsigned requests")]
     EmptySecret,
     /// A header that only the handler or the protocol may set.
@@ -174,7 +173,7 @@ pub enum WebhookError {
 pub struct WebhookHandler {
     client: Client,
     url: Url,
-    /// What errors call it: never the whole URL.
+    /// How errors name the service: never by the whole URL.
     origin: String,
     secret: Option<SecretString>,
     timeout: Duration,
@@ -205,7 +204,7 @@ impl fmt::Debug for WebhookHandler {
     }
 }
 
-/// A delivery whose body is sent.
+/// Keeps the delivery alive while its body is sent.
 struct Shared(Arc<Delivery>);
 
 impl AsRef<[u8]> for Shared {
@@ -230,7 +229,7 @@ impl RawHandler for WebhookHandler {
 }
 
 impl WebhookHandler {
-    /// Posts a body that is no message's own, `name` for short, and reads the answer.
+    /// Posts a body that is not a single message's, `name` for short, and reads the answer.
     pub(crate) async fn post(
         &self,
         name: &str,
@@ -244,7 +243,7 @@ impl WebhookHandler {
         Ok(Answer::read(response, self.response_limit).await)
     }
 
-    /// Scheme, host and port: what errors call it.
+    /// Returns scheme, host and port: how errors name the service.
     pub(crate) fn origin(&self) -> &str {
         &self.origin
     }
@@ -255,7 +254,7 @@ impl WebhookHandler {
         answer.map_err(|error| self.unanswered(error))
     }
 
-    /// The request was given up; the service may have seen it.
+    /// Makes the error of a request that was given up; the service may have seen the request.
     fn interrupted(&self, context: &Context) -> HandlerError {
         // The consumer's own deadline for the run cancels the context too, and is a failure.
         if context.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -273,7 +272,7 @@ impl WebhookHandler {
     }
 }
 
-/// Scheme, host and port: what may be shown of a URL.
+/// Returns scheme, host and port: the part of a URL that may be shown.
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }

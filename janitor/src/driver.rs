@@ -13,28 +13,28 @@ use crate::duties::{
 };
 use crate::duty::{AnyDuty, Duty, Sweep};
 
-/// What a driver is started with.
+/// The settings that a driver starts with.
 #[derive(Debug, Clone)]
 pub struct DriverOptions {
     /// The server, account and database.
     pub url: ServerUrl,
-    /// Who sweeps, for people: host, address, process.
+    /// Which process sweeps, for people to read: host, address, process.
     pub holder: String,
     /// Whether a janitor runs it, or a consumer that stands in for one.
     pub role: Role,
     /// After this silence the server drops the sweeper's session, and with it the sweeper's lock.
     pub lease: Duration,
-    /// How rescue decides.
+    /// The settings of rescue.
     pub rescue: RescueOptions,
-    /// How long the audit keeps its entries; `None`: for ever. Only a janitor is told: a consumer
-    /// that stands in for it must not go by a shorter time than the janitor's.
+    /// How long the audit keeps its entries; `None`: for ever. Set for a janitor only: a consumer
+    /// that stands in for it must not apply a shorter time than the janitor's.
     pub audit_retention: Option<Duration>,
-    /// Whether the topics and the server are measured for the metrics endpoint.
+    /// Whether to measure the topics and the server for the metrics endpoint.
     pub measures: bool,
 }
 
 impl DriverOptions {
-    /// A janitor's options with the defaults, with which the audit keeps everything.
+    /// Returns a janitor's options with the defaults, with which the audit keeps everything.
     #[must_use]
     pub fn new(url: ServerUrl, holder: impl Into<String>) -> Self {
         Self {
@@ -49,14 +49,14 @@ impl DriverOptions {
     }
 }
 
-/// Who runs a driver.
+/// Which kind of process runs a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A janitor: while another sweeps it stands ready, and a stand-in gives way to it.
+    /// A janitor: stands ready while another one sweeps; a stand-in gives way to it.
     Janitor,
-    /// A consumer in a fleet without a janitor: ends when another sweeps or a janitor is there,
-    /// which also measures the topics, prunes the audit and the dead letters, and restores messages
-    /// without a topic.
+    /// A consumer in a fleet without a janitor: ends when another process sweeps or a janitor is
+    /// there. Only a janitor also measures the topics, prunes the audit and the dead letters, and
+    /// restores messages without a topic.
     StandIn,
 }
 
@@ -72,8 +72,8 @@ const GIVES_WAY_WITHIN: Duration = Duration::from_secs(5);
 /// A duty that failed waits at least this long: it is likely to fail again.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often each duty's status is written down. It proves at the same time that the server takes
-/// writes, without which a beat that stands still says nothing.
+/// How often each duty's status is recorded. This also proves that the server accepts writes;
+/// without that proof, a beat that stands still means nothing.
 const RECORD_EVERY: Duration = Duration::from_millis(2500);
 
 /// Performs the duties, each when it is due, over one session that holds the sweeper's lock.
@@ -94,7 +94,7 @@ struct Scheduled {
 }
 
 impl Driver {
-    /// A driver of every duty.
+    /// Makes a driver with every duty.
     #[must_use]
     pub fn new(options: DriverOptions) -> Self {
         let now = Instant::now();
@@ -134,8 +134,8 @@ impl Driver {
         self.duties.push(Scheduled { duty, due: Instant::now(), recorded: None });
     }
 
-    /// Sweeps until `stop`. Never fails: what goes wrong is logged and tried again. `ticked` is
-    /// called after every round, for the process's health, with the last error if there is one.
+    /// Sweeps until `stop`. Never fails: errors are logged and the sweep is tried again. Calls
+    /// `ticked` after every round, for the process's health, with the last error if there is one.
     pub async fn run(mut self, stop: CancellationToken, mut ticked: impl FnMut(Result<()>)) {
         while !stop.is_cancelled() {
             let wait = match self.round().await {
@@ -164,12 +164,9 @@ impl Driver {
         telemetry::sweeping(false);
     }
 
-    /// Performs every duty once, for cron: twice over with the grace in between, so that a worker
-    /// found missing can be declared dead. True unless another sweeps, after it has waited for a
-    /// stand-in to give way.
-    ///
-    /// # Errors
-    /// A database failure.
+    /// Performs every duty once, for cron: twice over, with the grace in between, so that a worker
+    /// found missing can be declared dead. Returns true unless another process sweeps; it first
+    /// waits for a stand-in to give way.
     pub async fn run_once(mut self) -> Result<bool> {
         let give_up = Instant::now() + GIVES_WAY_WITHIN;
         while self.round().await?.is_none() {
@@ -194,7 +191,8 @@ impl Driver {
         }
     }
 
-    /// Performs what is due; when the next duty is due, or `None` while another sweeps.
+    /// Performs the duties that are due. Returns when the next one is due, or `None` while another
+    /// process sweeps.
     async fn round(&mut self) -> Result<Option<Instant>> {
         let holds_lock = self.holds_lock().await;
         if !matches!(holds_lock, Ok(true)) {
@@ -204,12 +202,12 @@ impl Driver {
         }
         telemetry::sweeping(true);
         let started = Instant::now();
-        // After a gap of the sweeper's own (stopped, starved) what it saw before is stale.
+        // After a gap of the sweeper's own (stopped, starved) its earlier observations are stale.
         if started.duration_since(self.last_sweep) > self.options.lease / 2 {
             self.steady_since = started;
         }
         self.last_sweep = started;
-        // One duty's trouble is not the others': only without a session there is nothing to do.
+        // A duty's failure does not stop the other duties; only a lost session does.
         let mut failed = None;
         for index in 0..self.duties.len() {
             if self.duties[index].due <= Instant::now()
@@ -227,7 +225,8 @@ impl Driver {
         }
     }
 
-    /// Whether this driver's session holds the sweeper's lock, opening one if need be.
+    /// Returns whether this driver's session holds the sweeper's lock; opens a session if there is
+    /// none.
     async fn holds_lock(&mut self) -> Result<bool> {
         if self.session.as_ref().is_none_or(Session::is_lost) {
             self.sweeps = false;
@@ -237,7 +236,7 @@ impl Driver {
         }
         let Some(session) = self.session.as_mut() else { return Ok(false) };
         match self.options.role {
-            // The lock cannot leave a session that lives, and the next call tells if it does.
+            // A live session cannot lose the lock, and the next call fails if the session is dead.
             Role::Janitor if self.sweeps => return Ok(true),
             // One of several janitors gets it, which is enough.
             Role::Janitor => {

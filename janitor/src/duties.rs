@@ -1,4 +1,4 @@
-//! The duties, one a file.
+//! The duties, one in each file.
 
 mod backlog;
 mod depths;

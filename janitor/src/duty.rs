@@ -15,13 +15,13 @@ pub struct Sweep<'s> {
     pub session: &'s mut Session,
     /// When this run began, on the sweeper's own monotonic clock.
     pub now: Instant,
-    /// Since when this driver has swept without a gap and every write of its own has succeeded.
-    /// What it has seen before says nothing about time.
+    /// Since when this driver has swept without a gap and all its own writes have succeeded.
+    /// Observations before that prove nothing about time.
     pub steady_since: Instant,
 }
 
-/// One thing to do now and again: idempotent, bounded, without input, without retries inside (the
-/// next run is the retry).
+/// A recurring task: idempotent, bounded, without input, without retries inside (the next run is
+/// the retry).
 pub trait Duty {
     /// Its name, in metrics and in `rowmq janitor`.
     const NAME: &'static str;
@@ -41,10 +41,12 @@ pub trait Duty {
     /// A database failure; the driver logs it and runs the duty again when it is due.
     fn run_once(&mut self, sweep: &mut Sweep<'_>) -> impl Future<Output = Result<Self::Report>>;
 
-    /// Another sweeps from now on: what this duty has shown of its last look is true no longer.
+    /// Called when another process sweeps from now on: clears what this duty has published of its
+    /// last look.
     fn rest(&mut self) {}
 
-    /// Runs again at once, because the last run left something to do or to look at.
+    /// Returns when to run again before the interval is over, because the last run left something
+    /// to do or to look at.
     fn wants_run_at(&self) -> Option<Instant> {
         None
     }
@@ -86,7 +88,7 @@ impl<D: Duty> AnyDuty for D {
         async move {
             let report = self.run_once(sweep).await?;
             let notable = D::is_notable(&report);
-            // A report is a struct of numbers and texts, which JSON can always hold.
+            // A report is a struct of numbers and strings, which can always be written as JSON.
             let report = serde_json::to_vec(&report).unwrap_or_default();
             Ok(Done { report, notable })
         }

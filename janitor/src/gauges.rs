@@ -1,4 +1,4 @@
-//! The gauges of the duties: what each has seen in the database.
+//! The gauges of the duties: what each duty has seen in the database.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,23 +22,23 @@ use rowmq_core::topic::Weight;
 pub(crate) struct Gauges(telemetry::Gauges);
 
 impl Gauges {
-    /// Ends a look at everything: what it has not set is there no longer.
+    /// Ends a look at everything: what was not set during it no longer exists.
     pub(crate) fn look_ended(&mut self) {
         self.0.look_ended();
     }
 
-    /// Nothing is known any more: another process looks now.
+    /// Clears all gauges: another process looks now.
     pub(crate) fn forget(&mut self) {
         self.0.forget();
     }
 
-    /// What the last sweep saw.
+    /// Sets what the last sweep saw.
     pub(crate) fn swept(&mut self, workers_alive: usize, list_proved: bool) {
         self.0.set(WORKERS_ALIVE, &[], workers_alive as f64);
         self.0.set(LIST_PROVED, &[], yes(list_proved));
     }
 
-    /// What was measured of a topic that has a limit.
+    /// Sets what was measured of a topic that has a limit.
     pub(crate) fn backlog(&mut self, topic: &str, backlog: Backlog) {
         self.0.set(BACKLOG_DEPTH, &[("topic", topic)], backlog.depth as f64);
         if let Some(bytes) = backlog.bytes {
@@ -47,7 +47,7 @@ impl Gauges {
         self.0.set(BACKLOG_FULL, &[("topic", topic)], yes(backlog.full));
     }
 
-    /// A topic's depth.
+    /// Sets a topic's depth.
     pub(crate) fn depth(&mut self, topic: &str, depth: &Depth) {
         let states = [
             ("unsettled", depth.unsettled),
@@ -62,7 +62,8 @@ impl Gauges {
         self.0.set(OLDEST_SECONDS, &[("topic", topic)], age.as_secs_f64());
     }
 
-    /// How far a group has come, and how long its stream keeps what it is not through with.
+    /// Sets how far a group is, and how long its stream keeps the messages that the group has not
+    /// finished.
     pub(crate) fn lag(&mut self, group: &str, standings: &[Standing], kept_for: Option<Duration>) {
         let messages: u64 = standings.iter().map(|standing| standing.lag).sum();
         let oldest = standings.iter().filter_map(Standing::age).max().unwrap_or_default();
@@ -71,8 +72,8 @@ impl Gauges {
         self.0.set(GROUP_POSITION, &[("topic", group)], position as f64);
     }
 
-    /// How far the named members of a broadcast group have come: the slowest of them, by messages
-    /// and by time. Names are no labels: there may be many.
+    /// Sets how far the named members of a broadcast group are: the slowest of them, by messages
+    /// and by time. The names are not labels: there may be many.
     pub(crate) fn lag_of_members(
         &mut self,
         group: &str,
@@ -87,7 +88,7 @@ impl Gauges {
         let most = messages.values().map(|(lag, _)| *lag).max().unwrap_or_default();
         let oldest = standings.iter().filter_map(MemberStanding::age).max().unwrap_or_default();
         self.set_lag(group, most, oldest, kept_for);
-        // The one that is furthest behind.
+        // The member that is furthest behind.
         if let Some(position) = messages.values().map(|(_, next)| *next).min() {
             self.0.set(GROUP_POSITION, &[("topic", group)], position as f64);
         }
@@ -108,7 +109,7 @@ impl Gauges {
         }
     }
 
-    /// What a topic's messages weigh.
+    /// Sets what a topic's messages weigh.
     pub(crate) fn weight(&mut self, topic: &str, weight: &Weight) {
         self.0.set(TOPIC_BYTES, &[("topic", topic)], weight.bytes as f64);
         let Some(log) = &weight.log else { return };
@@ -118,7 +119,7 @@ impl Gauges {
         telemetry::Gauges::set_total(STREAM_APPENDED, topic, log.appended);
     }
 
-    /// What the server says of itself; what it does not tell this account is absent.
+    /// Sets what the server reports about itself; what this account may not read is absent.
     pub(crate) fn server(&mut self, state: &ServerState) {
         self.0.set(SERVER_INFO, &[("product", state.product), ("version", &state.version)], 1.0);
         self.0.set(SERVER_DURABLE, &[], yes(state.durable));
@@ -135,7 +136,7 @@ impl Gauges {
         }
     }
 
-    /// How large the tables are.
+    /// Sets how large the tables are.
     pub(crate) fn tables(&mut self, tables: &[TableSize]) {
         for table in tables {
             self.0.set(TABLE_BYTES, &[("table", table.name)], table.bytes as f64);

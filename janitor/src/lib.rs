@@ -1,4 +1,4 @@
-//! The janitor: what has to be done beside producing and consuming, one [`Duty`] each, driven by a
+//! The janitor: the recurring work besides producing and consuming, one [`Duty`] each, driven by a
 //! [`Driver`]. Any number of drivers may run; one sweeps at a time, the others stand ready.
 //!
 //! Consumers drive the same duties when no janitor does.

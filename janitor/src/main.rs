@@ -34,7 +34,7 @@ struct Arguments {
     service: ServiceArgs,
 }
 
-/// How it works.
+/// The janitor's settings.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Settings")]
 struct SettingsArgs {
@@ -55,7 +55,7 @@ struct SettingsArgs {
     audit_retention: AuditRetention,
 }
 
-/// For how long; `None`: for ever.
+/// How long the audit keeps its entries; `None`: for ever.
 #[derive(Debug, Clone, Copy)]
 struct AuditRetention(Option<Duration>);
 
@@ -109,10 +109,10 @@ impl SettingsArgs {
     }
 }
 
-/// The longest time that the audit is kept, unless it is for ever: a thousand years.
+/// The longest time that the audit is kept, unless for ever: a thousand years.
 const LONGEST: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
 
-/// As the configuration knows it.
+/// How the configuration knows this process.
 const PROCESS: Process = Process { table: "janitor", apart: &[] };
 
 impl Reloadable for Arguments {

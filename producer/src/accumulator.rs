@@ -1,9 +1,9 @@
-//! Messages that are accepted and not stored yet: collected for each topic into batches, of which
-//! one at a time is under way, so that a topic's messages are stored in the order in which they
-//! were accepted.
+//! Messages that are accepted and not stored yet. They are collected into batches for each topic,
+//! with one batch in flight at a time, so that a topic's messages are stored in the order in which
+//! they were accepted.
 //!
-//! A batch begins as soon as the one before it has ended, with whatever has come meanwhile (Nagle's
-//! rule): nobody waits for company, and the more there is to do, the larger the batches are.
+//! A batch begins as soon as the one before it has ended, with everything that has arrived by then
+//! (Nagle's rule). No message waits for others, and batches grow with the load.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use crate::options::Batching;
 use crate::outlet::{Outlet, Places, Unit};
 use crate::receipt::Tell;
 
-/// What a message takes beside its bytes: itself, its place in a queue and its receipt.
+/// What a message occupies besides its bytes: the struct itself, its place in a queue and its
+/// receipt.
 const OVERHEAD: usize = 512;
 
-/// The way in.
+/// The entrance: accepts messages while there is room.
 #[derive(Debug)]
 pub(crate) struct Accumulator {
     /// As many permits as there are bytes of room.
@@ -35,11 +36,11 @@ pub(crate) struct Accumulator {
     orders: mpsc::UnboundedSender<Order>,
 }
 
-/// What the way in asks for.
+/// A request to the accumulator.
 #[derive(Debug)]
 pub(crate) enum Order {
     Store(Box<Accepted>),
-    /// Nobody waits for company any more.
+    /// Messages no longer linger for others.
     Hurry,
 }
 
@@ -51,18 +52,18 @@ pub(crate) struct Accepted {
     ticket: Ticket,
 }
 
-/// What is kept of a message while it is under way.
+/// What is kept of a message while it is in flight.
 #[derive(Debug)]
 struct Ticket {
     id: MsgId,
     accepted_at: Instant,
     tell: Tell,
-    /// Given back with the outcome.
+    /// Released with the outcome.
     room: OwnedSemaphorePermit,
 }
 
 impl Accumulator {
-    /// The way in, and what has come in, to be [`run`].
+    /// Returns the entrance, and the receiver of its orders, to be passed to [`run`].
     pub(crate) fn new(batching: &Batching) -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (orders, incoming) = mpsc::unbounded_channel();
         let size = batching.buffer_bytes.get();
@@ -87,7 +88,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Waits until every message that was accepted is stored or given up; accepts none any more.
+    /// Waits until every accepted message is stored or given up, and accepts no more.
     pub(crate) async fn close(&self) {
         drop(self.orders.send(Order::Hurry));
         if let Ok(all) = self.room.acquire_many(self.size).await {
@@ -105,7 +106,7 @@ fn bytes(message: &NewMessage) -> usize {
     OVERHEAD + message.body.len() + keys + headers.sum::<usize>()
 }
 
-/// Sends what comes in, until nobody can send any more and everything has its outcome.
+/// Sends incoming messages until all senders are gone and every message has its outcome.
 pub(crate) async fn run(
     mut incoming: mpsc::UnboundedReceiver<Order>,
     outlet: Outlet,
@@ -146,7 +147,7 @@ enum State {
     Idle,
     /// The first message waits for others.
     Lingering,
-    /// A batch is under way.
+    /// A batch is in flight.
     Sending,
 }
 
@@ -159,7 +160,7 @@ enum Step {
 struct Flow {
     outlet: Outlet,
     batching: Batching,
-    /// Those of the topics that have something waiting or under way.
+    /// The topics that have messages waiting or in flight.
     queues: BTreeMap<TopicName, Queue>,
     steps: FuturesUnordered<LocalBoxFuture<'static, Step>>,
 }
@@ -198,7 +199,7 @@ impl Flow {
         let Some(queue) = self.queues.get_mut(topic) else { return };
         match step {
             Step::Lingered(_) if queue.state == State::Lingering => self.begin(topic),
-            // The batch that was waited for was full before the time was up.
+            // The awaited batch filled up before the time was over.
             Step::Lingered(_) => {}
             Step::Sent(_) => {
                 queue.state = State::Idle;
@@ -207,7 +208,7 @@ impl Flow {
         }
     }
 
-    /// Begins the topic's next batch, or waits for it to grow, or forgets a topic at rest.
+    /// Begins the topic's next batch, or waits for it to grow, or forgets an idle topic.
     fn go_on(&mut self, topic: &TopicName) {
         let Some(queue) = self.queues.get_mut(topic) else { return };
         let Batching { linger, max_messages, max_bytes, .. } = self.batching;
@@ -237,8 +238,9 @@ impl Flow {
 }
 
 impl Queue {
-    /// Takes the oldest messages that make a batch: as many as the server keeps an INSERT for, so
-    /// that it need not be prepared for the one time (0.49 instead of 0.8 of a raw INSERT).
+    /// Takes the oldest messages that make a batch, but only as many rows as the server keeps a
+    /// prepared INSERT for, so that it need not prepare one for a single use (0.49 instead of 0.8
+    /// of a raw INSERT).
     fn next_batch(&mut self, batching: &Batching) -> Vec<(NewMessage, Ticket)> {
         let mut room = batching.max_bytes.get();
         let fitting =
@@ -248,7 +250,7 @@ impl Queue {
                 room = room.saturating_sub(bytes);
                 fits
             });
-        // One message alone is always sent.
+        // A single message is always sent.
         let n = rows_kept_at_most(fitting.count().max(1));
         let batch: Vec<_> = self.waiting.drain(..n.min(self.waiting.len())).collect();
         self.bytes -= batch.iter().map(|(message, _)| bytes(message)).sum::<usize>();
@@ -256,8 +258,8 @@ impl Queue {
     }
 }
 
-/// Sends a batch and tells each message's outcome. If a message is refused for what it is, the
-/// batch is halved until that message is alone: the others lose nothing by its company.
+/// Sends a batch and reports each message's outcome. If the server refuses a message for its
+/// content, the batch is halved until that message is alone, so that the others are still stored.
 async fn send(outlet: Outlet, topic: TopicName, batch: Vec<(NewMessage, Ticket)>) -> Step {
     let mut parts = vec![batch];
     while let Some(part) = parts.pop() {

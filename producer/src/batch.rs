@@ -6,6 +6,6 @@ use tokio::time::Instant;
 pub(crate) struct Batch {
     pub(crate) topic: TopicName,
     pub(crate) messages: Vec<NewMessage>,
-    /// When the first of them was accepted, which is what they are given up by.
+    /// When the first of them was accepted; the time to give up counts from here.
     pub(crate) since: Instant,
 }

@@ -10,7 +10,7 @@ pub enum SendError {
     /// would end the same way. Nothing is stored.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// The server could not be reached, or took nothing, for as long as the
+    /// The server could not be reached, or stored nothing, for as long as the
     /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
     #[error(
         "Gave up sending {messages} message(s) to '{topic}' after {tries} tries in {} s; none of them is stored, send them again later",
@@ -23,25 +23,25 @@ pub enum SendError {
         messages: usize,
         /// How often it was tried.
         tries: u32,
-        /// For how long.
+        /// For how long it was tried.
         elapsed: Duration,
-        /// What failed last.
+        /// The last failure.
         source: Error,
     },
-    /// The connection broke, and what became of the batch could not be found out: the
-    /// messages are stored, all of them or none.
+    /// The connection broke, and the outcome of the batch could not be found out: either all of the
+    /// messages are stored, or none.
     #[error(
         "Whether {messages} message(s) to '{topic}' are stored is unknown ({reason}): look for their ids before you send them again"
     )]
     Unknown {
         /// Where they were to go.
         topic: TopicName,
-        /// How many there were.
+        /// Why the outcome could not be found out.
         messages: usize,
         /// Why it could not be found out.
         reason: String,
     },
-    /// The server took nothing, and the spill journal had no room, for as long as the
+    /// The server stored nothing, and the spill journal had no room, for as long as the
     /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
     #[error(
         "{messages} message(s) to '{topic}' are not stored: the server takes nothing, and the spill journal has no room for them below its limit of {limit} bytes; send them again later, or allow it more"
@@ -54,7 +54,7 @@ pub enum SendError {
         /// The limit of the journal, in bytes.
         limit: u64,
     },
-    /// The server took nothing, and the spill journal could not be written, for as long as the
+    /// The server stored nothing, and the spill journal could not be written, for as long as the
     /// [`ResendPolicy`](crate::ResendPolicy) allows. Nothing is stored.
     #[error(
         "{messages} message(s) to '{topic}' are not stored: the server takes nothing, and the spill journal cannot be written ({reason}); send them again when one of the two is mended"
@@ -64,7 +64,7 @@ pub enum SendError {
         topic: TopicName,
         /// How many there were.
         messages: usize,
-        /// What the file system says.
+        /// The file system's error.
         reason: String,
     },
     /// The producer has been closed, or its runtime has ended.
@@ -73,7 +73,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Whether a message itself is what is wrong, so that others of its batch could be stored
+    /// Whether the error is about a message itself, so that the others of its batch could be stored
     /// without it.
     #[must_use]
     pub fn is_about_message(&self) -> bool {
@@ -81,7 +81,7 @@ impl SendError {
         is_about_message(error)
     }
 
-    /// The same of one message of the batch.
+    /// The same error for one message of the batch.
     pub(crate) fn of_one(&self) -> Self {
         let mut error = self.clone();
         if let Self::GaveUp { messages, .. }
@@ -95,7 +95,7 @@ impl SendError {
     }
 }
 
-/// Whether the error is about a message, wherever it goes.
+/// Whether the error is about a message, whatever its topic.
 pub(crate) fn is_about_message(error: &Error) -> bool {
     use Error::{Codec, InvalidHeaders, InvalidRetry, InvalidTime, InvalidUnique, KeyTooLong};
     let wrong = matches!(

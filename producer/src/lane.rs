@@ -1,4 +1,4 @@
-//! A lane: one connection, one sequence number, one batch under way.
+//! A lane: one connection, one sequence number, one batch in flight.
 
 mod insert;
 mod turns;
@@ -20,7 +20,7 @@ use crate::error::SendError;
 use crate::options::ProducerOptions;
 use crate::resend::Tries;
 
-/// A lane. Between two batches nothing is ever in doubt in it.
+/// A lane. Between two batches, nothing is ever in doubt in it.
 pub(crate) struct Lane {
     url: ServerUrl,
     options: Arc<ProducerOptions>,
@@ -28,7 +28,7 @@ pub(crate) struct Lane {
     kind: LaneKind,
     session: Option<Session>,
     position: Option<Position>,
-    /// The topics sent to of late, and when each was read. Those that refused a batch are not kept.
+    /// The recently used topics, and when each was read. A topic that refused a batch is not kept.
     topics: HashMap<TopicName, (Instant, Topic)>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Position {
     pub(crate) seq: u64,
 }
 
-/// Why a batch is not stored, or not known to be.
+/// Why a batch is not stored, or is not known to be stored.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub(crate) error: SendError,
-    /// Where its lane stood, if that will tell later whether it is stored.
+    /// Where its lane stood, if a later process can learn from it whether the batch is stored.
     pub(crate) doubt: Option<Position>,
 }
 
@@ -54,21 +54,21 @@ impl From<SendError> for Unsent {
     }
 }
 
-/// What became of one try.
+/// The outcome of one try.
 pub(crate) enum Attempt {
-    /// What became of each message.
+    /// The outcome of each message.
     Stored(Vec<Enqueued>),
-    /// Nothing was in doubt, and the lane is not where it was left: gone with a failover or a
-    /// restored backup. Not stored.
+    /// Nothing was in doubt, but the lane is not where it was left: a failover or a restored backup
+    /// has lost its row. Not stored.
     LaneGone,
     /// Certainly not stored.
     Failed(Error),
-    /// The connection broke, or the server erred, when the batch may have been committed; the lane
-    /// stood here before. If it was committed, this became of each message.
+    /// The connection broke, or the server failed, when the batch may have been committed. The lane
+    /// stood here before. If the batch was committed, this is the outcome of each message.
     InDoubt(Position, Vec<Enqueued>, Error),
 }
 
-/// What became of a batch that was in doubt.
+/// The outcome of a batch that was in doubt.
 enum Found {
     Stored,
     NotStored,
@@ -76,7 +76,7 @@ enum Found {
 
 impl Lane {
     pub(crate) fn new(url: ServerUrl, options: Arc<ProducerOptions>, turns: Turns) -> Self {
-        // A batch in doubt may go into the journal, and be asked about by another process.
+        // A batch in doubt may go into the journal, and another process may ask about it.
         let kind = match options.spill {
             Some(_) => LaneKind::Durable,
             None => LaneKind::Passing,
@@ -84,7 +84,7 @@ impl Lane {
         Self { url, options, turns, kind, session: None, position: None, topics: HashMap::new() }
     }
 
-    /// Connects and opens the lane, if that is still to be done: where it stands.
+    /// Connects and opens the lane unless that is done, and returns where it stands.
     pub(crate) async fn open(&mut self) -> Result<Position> {
         self.stand().await.map(|(_, position)| position)
     }
@@ -107,9 +107,9 @@ impl Lane {
         self.position = None;
     }
 
-    /// Stores the batch once, trying until it is stored, refused, or no longer to be tried: what
-    /// became of each message. A refusal that [will pass](Error::is_transient) is that of a full
-    /// topic. `wanted` says whether anybody still waits for it.
+    /// Stores the batch once: retries until it is stored, refused, or no longer to be tried.
+    /// Returns the outcome of each message. A refusal that [will pass](Error::is_transient) is that
+    /// of a full topic. `wanted` says whether a caller still waits for the batch.
     pub(crate) async fn send(
         &mut self,
         batch: &Batch,
@@ -129,7 +129,7 @@ impl Lane {
                     }
                 }
             };
-            // Where there is to be room first, it is not the lane that waits for it.
+            // The lane does not wait for room in a topic.
             if !error.is_transient() || matches!(error, Error::TopicFull { .. }) {
                 return Err(SendError::Refused(error).into());
             }
@@ -158,7 +158,7 @@ impl Lane {
         }
     }
 
-    /// One transaction, in the lane where it stands.
+    /// Runs one transaction through the lane where it stands.
     pub(crate) async fn transact(&mut self, batch: &Batch, tries: &mut Tries<'_>) -> Attempt {
         let topic = match self.topic(&batch.topic).await {
             Ok(topic) => topic,
@@ -197,7 +197,7 @@ impl Lane {
             (Err(error), _) if error.fault() == Fault::ReadOnly => Attempt::Failed(error),
             (Err(error), Stage::Working) if lost => {
                 // The lane's row may stay locked until the server notices that the connection is
-                // gone. That transaction can never commit, so another lane may go ahead of it.
+                // gone. That transaction can never commit, so another lane may overtake it.
                 self.position = None;
                 Attempt::Failed(error)
             }
@@ -208,7 +208,8 @@ impl Lane {
         }
     }
 
-    /// What a server that answers has refused: the batch, or a lane that is not where it was left.
+    /// Handles a refusal by a server that answers: of the batch, or of a lane that is not where it
+    /// was left.
     async fn refused(&mut self, left: Position, enqueued: Vec<Enqueued>, error: Error) -> Attempt {
         let read = match self.connected().await {
             Ok(session) => {
@@ -218,7 +219,7 @@ impl Lane {
         };
         match read {
             Ok(Some(seq)) if seq == left.seq => Attempt::Failed(error),
-            // It erred after its commit.
+            // The server failed after its commit.
             Ok(Some(seq)) if seq == left.seq + 1 => {
                 self.position = Some(Position { seq, ..left });
                 Attempt::Stored(enqueued)
@@ -231,10 +232,10 @@ impl Lane {
         }
     }
 
-    /// Asks the lane what became of the batch, until it answers.
+    /// Asks the lane for the outcome of the batch until it answers.
     async fn find_out(&mut self, before: Position, tries: &mut Tries<'_>) -> Result<Found, Unsent> {
-        // What is in doubt may still be on its way, and then finds this lane fenced. So the lane's
-        // row stays, and the next batch goes through another.
+        // A batch in doubt may still be on its way, and must then find this lane fenced. So the
+        // lane's row stays, and the next batch uses another lane.
         self.position = None;
         let in_doubt = |error| Unsent { error, doubt: Some(before) };
         loop {
@@ -259,19 +260,19 @@ impl Lane {
         self.position.is_some()
     }
 
-    /// Uses another lane from now on: what is in doubt may still find this one.
+    /// Uses another lane from now on: a batch in doubt may still arrive at this one.
     pub(crate) fn leave(&mut self) {
         self.position = None;
     }
 
-    /// Asks a lane what became of a batch that it was to take on from this position. An answer
-    /// stands: it may be asked again, also after it was not heard.
+    /// Asks a lane for the outcome of a batch that began at this position. The answer is final, so
+    /// the question may be repeated, also when an earlier answer was lost.
     pub(crate) async fn fence(&mut self, Position { id, seq }: Position) -> Result<Fenced> {
         let session = self.connected().await?;
         session.call("read the lane", async |conn| lane::fence(conn, id, seq).await).await
     }
 
-    /// The topic as it is, or was a moment ago: then a send is one round trip.
+    /// The topic as it is, or was a moment ago; the short-lived copy makes a send one round trip.
     async fn topic(&mut self, name: &TopicName) -> Result<Topic> {
         if let Some((read_at, topic)) = self.topics.get(name)
             && read_at.elapsed() < topic.known_for()
@@ -323,8 +324,9 @@ impl Lane {
             Some(session) => session,
             None => {
                 let lease = self.options.lease;
-                // Leased, because its transactions hold locks: behind a cut cable the server would
-                // keep them for hours, and with them the answer to what became of a batch.
+                // Leased, because its transactions hold locks. Behind a cut cable, the server would
+                // keep those locks for hours, and the outcome of a batch could not be found out
+                // until then.
                 Session::open(&self.url, SessionKind::Leased(lease), lease).await?
             }
         };
@@ -332,7 +334,7 @@ impl Lane {
     }
 }
 
-/// Twice in a row, the lane just opened among them.
+/// The error when lanes were gone twice in a row, the second one just opened.
 pub(crate) fn lane_gone() -> Error {
     Error::Counts { operation: "advance the lane", expected: 1, found: 0 }
 }

@@ -1,6 +1,6 @@
-//! The lanes of a producer: each an actor that owns its connection, so that a caller who goes away
-//! cancels no database call. All of them live on one thread of their own, so that code that blocks
-//! the caller's runtime never keeps a transaction, and its locks, open.
+//! The lanes of a producer. Each is an actor that owns its connection, so that a caller who goes
+//! away cancels no database call. All of them live on one thread of their own, so that code that
+//! blocks the caller's runtime never keeps a transaction and its locks open.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::lane::{Lane, Turns, Unsent};
 use crate::options::ProducerOptions;
 use crate::resend::Tries;
 
-/// The way to the lanes. Cheap to clone; they are closed when the last clone is gone.
+/// A handle to the lanes. Cheap to clone; the lanes are closed when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Lanes {
     options: Arc<ProducerOptions>,
@@ -26,12 +26,12 @@ pub(crate) struct Lanes {
     free: Arc<Semaphore>,
     idle: Idle,
     count: u32,
-    /// Its sender goes when every lane is closed.
+    /// Its sender is dropped when every lane is closed.
     ended: watch::Receiver<()>,
 }
 
-/// The idle lanes. The one used last is taken first, so that no more connections are open than
-/// there are batches under way.
+/// The idle lanes. The most recently used is taken first, so that no more connections are open than
+/// there are batches in flight.
 type Idle = Arc<Mutex<Vec<mpsc::Sender<Job>>>>;
 
 struct Job {
@@ -40,10 +40,10 @@ struct Job {
     seat: Seat,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 pub(crate) struct Sent {
     pub(crate) outcome: Result<Vec<Enqueued>, Unsent>,
-    /// Its messages; none when the lanes are closed.
+    /// The batch's messages; none when the lanes are closed.
     pub(crate) messages: Vec<NewMessage>,
 }
 
@@ -53,11 +53,11 @@ impl Sent {
     }
 }
 
-/// A lane taken out of the idle ones; dropped, it goes back.
+/// A lane taken from the idle ones; it goes back on drop.
 pub(crate) struct Seat {
     lane: Option<mpsc::Sender<Job>>,
     idle: Idle,
-    /// Declared last: a permit goes back after its lane.
+    /// Declared last, so that the permit goes back after its lane.
     permit: OwnedSemaphorePermit,
 }
 
@@ -65,7 +65,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            // Of closed lanes, the last sender ends its lane.
+            // Once the lanes are closed, dropping the last sender ends the lane.
             if !self.permit.semaphore().is_closed() {
                 idle.push(lane);
             }
@@ -74,7 +74,7 @@ impl Drop for Seat {
 }
 
 impl Lanes {
-    /// Opens the first lane, so that what is wrong with the server shows now, and starts them all,
+    /// Opens the first lane, so that a problem with the server shows now, and starts all lanes,
     /// with `beside` on their thread.
     pub(crate) async fn start<F>(
         url: ServerUrl,
@@ -88,7 +88,7 @@ impl Lanes {
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
         let (ready, opened) = oneshot::channel();
         let (ending, ended) = watch::channel(());
-        // The stack's top, which is taken first, is the lane that is open.
+        // The open lane is at the top of the stack and is taken first.
         let idle = Arc::new(Mutex::new(senders.into_iter().rev().collect()));
         let free = Arc::new(Semaphore::new(count as usize));
         let started = Self { options: Arc::clone(&options), free, idle, count, ended };
@@ -98,7 +98,7 @@ impl Lanes {
             let lane = || Lane::new(url.clone(), Arc::clone(&options), turns.clone());
             let mut first = lane();
             let open = first.open().await.map(drop).or_else(|error| {
-                // With a journal, a server that is away keeps nobody waiting.
+                // With a journal, the producer starts even when the server is down.
                 let may_wait = options.spill.is_some() && error.is_transient();
                 if may_wait { Ok(()) } else { Err(error) }
             });
@@ -108,7 +108,7 @@ impl Lanes {
             }
             let others = (1..count).map(|_| lane());
             let lanes = std::iter::once(first).chain(others);
-            // The server drops a connection that is silent for the lease; go before it does.
+            // The server drops a connection that is silent for the lease; close it before that.
             let rest = options.lease / 2;
             let lanes = join_all(lanes.zip(jobs).map(|(lane, jobs)| run(lane, jobs, &url, rest)));
             join(lanes.map(|_| drop(ending)), beside(users)).await;
@@ -117,15 +117,15 @@ impl Lanes {
         Ok(started)
     }
 
-    /// Waits for a lane that is free; none when they are closed. May be dropped while it waits.
+    /// Waits for a free lane; `None` when the lanes are closed. May be dropped while it waits.
     pub(crate) async fn seat(&self) -> Option<Seat> {
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let lane = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(Seat { lane: Some(lane), idle: Arc::clone(&self.idle), permit })
     }
 
-    /// Sends a batch through the lane of a seat. One whose topic is full waits for room, keeps no
-    /// lane from the other topics meanwhile, and goes through the first that is free then.
+    /// Sends a batch through the lane of a seat. A batch whose topic is full waits for room without
+    /// holding a lane, and then goes through the first free one.
     pub(crate) async fn send(&self, mut seat: Option<Seat>, mut batch: Batch) -> Sent {
         let mut waits = 0;
         loop {
@@ -152,28 +152,28 @@ impl Lanes {
         let lane = seat.as_ref().and_then(|seat| seat.lane.clone());
         let (Some(seat), Some(lane)) = (seat, lane) else { return Sent::closed() };
         let (reply, answer) = oneshot::channel();
-        // There is room: whoever has the seat is alone with the lane. A lane that has ended drops
+        // There is room: the holder of the seat has the lane to itself. A lane that has ended drops
         // the job, and with it the reply.
         drop(lane.try_send(Job { batch, reply, seat }));
-        // Whoever does not poll this must not keep the lane from being closed.
+        // A caller that does not poll this future must not keep the lane from being closed.
         drop(lane);
         answer.await.unwrap_or_else(|_| Sent::closed())
     }
 
-    /// Lets what is under way end, then closes the lanes.
+    /// Waits for the batches in flight, then closes the lanes.
     pub(crate) async fn close(&self) {
-        // Not for ever: a seat may be given to a future that nobody polls.
+        // The wait is bounded: a seat may be held by a future that is never polled.
         let most = self.options.resend.give_up_after.saturating_add(self.options.lease * 2);
         let all = tokio::time::timeout(most, self.free.acquire_many(self.count)).await;
         self.free.close();
         drop(all);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        // Nothing is ever sent: it ends with its sender.
+        // Nothing is ever sent on it: `changed` returns when the sender is dropped.
         drop(self.ended.clone().changed().await);
     }
 }
 
-/// Serves one lane until nobody can send to it any more.
+/// Serves one lane until its last sender is dropped.
 async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, rest: Duration) {
     loop {
         // Only a channel and a timer are waited on here, never the connection.
@@ -186,7 +186,7 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
             }
         };
         let Some(Job { batch, reply, seat }) = job else { break };
-        // Nobody waits for it and nothing of it is sent: there is no need to begin.
+        // The caller is gone and nothing of the batch is sent: there is no need to begin.
         if reply.is_closed() {
             continue;
         }
@@ -197,7 +197,7 @@ async fn run(mut lane: Lane, mut jobs: mpsc::Receiver<Job>, url: &ServerUrl, res
             telemetry::duplicates(batch.topic.as_str(), enqueued.len() - stored);
             wake::wake(url, &batch.topic);
         }
-        // First the seat, so that whoever sends next finds the same lane.
+        // The seat goes back first, so that the next caller finds the same lane.
         drop(seat);
         drop(reply.send(Sent { outcome, messages: batch.messages }));
     }
@@ -209,7 +209,7 @@ fn on_own_thread<F>(actors: impl FnOnce() -> F + Send + 'static) -> Result<()>
 where
     F: Future<Output = ()> + 'static,
 {
-    // A simulation is one thread, on which its scheduler decides who goes on.
+    // A simulation runs on one thread, on which its scheduler decides which task runs next.
     #[cfg(feature = "simulation")]
     if rowmq_core::connection::simulation::is_on() {
         drop(tokio::task::spawn_local(actors()));

@@ -1,5 +1,5 @@
-//! A producer: sends messages in transactions of its own, and sends them again until each is
-//! stored, exactly once.
+//! A producer: sends messages in transactions of its own, and resends them until each is stored
+//! exactly once.
 //!
 //! A message that joins a transaction of *yours* needs no producer: call
 //! [`rowmq_core::enqueue`] on your own connection, and its fate is your transaction's.
@@ -22,19 +22,18 @@
 //! # How nothing is stored twice
 //!
 //! A connection that breaks while a batch is sent leaves its client without an answer. A blind
-//! resend would store the batch a second time. So every batch goes through a *lane*, a row with a
-//! sequence number that the batch's own INSERT advances: afterwards the number tells whether it was
-//! committed. Asking locks the row, so a commit that is still under way on the lost connection is
-//! waited for, and takes the number past a statement that has not arrived yet, so that the server
-//! refuses it when it does.
+//! resend would store the batch a second time. So every batch goes through a *lane*: a row with a
+//! sequence number that the batch's own INSERT advances. Afterwards the number shows whether the
+//! batch was committed. The query locks the row, so it waits for a commit that is still in progress
+//! on the lost connection. It also advances the number past a statement that has not arrived yet,
+//! so that the server refuses that statement when it arrives.
 //!
 //! # How an outage is bridged
 //!
-//! With [`ProducerOptions::spill`], messages that the server does not take go into a journal on
-//! this machine's disk, and from there to the server when it is back: in order, each once, also
-//! after this process was killed at any point. Which batch goes through which lane under which
-//! number is on the disk before the batch is sent, so that the next process can ask what became of
-//! it.
+//! With [`ProducerOptions::spill`], messages that the server does not accept go into a journal on
+//! this machine's disk, and from there to the server when it is back: in order, each once, even if
+//! this process is killed at any point. Before a batch is sent, the disk holds which lane and which
+//! number it uses, so that the next process can ask for the batch's outcome.
 
 mod accumulator;
 mod batch;

@@ -28,7 +28,7 @@ enum Command {
     Relay(Box<relay::Arguments>),
 }
 
-/// As the configuration knows it. What is sent this time is said each time.
+/// The process as the configuration names it. What to send is given on each command line.
 const PROCESS: Process = Process {
     table: "producer",
     apart: &["lines", "ndjson", "null", "stdin", "json", "skip_bad", "leave_spilled"],

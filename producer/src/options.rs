@@ -11,30 +11,31 @@ use rowmq_core::{Error, TopicName};
 /// How a producer sends.
 #[derive(Debug, Clone)]
 pub struct ProducerOptions {
-    /// How many batches may be under way at once, each on a connection of its own; further
-    /// senders wait for one another. Default 4. Connections are opened when needed, and one that
-    /// has had nothing to do for half a [`lease`](Self::lease) is closed.
+    /// How many batches may be in flight at once, each on a connection of its own; further sends
+    /// wait for a free lane. Default 4. Connections are opened when needed, and closed after half a
+    /// [`lease`](Self::lease) without work.
     pub lanes: NonZeroU32,
-    /// Whether a topic that does not exist is created, with default settings, by the first message
-    /// to it. Default off: a misspelt name would become a topic that nobody reads.
+    /// Whether the first message to a topic that does not exist creates it, with default settings.
+    /// Default off: a misspelt name would become a topic that no consumer reads.
     pub auto_create_topics: bool,
     /// When and for how long messages are sent again.
     pub resend: ResendPolicy,
-    /// How long storing one batch may take, and after which silence the server drops a connection
-    /// of this producer. While it is stored it holds the lock of its lane, so a network that
-    /// swallows packets delays the answer by about this long. Default 10 s, as a consumer's lease.
+    /// How long storing one batch may take, and the silence after which the server drops a
+    /// connection of this producer. A batch that is being stored holds the lock of its lane, so a
+    /// network that swallows packets delays the answer by about this long. Default 10 s, the same
+    /// as a consumer's lease.
     pub lease: Duration,
-    /// The codecs that bodies are encoded with, by whoever sends them and before anything else:
-    /// also the spill journal only has what is encoded. Default none. A consumer must know them
-    /// before the first message comes.
+    /// The codecs that the producer encodes bodies with, before anything else, so the spill journal
+    /// holds encoded bodies too. Default none. A consumer must know the codecs before the first
+    /// message comes.
     pub encoding: Encoding,
-    /// How messages that nobody waits for one by one are collected.
+    /// How messages of [`send_async`](crate::Producer::send_async) are collected.
     pub batching: Batching,
-    /// Where messages go while the server does not take them. Default none: then they are tried
-    /// for the [`ResendPolicy`]'s time, and their sender waits. For room in a full topic he waits
-    /// with a journal, too.
+    /// Where messages go while the server does not accept them. Default none: then they are tried
+    /// for the [`ResendPolicy`]'s time, and their sender waits. For room in a full topic, the
+    /// sender waits with a journal, too.
     pub spill: Option<SpillOptions>,
-    /// Told about tries that failed and batches that are sent again.
+    /// Notified of failed tries and of batches that are sent again.
     pub on_progress: Option<ProgressListener>,
 }
 
@@ -56,17 +57,17 @@ impl Default for ProducerOptions {
 /// How [`Producer::send_async`](crate::Producer::send_async) collects messages into batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batching {
-    /// How long the first message of a batch waits for others while none of its topic is under
-    /// way. Default zero: a message that comes alone goes at once, and those that come while a
-    /// batch is under way are the next one.
+    /// How long the first message of a batch waits for others while no batch of its topic is in
+    /// flight. Default zero: a message that comes alone goes at once, and those that arrive while a
+    /// batch is in flight form the next one.
     pub linger: Duration,
-    /// The most messages of a batch. Default 500: a transaction of some 5 ms.
+    /// The most messages in a batch. Default 500: a transaction of some 5 ms.
     pub max_messages: NonZeroUsize,
-    /// The most bytes of a batch, unless a single message is larger. Default 1 MiB, so that a
-    /// batch is through well within the [`lease`](ProducerOptions::lease) also on a slow line.
+    /// The most bytes in a batch, unless a single message is larger. Default 1 MiB, so that a batch
+    /// finishes well within the [`lease`](ProducerOptions::lease) even on a slow line.
     pub max_bytes: NonZeroUsize,
-    /// How many bytes may be accepted and without an outcome; whoever sends more waits. A message
-    /// counts half a kilobyte beside its own bytes. Default 32 MiB, as Kafka's `buffer.memory`.
+    /// How many bytes of accepted messages may be without an outcome; further sends wait. A message
+    /// counts half a kilobyte besides its own bytes. Default 32 MiB, as Kafka's `buffer.memory`.
     pub buffer_bytes: NonZeroU32,
 }
 
@@ -81,20 +82,20 @@ impl Default for Batching {
     }
 }
 
-/// A journal on this machine's disk, for messages that the server does not take now.
+/// A journal on this machine's disk, for messages that the server does not accept now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillOptions {
-    /// The directory, of this producer alone and for one database. It is made if it is not there,
-    /// readable by nobody else: bodies are in it as they are.
+    /// The directory, for this producer alone and for one database. It is created if it does not
+    /// exist, readable by this user only: it holds bodies as they are.
     pub dir: PathBuf,
-    /// The most bytes that the journal takes. Default 1 GiB. While it is full, senders wait for
-    /// room as long as the [`ResendPolicy`] allows, and then end with
+    /// The most bytes that the journal holds. Default 1 GiB. While it is full, senders wait for
+    /// room as long as the [`ResendPolicy`] allows, and then fail with
     /// [`SendError::SpillFull`](crate::SendError::SpillFull).
     pub limit_bytes: NonZeroU64,
-    /// For how long a batch is tried at the server before it goes into the journal, when nothing is
-    /// in it; a try that is under way is waited for, behind a cut cable for up to a
-    /// [`lease`](ProducerOptions::lease). Default 1 s: less than a restart of the server takes, and
-    /// more than a deadlock or a failover that only a connection notices.
+    /// For how long a batch is tried at the server before it goes into an empty journal. A try that
+    /// is under way is awaited, behind a cut cable for up to a [`lease`](ProducerOptions::lease).
+    /// Default 1 s: less than a restart of the server takes, and more than a deadlock or a failover
+    /// that only a connection notices.
     pub after: Duration,
 }
 
@@ -109,18 +110,18 @@ impl SpillOptions {
     }
 }
 
-/// When and for how long messages are sent again, until the server acknowledges them.
+/// When and for how long messages are sent again until the server acknowledges them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResendPolicy {
-    /// The waits between tries. Default `exponential 50ms..2s`: a server of ours that restarts is
+    /// The waits between tries. Default `exponential 50ms..2s`: a server that restarts is typically
     /// back within one or two seconds.
     pub backoff: RetryPolicy,
     /// How often a batch is tried again at most. Default: as often as `give_up_after` allows.
     pub max_resends: Option<u32>,
-    /// For how long a batch is tried, from the call or the acceptance of its first message on.
-    /// Default 2 min, as Kafka's `delivery.timeout.ms`. One try is always made, and the last may
-    /// end later, by its own deadline. Beyond 24 h, when the janitor prunes a lane that is
-    /// not used, what became of a batch in doubt can no longer be found out.
+    /// For how long a batch is tried, counted from the call or the acceptance of its first message.
+    /// Default 2 min, as Kafka's `delivery.timeout.ms`. At least one try is made, and the last may
+    /// end later, by its own deadline. After 24 h the janitor prunes an unused lane, so beyond that
+    /// the outcome of a batch in doubt can no longer be found out.
     pub give_up_after: Duration,
 }
 
@@ -137,7 +138,7 @@ impl Default for ResendPolicy {
     }
 }
 
-/// What a [`ProgressListener`] is told while a batch is not acknowledged.
+/// What a [`ProgressListener`] gets while a batch is not acknowledged.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress<'a> {
@@ -147,9 +148,9 @@ pub enum Progress<'a> {
         topic: &'a TopicName,
         /// How many messages it has.
         messages: usize,
-        /// How long it waits.
+        /// How long until the next try.
         wait: Duration,
-        /// What failed.
+        /// The failure.
         error: &'a Error,
     },
     /// A batch that an earlier try handed to the server is sent again.
@@ -173,7 +174,7 @@ pub enum Progress<'a> {
         /// How many they are.
         messages: usize,
     },
-    /// Messages of the spill journal that cannot be sent from it go into a file of its directory.
+    /// Messages of the spill journal that cannot be sent from it go into a file in its directory.
     SetAside {
         /// Where they were to go.
         topic: &'a TopicName,
@@ -182,13 +183,13 @@ pub enum Progress<'a> {
     },
 }
 
-/// A function that is told how a send that takes longer than one try goes on. It is called between
-/// database calls and should return at once.
+/// A function that follows a send that takes longer than one try. It is called between database
+/// calls and should return at once.
 #[derive(Clone)]
 pub struct ProgressListener(Arc<dyn Fn(Progress<'_>) + Send + Sync>);
 
 impl ProgressListener {
-    /// Takes the function.
+    /// Wraps the function.
     pub fn new(listener: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }

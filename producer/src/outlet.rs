@@ -1,5 +1,5 @@
-//! The way out of a producer: to the server, and through the spill journal while that is not empty
-//! or the server takes nothing.
+//! Where a producer's batches leave: to the server, or into the spill journal while that is not
+//! empty or the server accepts nothing.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ pub(crate) struct Outlet {
 pub(crate) struct Journal {
     spill: Spill,
     options: Arc<ProducerOptions>,
-    /// Shared by the sends under way: what is in doubt must find the journal open.
+    /// Shared by the sends in flight: a batch in doubt must find the journal open.
     under_way: RwLock<()>,
-    /// Ends the sending from the journal when nobody can send any more.
+    /// Ends the draining of the journal when all senders are gone.
     _end: DropGuard,
 }
 
@@ -39,27 +39,27 @@ pub(crate) struct Journal {
 pub(crate) enum Unit {
     /// All of them are stored or none.
     Whole,
-    /// They only go the same way.
+    /// They only go to the same place.
     Apart,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 pub(crate) struct Left {
     pub(crate) outcome: Result<Places, SendError>,
-    /// Its messages; none when the producer is closed.
+    /// The batch's messages; none when the producer is closed.
     pub(crate) messages: Vec<NewMessage>,
 }
 
 /// Where the messages of a batch are.
 pub(crate) enum Places {
-    /// On the server; what became of each.
+    /// On the server, with the outcome of each.
     Enqueued(Vec<Enqueued>),
     /// In the journal, in one record or in one each.
     Spilled(Spilled, Unit),
 }
 
 impl Places {
-    /// Where the `n`th message is, whose id is this.
+    /// Where the `n`th message is; `id` is its id.
     pub(crate) fn of(&self, n: usize, id: MsgId) -> Sent {
         let spilled = match self {
             Self::Enqueued(enqueued) => {
@@ -89,8 +89,8 @@ impl Outlet {
         }
     }
 
-    /// Waits until no send is under way, but no longer than a send can be: those that are left then
-    /// are futures that nobody polls.
+    /// Waits until no send is in flight, but no longer than a send can take: those left then are
+    /// futures that are never polled.
     pub(crate) async fn rest(&self) {
         if let Some(Journal { options, under_way, .. }) = self.journal.as_deref() {
             let most = options.resend.give_up_after.saturating_add(options.lease * 2);
@@ -115,7 +115,7 @@ impl Journal {
     }
 
     async fn send(&self, lanes: &Lanes, mut batch: Batch, unit: Unit) -> Left {
-        // What no server takes must not be found out about when nobody waits for it any more.
+        // A message that no server accepts must be found before its sender stops waiting for it.
         if let Err(error) = batch.messages.iter().try_for_each(NewMessage::check) {
             return Left { outcome: Err(SendError::Refused(error)), messages: batch.messages };
         }
@@ -135,8 +135,8 @@ impl Journal {
         }
     }
 
-    /// Sends the batch to the server; gives it back, with where its lane stood if it is in doubt,
-    /// when it has to go into the journal.
+    /// Sends the batch to the server. Hands it back when it has to go into the journal, with where
+    /// its lane stood if it is in doubt.
     async fn directly(
         &self,
         lanes: &Lanes,
@@ -156,7 +156,8 @@ impl Journal {
             Err(unsent) => unsent,
         };
         match error {
-            // The server is there; everything else would go behind what this topic does not take.
+            // The server is up; in the journal, all other topics would queue behind this topic's
+            // batch.
             full @ SendError::GaveUp { source: Error::TopicFull { .. }, .. } => {
                 Ok(Left { outcome: Err(full), messages })
             }
@@ -168,7 +169,8 @@ impl Journal {
         }
     }
 
-    /// Puts the batch into the journal; gives it back after a wait if that has no room for it.
+    /// Puts the batch into the journal; hands it back after a wait if the journal has no room for
+    /// it.
     async fn spill(
         &self,
         batch: Batch,
@@ -176,7 +178,7 @@ impl Journal {
         doubt: Option<Position>,
     ) -> Result<Left, Batch> {
         let Batch { topic, messages, since } = batch;
-        // What is in doubt is stored as one or not at all.
+        // A batch in doubt is stored as a whole or not at all.
         let unit = if doubt.is_some() { Unit::Whole } else { unit };
         let record = |messages| Record { topic: topic.clone(), messages, doubt };
         let records = match unit {
@@ -198,7 +200,7 @@ impl Journal {
         let Some(why) = why else {
             let error = match doubt {
                 Some(_) => {
-                    let reason = "the producer was closed meanwhile".to_owned();
+                    let reason = "the producer was closed in the meantime".to_owned();
                     SendError::Unknown { topic, messages: n, reason }
                 }
                 None => SendError::Closed,
@@ -226,7 +228,7 @@ impl Journal {
         Err(Batch { topic, messages, since })
     }
 
-    /// Waits for room in the journal, or for a while; false when the time of a batch is up.
+    /// Waits for room in the journal, or for a while; false when the batch's time is up.
     async fn wait(&self, since: Instant) -> bool {
         let resend = &self.options.resend;
         let left = resend.give_up_after.saturating_sub(since.elapsed());

@@ -20,17 +20,17 @@ use crate::spill::{Drain, Spill};
 
 /// Sends messages in transactions of its own. Cheap to clone; all clones share the lanes.
 ///
-/// A `send` that returned `Ok` is committed, or, if it says so, on this machine's disk in the spill
-/// journal. One that is dropped before it returns may still be stored, once, or not at all; nothing
-/// else is disturbed. Messages of one caller who waits for
-/// each `send` are stored in that order; several sends at once have no order among them.
+/// A `send` that returned `Ok` is committed, or, if it says so, in the spill journal on this
+/// machine's disk. If it is dropped before it returns, its message may still be stored, once, or
+/// not at all; nothing else is disturbed. Messages of one caller who awaits each `send` are stored
+/// in that order; concurrent sends have no order among them.
 #[derive(Debug, Clone)]
 pub struct Producer {
     lanes: Lanes,
     outlet: Outlet,
     accumulator: Arc<Accumulator>,
     encoding: Encoding,
-    /// Ends the sending from the journal.
+    /// Ends the draining of the journal.
     end: CancellationToken,
 }
 
@@ -40,8 +40,8 @@ impl Producer {
     /// # Errors
     /// [`Connect`](rowmq_core::Error::Connect) when the server cannot be reached, unless there is a
     /// spill journal: only later failures are tried again. A database failure when the queue's
-    /// tables are missing. [`Spill`](rowmq_core::Error::Spill) when the directory of the journal
-    /// cannot be used.
+    /// tables are missing. [`Spill`](rowmq_core::Error::Spill) when the journal's directory cannot
+    /// be used.
     pub async fn connect(url: ServerUrl, options: ProducerOptions) -> Result<Self> {
         let options = Arc::new(options);
         let (batching, encoding) = (options.batching.clone(), options.encoding.clone());
@@ -69,7 +69,7 @@ impl Producer {
     }
 
     /// Sends one message and waits until it is stored, or in the spill journal: the answer says
-    /// which, and of a duplicate the id of the message that is there.
+    /// which. For a duplicate, the answer has the id of the existing message.
     ///
     /// # Errors
     /// [`SendError::Refused`] at once, when another try would end the same way: an unknown or
@@ -83,9 +83,9 @@ impl Producer {
 
     /// Sends messages, in order, and waits until all of them are stored, or in the spill journal.
     /// They are one transaction: whatever happens, all of them are stored or none. One transaction
-    /// must be through within the [`lease`](ProducerOptions::lease), so send some hundreds or
-    /// thousands at a time. Tells what became of each: whichever of them are duplicates, the others
-    /// are stored.
+    /// must finish within the [`lease`](ProducerOptions::lease), so send some hundreds or thousands
+    /// at a time. Returns the outcome of each: if some are duplicates, the others are stored all
+    /// the same.
     ///
     /// # Errors
     /// As [`Producer::send`].
@@ -107,15 +107,15 @@ impl Producer {
     }
 
     /// Accepts a message, to be stored together with others, and returns as soon as there is room
-    /// for it; the [`Receipt`] tells when it is stored. Messages of one topic are stored in the
+    /// for it; the [`Receipt`] resolves when it is stored. Messages of one topic are stored in the
     /// order in which they were accepted; those of one batch share a transaction, as
-    /// [`ProducerOptions::batching`](crate::ProducerOptions) says. What is accepted lives in this
-    /// process until then, or until the receipt says that it is in the spill journal.
+    /// [`ProducerOptions::batching`](crate::ProducerOptions) says. Until it is stored, or the
+    /// receipt says that it is in the spill journal, an accepted message exists only in this
+    /// process.
     ///
     /// # Errors
     /// [`SendError::Closed`]; [`SendError::Refused`] by a codec. The receipt's are those of
-    /// [`Producer::send`]: what is wrong with one message is told to its receipt only, and the time
-    /// of the
+    /// [`Producer::send`]: an error of one message reaches its receipt only, and the time of the
     /// [`ResendPolicy`](crate::ResendPolicy) counts from here.
     pub async fn send_async(
         &self,
@@ -150,8 +150,8 @@ impl Producer {
         self.outlet.spill().map_or(0, |spill| spill.standing().messages)
     }
 
-    /// Waits until nothing is left in the spill journal; what earlier processes left in its
-    /// directory is sent first. May be dropped while it waits.
+    /// Waits until the spill journal is empty; what earlier processes left in its directory is sent
+    /// first. May be dropped while it waits.
     ///
     /// # Errors
     /// [`SendError::Closed`] when the producer is closed before that.
@@ -162,13 +162,13 @@ impl Producer {
         }
     }
 
-    /// Waits for everything accepted and under way, then closes the lanes and their connections.
-    /// Later sends, also of clones, end with [`SendError::Closed`]. What is in the spill journal
-    /// stays there for the next producer with its directory: call [`Producer::drained`] before, to
-    /// wait for it.
+    /// Waits for everything accepted and in flight, then closes the lanes and their connections.
+    /// Later sends, also of clones, fail with [`SendError::Closed`]. What is in the spill journal
+    /// stays there for the next producer with its directory; to wait for it, call
+    /// [`Producer::drained`] first.
     ///
-    /// A producer that is merely dropped closes its lanes in the background; what it leaves in the
-    /// database, because the process ends first, is pruned by the janitor.
+    /// A producer that is only dropped closes its lanes in the background. If the process ends
+    /// before that, the janitor prunes what is left in the database.
     pub async fn close(&self) {
         self.accumulator.close().await;
         self.outlet.rest().await;
@@ -180,8 +180,9 @@ impl Producer {
     }
 }
 
-/// The span of sending a message that is part of a distributed trace; none for any other, which
-/// costs nothing. The message carries its header as it was given: no span of ours comes between.
+/// The span of sending a message that is part of a distributed trace. For any other message there
+/// is none, which costs nothing. The message carries its header as it was given: no span of ours
+/// comes between.
 fn span(topic: &TopicName, message: &NewMessage) -> Span {
     let Some(parent) = message.headers.traceparent() else { return Span::none() };
     tracing::info_span!(

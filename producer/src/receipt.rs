@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 use crate::error::SendError;
 use crate::spill::Spilled;
 
-/// What becomes of one message: where it is, or why it is nowhere.
+/// The outcome of one message: where it is, or why it is nowhere.
 pub type Outcome = Result<Sent, SendError>;
 
 /// A message that cannot be lost any more.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// Its id; of a duplicate, that of the message that is there.
+    /// Its id; for a duplicate, the id of the existing message.
     pub msg_id: MsgId,
     /// Where it is.
     pub place: Place,
@@ -27,8 +27,8 @@ pub struct Sent {
 pub enum Place {
     /// The server has it, by this send or another one.
     Enqueued(Enqueued),
-    /// It is on this machine's disk, and goes to the server when that takes it. Only with
-    /// [`ProducerOptions::spill`](crate::ProducerOptions).
+    /// It is on this machine's disk, and goes to the server when that accepts messages again. Only
+    /// with [`ProducerOptions::spill`](crate::ProducerOptions).
     Spilled(Spilled),
 }
 
@@ -41,12 +41,12 @@ impl Place {
 }
 
 impl Sent {
-    /// Stored as a message of its own.
+    /// The result of a message that was stored as one of its own.
     pub(crate) fn stored(id: MsgId) -> Self {
         Self::from(Enqueued::Stored(id))
     }
 
-    /// What the server has made of it; `None` while it is in the spill journal.
+    /// The outcome on the server; `None` while it is in the spill journal.
     #[must_use]
     pub fn enqueued(&self) -> Option<Enqueued> {
         match self.place {
@@ -62,10 +62,11 @@ impl From<Enqueued> for Sent {
     }
 }
 
-/// Awaited, it returns when the message is stored or spilled, or certainly or perhaps never will
-/// be.
+/// When awaited, it returns once the message is stored or spilled, or when it certainly or possibly
+/// never will be.
 ///
-/// Dropped, it takes nothing back: the message is sent all the same, and nobody is told.
+/// Dropping it does not cancel the send: the message is sent all the same, and its outcome is
+/// discarded.
 #[derive(Debug)]
 #[must_use = "only the receipt tells whether the message is stored"]
 pub struct Receipt {
@@ -74,7 +75,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// A receipt, and the way to answer it.
+    /// Returns a receipt, and the sender that resolves it.
     pub(crate) fn new(id: MsgId) -> (Self, Tell) {
         let (tell, answer) = oneshot::channel();
         (Self { id, answer }, Tell::Receipt(tell))
@@ -96,17 +97,17 @@ impl Future for Receipt {
     }
 }
 
-/// Who is told what became of a message.
+/// Where the outcome of a message goes.
 pub(crate) enum Tell {
     Receipt(oneshot::Sender<Outcome>),
     Callback(Box<dyn FnOnce(Outcome) + Send>),
 }
 
 impl Tell {
-    /// Tells it. A callback that panics ends nothing but itself.
+    /// Delivers the outcome. A panic in a callback ends nothing else.
     pub(crate) fn outcome(self, id: MsgId, outcome: Outcome) {
         match self {
-            // Whoever has dropped the receipt does not want to know.
+            // The receipt may have been dropped.
             Self::Receipt(answer) => drop(answer.send(outcome)),
             Self::Callback(callback) => {
                 if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {

@@ -42,13 +42,13 @@ const LIMITS: Limits =
 /// How long requests that are under way have to come to their end after a signal.
 const DRAIN: Duration = Duration::from_secs(25);
 
-/// What every request is served with.
+/// What every request handler shares.
 #[derive(Debug, Clone)]
 struct Relay {
     producer: Producer,
-    /// A request holds one from before its body is read until it is answered.
+    /// A request holds a permit from before its body is read until it is answered.
     places: Arc<Semaphore>,
-    /// A request also holds its body's size of these, in KiB.
+    /// A request also holds one of these permits for each KiB of its body.
     memory: Arc<Semaphore>,
     body_limit: usize,
     /// How long each step of a request may take.
@@ -59,10 +59,11 @@ fn kibibytes(bytes: usize) -> usize {
     bytes.div_ceil(1024).clamp(1, Semaphore::MAX_PERMITS)
 }
 
-/// Serves until a signal; the exit code. `on_hangup` has the configuration read again on HUP.
+/// Serves until a signal, and returns the exit code. On HUP, `on_hangup` has the configuration read
+/// again.
 ///
 /// # Errors
-/// What keeps it from beginning.
+/// What keeps it from starting.
 pub(crate) async fn run(
     arguments: Arguments,
     settings: Settings,
@@ -131,7 +132,7 @@ pub(crate) async fn run(
             tokio::time::sleep(arguments::PULSE).await;
         }
     };
-    // No future that holds a connection is among these: the lanes run on a thread of their own.
+    // None of these futures holds a connection: the lanes run on a thread of their own.
     tokio::select! {
         ((), sent) = join(serving, stdin) => code = sent?,
         () = shutdown.quit.cancelled() => {}

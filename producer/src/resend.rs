@@ -1,4 +1,4 @@
-//! The tries of one batch: how many, how long, and who is told.
+//! The tries of one batch: how many, how long, and their announcement.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::batch::Batch;
 use crate::error::SendError;
 use crate::options::{ProducerOptions, Progress};
 
-/// Whether the server has been given the batch.
+/// Whether the batch has been handed to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Never,
-    /// In the transaction that is under way.
+    /// In the current transaction.
     Now,
-    /// In an earlier one.
+    /// In an earlier transaction.
     Before,
 }
 
@@ -48,8 +48,8 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The tries of a batch whose topic is full and that has waited so often already, with nothing
-    /// sent. It is given its whole time: a journal would keep the other topics' messages behind it.
+    /// The tries of a batch whose topic is full, after so many waits and with nothing sent. It gets
+    /// the whole time: in a journal, the other topics' messages would queue behind it.
     pub(crate) fn for_room(waits: u32, batch: &'a Batch, options: &'a ProducerOptions) -> Self {
         let patience = options.resend.give_up_after;
         Self { waits, pauses: waits, patience, ..Self::new(batch, options) }
@@ -62,7 +62,7 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The batch is given to the server within the transaction. Rounds of one transaction after a
+    /// The batch is handed to the server within the transaction. Rounds of one transaction after a
     /// conflict count once.
     pub(crate) fn hand_over(&mut self) {
         if std::mem::replace(&mut self.sent, Sent::Now) == Sent::Before {
@@ -72,7 +72,7 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// Waits before the batch is tried again, or hands the error back if it shall not be.
+    /// Waits before the batch is tried again, or hands the error back if it must not be.
     pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
         if self.options.resend.max_resends.is_some_and(|most| self.pauses >= most) {
             return Err(error);
@@ -82,15 +82,15 @@ impl<'a> Tries<'a> {
         Ok(())
     }
 
-    /// Waits before asking again what became of the batch, or hands the error back if the time is
-    /// up. Asking is no resend.
+    /// Waits before the batch's outcome is asked for again, or hands the error back if the time is
+    /// up. Asking does not count as a resend.
     pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
         let left = self.patience.saturating_sub(self.since.elapsed());
         if left.is_zero() {
             return Err(error);
         }
         self.waits += 1;
-        // The last try comes when the time is up, so that none of it is given away.
+        // The last try comes when the time is up, so that the whole time is used.
         let wait = self.options.resend.backoff.delay(self.waits).min(left);
         self.announce(wait, &error);
         tokio::time::sleep(wait).await;
@@ -108,7 +108,7 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The error of a batch of which nobody knows whether it is stored.
+    /// The error of a batch of which it is unknown whether it is stored.
     pub(crate) fn unknown(&self, reason: String) -> SendError {
         let Batch { topic, messages, .. } = self.batch;
         SendError::Unknown { topic: topic.clone(), messages: messages.len(), reason }

@@ -1,4 +1,4 @@
-//! `rowmq-producer send`: reads, sends in batches, sums up.
+//! `rowmq-producer send`: reads the input, sends it in batches, and prints a summary.
 
 mod arguments;
 mod bar;
@@ -30,10 +30,10 @@ pub(crate) use self::pace::Pace;
 pub(crate) use self::sending::Sending;
 pub(crate) use self::summary::Summary;
 
-/// Sends the input; the exit code.
+/// Sends the input, and returns the exit code.
 ///
 /// # Errors
-/// What keeps it from beginning, and an input that cannot be read further.
+/// What keeps it from starting, and an input that cannot be read further.
 pub(crate) async fn run(mut arguments: Arguments, settings: Settings) -> anyhow::Result<ExitCode> {
     arguments.service.start_logs();
     if arguments.service.check {
@@ -81,7 +81,7 @@ pub(crate) async fn run(mut arguments: Arguments, settings: Settings) -> anyhow:
     Ok(exit_code(&summary, arguments.leave_spilled, signal.load(Ordering::Relaxed)))
 }
 
-/// What a producer tells while it sends, in messages.
+/// What the producer has reported while it sends, counted in messages.
 #[derive(Debug, Default)]
 struct Tally {
     resent: AtomicU64,
@@ -99,7 +99,7 @@ impl Tally {
     }
 }
 
-/// The number of the signal that came last; 0 before the first.
+/// The number of the latest signal; 0 before the first.
 fn last_signal() -> anyhow::Result<Arc<AtomicUsize>> {
     let last = Arc::new(AtomicUsize::new(0));
     for (signal, number) in [(SIGINT, 2), (SIGTERM, 15)] {
@@ -109,8 +109,8 @@ fn last_signal() -> anyhow::Result<Arc<AtomicUsize>> {
     Ok(last)
 }
 
-/// 0 if all was stored, or spilled if that is enough; as a shell would see a process ended by the
-/// signal if one left input unsent.
+/// 0 if all was stored, or spilled if that is enough. If a signal left input unsent, the code with
+/// which a shell reports a process ended by that signal.
 fn exit_code(summary: &Summary, leave_spilled: bool, signal: usize) -> ExitCode {
     match u8::try_from(signal) {
         _ if summary.is_whole(leave_spilled) => ExitCode::SUCCESS,

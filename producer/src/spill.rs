@@ -1,7 +1,9 @@
-//! The spill journal: messages on this machine's disk that the server did not take, until it does.
+//! The spill journal: keeps messages that the server did not accept on this machine's disk until it
+//! does.
 //!
-//! As long as anything is in it, everything goes behind it, so that order is kept. One process has
-//! the directory at a time; one thread of it does all file work; one actor sends from it.
+//! While the journal holds anything, every message goes behind that, so that the order is kept. One
+//! process owns the directory at a time; one of its threads does all file work; one actor sends
+//! from the journal.
 
 mod aside;
 mod cursor;
@@ -30,7 +32,7 @@ use self::thread::Command;
 use crate::error::SendError;
 use crate::options::SpillOptions;
 
-/// The way to the journal. Cheap to clone.
+/// A handle to the journal. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Spill {
     commands: mpsc::Sender<Command>,
@@ -44,12 +46,12 @@ pub struct Spilled {
     number: u64,
     standing: watch::Receiver<Standing>,
     set_aside: Arc<SetAside>,
-    /// What was put aside is remembered as long as anybody has one.
+    /// As long as one of these exists, records that were put aside are remembered.
     _interest: Interest,
 }
 
 impl Spilled {
-    /// Waits until they are stored by the server. Whoever does not wait loses nothing.
+    /// Waits until the server has stored them. They are sent whether or not a caller waits.
     ///
     /// # Errors
     /// [`SendError::Refused`] or [`SendError::Unknown`] when they cannot be sent from the journal
@@ -74,7 +76,7 @@ impl Spill {
         Ok(Self { commands, standing, set_aside })
     }
 
-    /// Whether everything has to go behind what is in it.
+    /// Whether new messages have to go behind those in the journal.
     pub(crate) fn is_filled(&self) -> bool {
         !self.standing().is_empty()
     }
@@ -102,21 +104,21 @@ impl Spill {
         standing.wait_for(Standing::is_empty).await.map(drop).map_err(|_| SendError::Closed)
     }
 
-    /// Waits until it stands elsewhere than now. May be dropped while it waits.
+    /// Waits until the journal's standing changes. May be dropped while it waits.
     pub(crate) async fn changed(&self) {
         let mut standing = self.standing.clone();
         standing.mark_unchanged();
-        // Closed: whoever waits finds that out by the next command.
+        // Closed: the caller learns that from its next command.
         drop(standing.changed().await);
     }
 
-    /// Puts records into the journal, all of them or none: the first of them when they are on the
-    /// disk. They come back if they are not.
+    /// Appends records to the journal, all of them or none, and returns the number of the first
+    /// once they are on the disk. They are handed back if they are not.
     pub(crate) async fn append(
         &self,
         records: Vec<Record>,
     ) -> Result<Spilled, (Option<NotAppended>, Vec<Record>)> {
-        // From before they can be put aside on.
+        // Taken before they can be put aside.
         let interest = self.set_aside.interest();
         let (reply, answer) = oneshot::channel();
         if let Err(mpsc::SendError(command)) =
@@ -141,12 +143,12 @@ impl Spill {
         self.ask(Command::Peek).await
     }
 
-    /// Writes down what is about to be sent, and how far the journal is settled.
+    /// Records what is about to be sent, and how far the journal is settled.
     async fn intend(&self, intent: Option<Intent>) -> Result<(), Error> {
         self.ask(|reply| Command::Intend { intent, reply }).await
     }
 
-    /// The group is stored; or cannot be, and is kept in a file.
+    /// Settles the group: it is stored, or it cannot be, and is kept in a file.
     async fn settle(&self, group: Arc<Group>, unsent: Option<SendError>) -> Result<(), Error> {
         self.ask(|reply| Command::Settle { group, unsent, reply }).await
     }
@@ -166,14 +168,14 @@ impl Spill {
         while standing.changed().await.is_ok() {}
     }
 
-    /// Ends the thread and gives the directory free; what is in the journal stays.
+    /// Ends the thread and releases the directory; what is in the journal stays.
     pub(crate) async fn close(&self) {
         drop(self.ask(Command::Close).await);
     }
 }
 
 impl Spilled {
-    /// The message that is so many behind the first.
+    /// The message `n` places behind the first.
     pub(crate) fn nth(&self, n: usize) -> Self {
         Self { number: self.number + n as u64, ..self.clone() }
     }

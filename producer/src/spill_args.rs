@@ -1,4 +1,4 @@
-//! What both commands are told about the spill journal.
+//! The arguments about the spill journal, which both commands share.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use rowmq_producer::SpillOptions;
 /// The spill journal.
 #[derive(Debug, Args)]
 pub(crate) struct SpillArgs {
-    /// Keep messages that the server does not take in a journal in DIR, and send them from there,
-    /// in order and once, when it takes them again. What an earlier process left in DIR is sent
-    /// too. One process at a time.
+    /// Keep messages that the server does not accept in a journal in DIR, and send them from there,
+    /// in order and once, when it accepts messages again. What an earlier process left in DIR is
+    /// sent too. One process at a time.
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
-    /// With --spill-dir, the most bytes of the journal; what comes while it is full waits, and then
-    /// fails [default: 1073741824].
+    /// With --spill-dir, the most bytes of the journal; messages that come while it is full wait,
+    /// and then fail [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     pub(crate) spill_limit: Option<NonZeroU64>,
 }
@@ -30,8 +30,8 @@ impl SpillArgs {
         Some(options)
     }
 
-    /// Checks the server at the start. With a journal, one that is away keeps nothing from
-    /// beginning.
+    /// Checks the server at the start. With a journal, a server that is down does not prevent the
+    /// start.
     ///
     /// # Errors
     /// What is wrong with the server.

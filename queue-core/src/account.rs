@@ -1,5 +1,6 @@
-//! The accounts of the queue's processes, and what each is granted: the files of `ops/grants`,
-//! which an administrator runs, the self-test compares with and the suite runs every process under.
+//! The accounts of the queue's processes, and the privileges of each: the files of `ops/grants`,
+//! which an administrator runs, the self-test compares with, and the suite runs every process
+//! under.
 
 mod grant;
 mod held;
@@ -12,29 +13,29 @@ use serde::Serialize;
 pub use self::grant::{Grant, Object, Privilege};
 pub use self::held::{Held, Shortfall};
 
-/// What an account is for.
+/// The purpose of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Account {
-    /// Makes and changes the tables.
+    /// Creates and changes the tables.
     Migrator,
     /// The library that enqueues, `rowmq-producer send` and the relay.
     Producer,
-    /// A program that only calls the procedures that enqueue.
+    /// A program that only calls the procedures for enqueueing.
     Caller,
-    /// A program that enqueues by procedures, also with unique keys, and cancels.
+    /// A program that enqueues by procedures, even with unique keys, and cancels.
     Keyed,
     /// A program that claims and settles by calling procedures.
     Claimer,
     /// Claims and settles, and stands in for the janitor.
     Consumer,
-    /// Performs the duties.
+    /// Performs the janitor's duties.
     Janitor,
     /// A person with `rowmq`.
     Operator,
     /// The web console.
     Console,
-    /// Reads numbers, and no body.
+    /// Reads statistics, and no body.
     Dashboard,
 }
 
@@ -70,7 +71,7 @@ impl Account {
         }
     }
 
-    /// The account of this word.
+    /// The account with this word.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|account| account.word() == word)
@@ -94,13 +95,13 @@ impl Account {
         }
     }
 
-    /// Its file for an account of another name.
+    /// Its file for an account with another name.
     #[must_use]
     pub fn statements(self, name: &AccountName) -> String {
         self.file().replace(&format!("'queue_{}'@'%'", self.word()), &name.to_string())
     }
 
-    /// What its file grants, in order.
+    /// The grants of its file, in order.
     pub fn grants(self) -> impl Iterator<Item = Grant> {
         self.file().lines().filter_map(Grant::of_line)
     }
@@ -125,7 +126,8 @@ impl Account {
         ["SELECT", "INSERT"].into_iter().any(|privilege| self.may(privilege, name))
     }
 
-    /// Whether its file names this procedure, or the whole database. One has the name of a table.
+    /// Whether its file names this procedure, or the whole database. One procedure has the name of
+    /// a table.
     #[must_use]
     pub fn knows_procedure(self, name: &str) -> bool {
         self.may("EXECUTE", name)

@@ -1,4 +1,4 @@
-//! An actor: a future on a thread and runtime of its own.
+//! An actor: a future on its own thread and runtime.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ pub(crate) fn spawn<F>(name: &str, actor: impl FnOnce() -> F + Send + 'static) -
 where
     F: Future<Output = ()> + 'static,
 {
-    // A simulation is one thread, on which its scheduler decides who goes on.
+    // A simulation is one thread, whose scheduler decides what runs next.
     #[cfg(feature = "simulation")]
     if crate::connection::simulation::is_on() {
         drop(tokio::task::spawn_local(actor()));
@@ -31,8 +31,8 @@ where
     Ok(())
 }
 
-/// Runs `future` beside its caller, on the same runtime; in a simulation as part of the process
-/// that calls.
+/// Runs `future` beside its caller, on the same runtime; in a simulation, as part of the calling
+/// process.
 pub fn beside(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     #[cfg(feature = "simulation")]
     if crate::connection::simulation::is_on() {

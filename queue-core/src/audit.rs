@@ -1,5 +1,6 @@
-//! The audit: who changed what by hand. A change and its entry are one transaction; a change of
-//! many messages is many transactions, and each adds to the entry what it has changed.
+//! The audit: which person changed what. A change and its entry are one transaction. A change of
+//! many messages is many transactions, and each adds the number of messages it changed to the
+//! entry.
 
 use crate::connection::{Link, Session};
 use crate::model::{AuditNo, Change, Result};
@@ -24,7 +25,7 @@ impl Change {
         session.transaction(operation, audited).await
     }
 
-    /// As [`make`](Self::make), where only `work` can tell the detail: what it has found to change.
+    /// As [`make`](Self::make), where only `work` knows the detail: what it found to change.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -42,8 +43,8 @@ impl Change {
         session.transaction(operation, audited).await
     }
 
-    /// As [`make`](Self::make), of messages: `work` tells how many it has changed. Where that is
-    /// none there was no change, and is no entry.
+    /// As [`make`](Self::make), for messages: `work` returns how many it has changed. If it changed
+    /// none, there is no entry.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -64,7 +65,7 @@ impl Change {
         session.transaction(operation, audited).await
     }
 
-    /// Writes the entry of what changes no message and no setting: that a person signed in.
+    /// Writes the entry of an action that changes no message and no setting: a person signed in.
     ///
     /// # Errors
     /// [`Error::AuditDenied`](crate::Error::AuditDenied); a database failure.
@@ -75,8 +76,8 @@ impl Change {
 }
 
 /// The entry of a change of many transactions. The first of them that changes anything writes it,
-/// so a change that finds nothing has none; each adds the messages that it has changed, so the
-/// entry of a run that is cut off says how far it came.
+/// so a change that finds nothing has no entry. Each adds the number of messages that it has
+/// changed, so the entry of an interrupted run shows how far it came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BulkEntry<'c> {
     by: Option<&'c Change>,
@@ -84,7 +85,7 @@ pub(crate) struct BulkEntry<'c> {
 }
 
 impl<'c> BulkEntry<'c> {
-    /// Of a change `by` a person; a program's has no entry.
+    /// The entry of a change `by` a person; a program's change has none.
     pub(crate) fn new(by: Option<&'c Change>) -> Self {
         Self { by, no: None }
     }
@@ -93,8 +94,8 @@ impl<'c> BulkEntry<'c> {
         self.no.is_some()
     }
 
-    /// Adds messages in the transaction that changes them; the entry as it is once that has
-    /// committed.
+    /// Adds messages in the transaction that changes them. Returns the entry as it is after the
+    /// commit.
     pub(crate) async fn add(self, conn: &mut Link, messages: usize) -> Result<Self> {
         let Some(by) = self.by else { return Ok(self) };
         let no = match self.no {

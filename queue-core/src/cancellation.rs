@@ -1,9 +1,9 @@
-//! Cancelling a message wherever it is: while it waits, while it is ready, while its handler runs.
+//! Cancelling a message in any state: while it waits, while it is ready, while its handler runs.
 //!
-//! A message that nobody has begun is taken away under its row's lock. Of one that is claimed the
-//! worker is asked: it cancels the handler, and discards the message unless that gets through all
-//! the same. A worker that does not answer in time is fenced: the row is taken away, and whatever
-//! the handler still does, it can neither ack the message nor commit a transaction that would.
+//! A message that no worker has begun is removed under its row's lock. For a claimed message, the
+//! worker is asked: it cancels the handler, and discards the message unless the handler still
+//! completes. A worker that does not answer in time is fenced: the row is removed. Whatever the
+//! handler does after that, it can neither ack the message nor commit a transaction that would.
 
 use chrono::{DateTime, Utc};
 
@@ -27,33 +27,32 @@ use crate::worker::{Settled, end_for};
 pub struct Cancellation<'t> {
     topic: &'t Topic,
     id: MsgId,
-    /// The row of the hot table in which it was seen last.
+    /// The row of the hot table in which the message was last seen.
     at: Option<RowId>,
-    /// The row whose worker was asked, and when that was first.
+    /// The row whose worker was asked, and when it was first asked.
     asked: Option<(RowId, DateTime<Utc>)>,
-    /// It was looked for, and not found.
+    /// A search did not find it.
     missed: bool,
     entry: BulkEntry<'t>,
 }
 
-/// How far an attempt went.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     /// It is cancelled.
     Cancelled(Was),
-    /// Its worker is asked, and has not answered yet: try again in a moment, and before
+    /// Its worker was asked and has not answered yet: try again in a moment, and before
     /// [`ASKED_FOR`](cancel::ASKED_FOR) is over.
     Asked(WorkerId),
-    /// Somebody has locked it for the moment, or it is on its way from one table to another: try
-    /// again.
+    /// Another session has locked it for the moment, or it is moving between tables: try again.
     Locked,
-    /// It is over, or not to be cancelled: a dead letter, a message of a log.
+    /// It has ended, or cannot be cancelled: a dead letter, a message of a log.
     Over(StateWord),
-    /// There is no such message, or none any more.
+    /// The message does not exist, or no longer exists.
     Unknown,
 }
 
-/// What a cancelled message was doing.
+/// The state of a message when it was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Was {
     /// It waited for its time.
@@ -62,16 +61,16 @@ pub enum Was {
     Ready,
     /// Its handler was running, and has stopped.
     Stopped,
-    /// Its handler was running, and may be still: its claim was taken away.
+    /// Its handler was running, and may still run: its claim was taken away.
     Fenced,
 }
 
-/// What to do with a claim whose worker has not answered.
+/// How to treat a claim whose worker has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// Its worker has more time.
+    /// The worker gets more time.
     Ask,
-    /// It is taken away.
+    /// The claim is taken away.
     TakeAway,
 }
 
@@ -83,24 +82,24 @@ enum Taken {
 }
 
 impl<'t> Cancellation<'t> {
-    /// Of the message `id` of a queue, or one that a group tries again.
+    /// Begins to cancel the message `id` of a queue, or one that a group retries.
     #[must_use]
     pub fn new(topic: &'t Topic, id: MsgId) -> Self {
         Self { topic, id, at: None, asked: None, missed: false, entry: BulkEntry::new(None) }
     }
 
-    /// Of a person: the audit has it from the moment that a worker is asked, and counts the message
-    /// once it is cancelled.
+    /// Records the cancellation as a person's: the audit has it from the moment a worker is asked,
+    /// and counts the message once it is cancelled.
     #[must_use]
     pub fn by(self, change: &'t Change) -> Self {
         Self { entry: BulkEntry::new(Some(change)), ..self }
     }
 
-    /// Tries to cancel it. Without a [lookup](crate::find) of the topic a ready message is searched
-    /// for row by row.
+    /// Tries to cancel the message. Without a [lookup](crate::find) for the topic, searches for a
+    /// ready message row by row.
     ///
     /// # Errors
-    /// A database failure. A request that was made ends by itself then.
+    /// A database failure. A pending request then ends by itself.
     pub async fn attempt(&mut self, session: &mut Session, claims: Claims) -> Result<Attempt> {
         let (topic, id, entry) = (self.topic, self.id, self.entry);
         let waiting = async |conn: &mut Link| {
@@ -138,7 +137,8 @@ impl<'t> Cancellation<'t> {
         let (taken, entry) = session.transaction("cancel", take).await?;
         self.entry = entry;
         match taken {
-            // Its handler may still run, so its worker is still told; the request ends by itself.
+            // Its handler may still run, so its worker still gets the request, which ends by
+            // itself.
             Taken::Away(was @ Was::Fenced) => Ok(Attempt::Cancelled(was)),
             Taken::Away(was) => self.over(session, Attempt::Cancelled(was)).await,
             Taken::Held(worker, since) => {
@@ -157,17 +157,14 @@ impl<'t> Cancellation<'t> {
     }
 
     /// Leaves the message to its worker.
-    ///
-    /// # Errors
-    /// A database failure.
     pub async fn give_up(mut self, session: &mut Session) -> Result<()> {
         self.ask_no_more(session).await
     }
 
-    /// Finds the row of the hot table that the message is in; or else what is to be said of it.
+    /// Finds the message's row in the hot table, or else the result of the attempt.
     async fn locate(&mut self, session: &mut Session) -> Result<Option<Attempt>> {
         let Some(found) = self.search(session).await? else {
-            // A search may miss what moves from one table to another meanwhile: look twice.
+            // A search may miss a message that moves between tables at that moment: look twice.
             let missed = std::mem::replace(&mut self.missed, true);
             return Ok(Some(if missed { Attempt::Unknown } else { Attempt::Locked }));
         };
@@ -177,7 +174,7 @@ impl<'t> Cancellation<'t> {
                 self.at = found.trace.as_ref().map(|trace| trace.row);
                 None
             }
-            // Between the two looks; the next attempt finds it there.
+            // It moved between the two looks; the next attempt finds it there.
             State::Scheduled { .. } => Some(Attempt::Locked),
             State::Discarded { settled_at, .. }
                 if self.asked.is_some_and(|(_, since)| settled_at >= since) =>
@@ -188,8 +185,8 @@ impl<'t> Cancellation<'t> {
         })
     }
 
-    /// Whether the worker that was asked has stopped, or another who cancels the message had less
-    /// patience and took it away.
+    /// Decides how the message ended: the asked worker has stopped its handler, or another session
+    /// cancelled the message with less patience and took it away.
     async fn how_it_ended(&self, session: &mut Session) -> Result<Was> {
         let Some((row, _)) = self.asked else { return Ok(Was::Stopped) };
         let look = async |conn: &mut Link| cancel::was_taken(conn, row).await;
@@ -221,8 +218,8 @@ impl<'t> Cancellation<'t> {
         Ok(())
     }
 
-    /// The message as it is in this topic now. One with its id may have been here before and be
-    /// kept, dead or archived: what is still to be handled counts first.
+    /// Finds the message's current state in this topic. An earlier message with its id may be kept,
+    /// dead or archived here: an unfinished one has precedence.
     async fn search(&self, session: &mut Session) -> Result<Option<Found>> {
         let filter = Filter { msg_id: Some(self.id), ..Filter::default() };
         let mut query = Query { filter, after: None, limit: 10, bodies: Bodies::Leave };
@@ -256,7 +253,8 @@ fn is_to_be_handled(state: &State) -> bool {
     matches!(state, State::Ready { .. } | State::Claimed { .. } | State::Scheduled { .. })
 }
 
-/// Takes the message away if nobody has it, or if it is to be taken away; else asks its worker.
+/// Removes the message if it is not claimed, or if its claim may be taken away. Otherwise asks its
+/// worker.
 async fn take(
     conn: &mut Link,
     topic: &Topic,
@@ -284,7 +282,7 @@ async fn take(
         on_done: topic.settings.on_done,
         ledger_window: None,
         is_unique,
-        // One more look does no harm.
+        // An unneeded look for a checkpoint does no harm.
         has_checkpoint: true,
         position: None,
         traced: sampling.takes(id).then_some(Traced { msg_id: id, delivery_no }),
@@ -293,7 +291,7 @@ async fn take(
         return Ok(Taken::Locked);
     }
     if is_claimed {
-        // Its handler is to stop all the same.
+        // Its handler should stop all the same.
         cancel::ask(conn, row, Some(fence.worker)).await?;
     }
     Ok(Taken::Away(if is_claimed { Was::Fenced } else { Was::Ready }))

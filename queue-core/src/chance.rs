@@ -15,7 +15,7 @@ thread_local! {
     static SOURCE: std::cell::RefCell<Option<Source>> = const { std::cell::RefCell::new(None) };
 }
 
-/// From now on this thread's numbers are those of `source`; `None`: nobody can guess them.
+/// Draws this thread's numbers from `source` from now on; `None`: they are unpredictable.
 #[cfg(feature = "simulation")]
 pub(crate) fn draw_from(source: Option<Source>) {
     SOURCE.set(source);
@@ -39,12 +39,12 @@ pub fn between(range: RangeInclusive<f64>) -> f64 {
     rand::rng().random_range(range)
 }
 
-/// A number that nobody can guess.
+/// Returns a number that cannot be guessed.
 pub(crate) fn number() -> u64 {
     drawn().unwrap_or_else(|| rand::rng().random())
 }
 
-/// A name that nobody else has.
+/// Returns a name that no other process has.
 #[must_use]
 pub fn name() -> Uuid {
     if let (Some(high), Some(low)) = (drawn(), drawn()) {

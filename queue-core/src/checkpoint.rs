@@ -1,9 +1,9 @@
-//! Checkpoints: how far the handler of a long message has come, for the delivery that goes on.
+//! Checkpoints: the progress of a long message's handler, for the next delivery to resume from.
 //!
-//! A checkpoint is kept beside the message, under its id, and only the claim that has the message
-//! can save one. It goes with the ack or the discard of a delivery that has asked for it or saved
-//! it; one of a dead letter stays for the redrive. What is left over is pruned, and never taken for
-//! one of a later message with the same id.
+//! A checkpoint is kept beside the message, under its id, and only the claim that holds the message
+//! can save one. A delivery that has read or saved a checkpoint deletes it with its ack or discard;
+//! a dead letter's checkpoint stays for the redrive. Leftovers are pruned, and never taken for the
+//! checkpoint of a later message with the same id.
 //!
 //! ```
 //! use rowmq_core::handler::{Context, HandlerError};
@@ -30,15 +30,14 @@ use crate::connection::Pool;
 use crate::model::{Checkpoint, Delivery, Error, Result, Saved, WorkerId};
 use crate::store::checkpoint;
 
-/// How large a checkpoint may be, in bytes: it is a place to go on from, not a result.
+/// How large a checkpoint may be, in bytes: it is a point to resume from, not a result.
 pub const LIMIT: usize = 1 << 20;
 
-/// How long after it was saved a checkpoint is kept whose message never came to an end: as long as
-/// somebody may redrive a dead letter.
+/// How long a checkpoint is kept after it was saved if its message never ends: long enough for a
+/// redrive of a dead letter.
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Where the handlers of a worker keep their checkpoints. Opens nothing until one is saved or
-/// asked for.
+/// The store of a worker's checkpoints. Opens nothing until one is saved or read.
 #[derive(Debug)]
 pub struct Keeper {
     pool: Pool,
@@ -46,29 +45,29 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// For the claims of this worker.
+    /// Creates a keeper for the claims of this worker.
     #[must_use]
     pub fn new(pool: Pool, worker: WorkerId) -> Self {
         Self { pool, worker }
     }
 }
 
-/// The checkpoints that a run can save; of a run in a test, by default, none.
+/// The checkpoints that a run can save; a run in a test has none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Checkpoints {
     keeper: Option<Arc<Keeper>>,
-    /// The run has looked for one, or saved one.
+    /// Whether the run has read or saved one.
     used: Arc<AtomicBool>,
 }
 
 impl Checkpoints {
-    /// Of one run.
+    /// The checkpoints of one run.
     #[must_use]
     pub fn of_run(keeper: &Arc<Keeper>) -> Self {
         Self { keeper: Some(Arc::clone(keeper)), used: Arc::default() }
     }
 
-    /// Whether there may be one to remove when the message is done.
+    /// Whether there may be one to delete when the message is done.
     #[must_use]
     pub fn are_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)

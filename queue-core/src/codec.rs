@@ -1,13 +1,13 @@
-//! Codecs: how bodies are compressed or encrypted between their senders and their handlers.
+//! Codecs: compressing or encrypting bodies between their senders and their handlers.
 //!
-//! A sender has an [`Encoding`]: its codecs, in the order in which they work on a body. Their names
-//! are written into the message's header `content-encoding`, as HTTP has it, and a reader decodes
-//! by that header with the codecs that it knows: [`Codecs`]. The database only sees encoded bodies,
-//! and the limit of a topic's bodies is one of encoded bodies.
+//! A sender has an [`Encoding`]: its codecs, in the order in which they are applied to a body.
+//! Their names are written into the message's header `content-encoding`, as in HTTP, and a reader
+//! decodes by that header with the codecs that it knows: [`Codecs`]. The database only sees encoded
+//! bodies, and a topic's body limit applies to encoded bodies.
 //!
-//! A codec of one's own, which encrypts, with the crate `ring`. A body is sealed together with the
-//! topic and the id of its message ([`Owner`]), so that it opens in no other message; and whoever
-//! reads it [requires](Codecs::require) the seal, so that no plain body passes for a sealed one:
+//! A custom codec that encrypts, with the crate `ring`. A body is sealed together with the topic
+//! and the id of its message ([`Owner`]), so that it opens in no other message. The reader
+//! [requires](Codecs::require) the seal, so that no plain body passes for a sealed one:
 //!
 //! ```
 //! use rowmq_core::codec::{Codec, Codecs, Encoding, Gzip, Owner};
@@ -112,26 +112,25 @@ const MOST: usize = 8;
 
 /// A way to encode bodies.
 pub trait Codec: Send + Sync + 'static {
-    /// Its name in the header `content-encoding`: letters, digits, `-`, `_` and `.`, read whatever
-    /// the case. Where HTTP has a name for it, that one.
+    /// Its name in the header `content-encoding`: letters, digits, `-`, `_` and `.`, read in any
+    /// case. If HTTP has a name for it, use that one.
     fn name(&self) -> &str;
 
-    /// Encodes a body; `None` leaves it as it is, and its reader will not come to this codec.
+    /// Encodes a body. `None` leaves it as it is; its reader then skips this codec.
     ///
     /// # Errors
     /// The message is not sent.
     fn encode(&self, body: &[u8]) -> Result<Option<Vec<u8>>, BoxError>;
 
-    /// Decodes what [`encode`](Self::encode) has made. `limit` is the most bytes that the result
-    /// may have: stop there with an error, instead of filling the memory with what somebody has
-    /// made to do that.
+    /// Decodes the result of [`encode`](Self::encode). `limit` is the most bytes that the result
+    /// may have: beyond it, stop with an error, so that a malicious body cannot fill the memory.
     ///
     /// # Errors
     /// The message is dead-lettered.
     fn decode(&self, body: &[u8], limit: usize) -> Result<Vec<u8>, BoxError>;
 
-    /// As [`encode`](Self::encode), and it is known which message the body belongs to: a codec that
-    /// seals bodies binds them to [`Owner::to_bytes`], as data that is authenticated with them.
+    /// As [`encode`](Self::encode), with the message that the body belongs to. A codec that seals
+    /// bodies binds them to [`Owner::to_bytes`], as data that is authenticated with them.
     ///
     /// # Errors
     /// The message is not sent.
@@ -140,7 +139,7 @@ pub trait Codec: Send + Sync + 'static {
         self.encode(body)
     }
 
-    /// As [`decode`](Self::decode), of what [`encode_of`](Self::encode_of) has made.
+    /// Decodes the result of [`encode_of`](Self::encode_of); as [`decode`](Self::decode).
     ///
     /// # Errors
     /// The message is dead-lettered.
@@ -152,9 +151,9 @@ pub trait Codec: Send + Sync + 'static {
 
 /// The message that a body belongs to.
 ///
-/// It stays the same while the message waits, is tried again, dead-lettered and redriven, and for
-/// every group that reads it from a stream. It does not where a body goes to another message: where
-/// one is [replaced or debounced](crate::Unique::replacing), and in a topic for dead letters.
+/// It stays the same while the message waits, is retried, dead-lettered and redriven, and for every
+/// group that reads it from a stream. It changes when a body goes to another message: when one is
+/// [replaced or debounced](crate::Unique::replacing), and in a topic for dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'m> {
     /// The topic that it was sent to.
@@ -164,7 +163,7 @@ pub struct Owner<'m> {
 }
 
 impl Owner<'_> {
-    /// The topic's name, a zero byte and the 16 bytes of the id; of a group, its stream's name.
+    /// The topic's name, a zero byte and the 16 bytes of the id; for a group, its stream's name.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let stream = self.topic.stream();
@@ -173,19 +172,19 @@ impl Owner<'_> {
     }
 }
 
-/// The codecs that a reader knows, and how large a decoded body may be. By default it knows
-/// [`Gzip`], and a body may have 32 MiB.
+/// The codecs that a reader knows, and the limit of a decoded body. By default it knows [`Gzip`],
+/// and the limit is 32 MiB.
 #[derive(Clone)]
 pub struct Codecs {
     known: Vec<Arc<dyn Codec>>,
     required: Vec<String>,
     limit: usize,
-    /// The bytes that decoded bodies may have together, of all the clones of these codecs.
+    /// The most bytes of all decoded bodies together, shared by all clones of these codecs.
     budget: usize,
     free: Arc<Semaphore>,
 }
 
-/// The bytes that decoded bodies may have together unless it is said otherwise.
+/// The default of that budget.
 const BUDGET: usize = 128 << 20;
 
 impl Default for Codecs {
@@ -201,7 +200,7 @@ impl Default for Codecs {
 }
 
 impl Codecs {
-    /// Knows this one too, in place of one with the same name.
+    /// Adds a codec, in place of one with the same name.
     #[must_use]
     pub fn with(mut self, codec: impl Codec) -> Self {
         self.known.retain(|known| !known.name().eq_ignore_ascii_case(codec.name()));
@@ -209,31 +208,30 @@ impl Codecs {
         self
     }
 
-    /// Every body must be encoded by the codec of this name, as its header says: one that is not is
-    /// dead-lettered. Without this whoever may enqueue can send in clear what others seal.
+    /// Requires that the header of every body names this codec; other bodies are dead-lettered.
+    /// Otherwise any producer could send unsealed bodies where others are sealed.
     #[must_use]
     pub fn require(mut self, name: impl Into<String>) -> Self {
         self.required.push(name.into());
         self
     }
 
-    /// Whether there is nothing to do for a body with these headers: it is not encoded, and need
-    /// not be.
+    /// Whether a body with these headers needs no decoding: it is not encoded, and need not be.
     #[must_use]
     pub fn pass(&self, headers: &Headers) -> bool {
         self.required.is_empty() && !is_encoded(headers)
     }
 
-    /// The most bytes of a decoded body, and of those of a batch together.
+    /// Sets the most bytes of a decoded body, and of the decoded bodies of a batch together.
     #[must_use]
     pub fn with_limit(mut self, bytes: NonZeroUsize) -> Self {
         self.limit = bytes.get();
         self
     }
 
-    /// The most bytes that all decoded bodies of these codecs and their clones may have together,
-    /// 128 MiB by default: a handler whose body finds no [room](Self::room) waits for it. At least
-    /// the limit of one body.
+    /// Sets the most bytes of all decoded bodies of these codecs and their clones together, 128 MiB
+    /// by default. A handler whose body finds no [room](Self::room) waits for it. At least the
+    /// limit of one body.
     #[must_use]
     pub fn with_budget(mut self, bytes: NonZeroUsize) -> Self {
         self.budget = bytes.get();
@@ -247,17 +245,17 @@ impl Codecs {
         self.limit
     }
 
-    /// The body decoded; `None` if it is not encoded. What is sealed for its message is opened by
-    /// [`decode_of`](Self::decode_of) only.
+    /// Decodes a body; `None` if it is not encoded. Only [`decode_of`](Self::decode_of) opens a
+    /// body that is sealed for its message.
     ///
     /// # Errors
-    /// [`CodecError`]: an unknown codec, one that is required and missing, a body that is not what
-    /// its codec makes, one too large.
+    /// [`CodecError`]: an unknown codec, a required one that is missing, a body that its codec
+    /// cannot decode, one too large.
     pub fn decode(&self, headers: &Headers, body: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
         self.decode_as(None, headers, body)
     }
 
-    /// The body of this message decoded; `None` if it is not encoded.
+    /// Decodes the body of this message; `None` if it is not encoded.
     ///
     /// # Errors
     /// As [`Codecs::decode`]; a body that was sealed for another message.
@@ -286,7 +284,7 @@ impl Codecs {
             return Err(CodecError::TooMany { n: names.len(), limit: MOST });
         }
         let mut decoded = None;
-        // What was applied last is undone first.
+        // The codec applied last is undone first.
         for name in names.into_iter().rev() {
             let codec = self.find(name)?;
             decoded = Some(self.undo(codec, of, decoded.as_deref().unwrap_or(body))?);
@@ -294,7 +292,7 @@ impl Codecs {
         Ok(decoded)
     }
 
-    /// The delivery of the topic with its body decoded and without the header that says how; `None`
+    /// Returns the topic's delivery with its body decoded and without the encoding header; `None`
     /// if it is not encoded.
     ///
     /// # Errors
@@ -314,7 +312,7 @@ impl Codecs {
     }
 
     fn find(&self, name: &str) -> Result<&dyn Codec, CodecError> {
-        // RFC 9110 has it that the two are the same.
+        // By RFC 9110 the two are the same.
         let name = if name.eq_ignore_ascii_case("x-gzip") { "gzip" } else { name };
         let found = self.known.iter().find(|known| known.name().eq_ignore_ascii_case(name));
         found.map(|codec| &**codec).ok_or_else(|| CodecError::Unknown {
@@ -354,19 +352,18 @@ impl fmt::Debug for Codecs {
     }
 }
 
-/// What a codec's [`decode`](Codec::decode) fails with when the body would be larger than its
-/// limit.
+/// The error of a codec's [`decode`](Codec::decode) when the body would be larger than its limit.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the decoded body would be larger than the limit")]
 pub struct OverLimit;
 
-/// Whether the body is encoded, by what its headers say.
+/// Whether the headers say that the body is encoded.
 #[must_use]
 pub fn is_encoded(headers: &Headers) -> bool {
     applied(headers).next().is_some()
 }
 
-/// The codecs that the header names, but for `identity`, which is none.
+/// The codecs that the header names, except for `identity`, which is none.
 fn applied(headers: &Headers) -> impl Iterator<Item = &str> {
     let is_header = |name: &str| name.eq_ignore_ascii_case(CONTENT_ENCODING);
     let values = headers.0.iter().filter(move |(name, _)| is_header(name));
@@ -374,7 +371,7 @@ fn applied(headers: &Headers) -> impl Iterator<Item = &str> {
     names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
 }
 
-/// The error and its sources, to stand within a sentence.
+/// The error and its sources, as part of a sentence.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     crate::model::chain(error).trim_end_matches('.').to_owned()
 }

@@ -1,10 +1,9 @@
 //! Connections: where to connect ([`ServerUrl`]), how ([`connect()`]), and the two ways to hold
-//! one: a [`Session`] of one's own, or a [`Pool`].
+//! one: a dedicated [`Session`], or a [`Pool`].
 //!
 //! A dropped query leaves its reply unread, and the next query on that connection would read it
-//! (history H26). So both ways own the connection for the length of a call and give it back only
-//! when the call ran to its end; a call that is cancelled or misses its deadline takes the
-//! connection down with it.
+//! (history H26). So both ways own the connection during a call and give it back only when the call
+//! completes. A call that is cancelled or misses its deadline closes the connection.
 
 mod any;
 mod connect;
@@ -26,12 +25,12 @@ pub(crate) use self::connect::{connect_follower, connect_host, connect_to};
 pub(crate) use self::hosts::HostNo;
 pub use self::link::Link;
 pub use self::pool::{CheckedOut, Pool};
-/// What a [`Connection`] reads rows as.
+/// The types that a [`Connection`] reads rows as.
 #[doc(hidden)]
 pub use self::row::{Columns, FromColumn, FromRow};
 pub(crate) use self::row::{Rest, row};
 pub use self::session::Session;
-/// What a [`Connection`] of one's own is given to run.
+/// The statements that a [`Connection`] runs.
 #[doc(hidden)]
 pub use self::statement::Statement;
 #[cfg(feature = "simulation")]

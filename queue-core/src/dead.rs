@@ -1,5 +1,5 @@
-//! What is done with dead letters: looked for, put back, purged. However many there are, every
-//! transaction is short, and those that die meanwhile are left alone.
+//! Operations on dead letters: list, redrive, purge. However many there are, every transaction is
+//! short, and messages that die in the meantime are left alone.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,12 @@ use crate::store::row_set::RowSet;
 use crate::store::topic::server_time;
 use crate::store::{floor, lookup, unique};
 
-/// How often a stretch is tried of which somebody else has locked a row: each takes some two
-/// seconds, and whoever holds it (another redrive, an application) is done by then.
+/// How often a stretch is tried while another session has locked one of its rows. Each try takes
+/// some two seconds; by the end, that session (another redrive, an application) is done.
 const TRIES: u32 = 30;
 
-/// The first dead letters of the topic that the filter wants, at most `limit`, in the order of
-/// their death, without bodies.
-///
-/// # Errors
-/// A database failure.
+/// Lists the first dead letters of the topic that match the filter, at most `limit`, in the order
+/// of their death, without bodies.
 pub async fn list(
     session: &mut Session,
     topic: TopicId,
@@ -31,20 +28,17 @@ pub async fn list(
     Ok(list_among(session, topic, filter, limit, usize::MAX).await?.letters)
 }
 
-/// Dead letters, as [`list_among`] finds them.
+/// The result of [`list_among`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Those that the filter wants, in the order of their death, without bodies.
+    /// Those that match the filter, in the order of their death, without bodies.
     pub letters: Vec<DeadLetter>,
-    /// How many were looked at, if that ended the search and there are more.
+    /// How many were examined, if that limit ended the search and there are more.
     pub stopped_after: Option<usize>,
 }
 
-/// As [`list`], but looks for them no further than among the topic's first `most` dead letters, or
-/// a few more: of millions, those that few are like may be far away.
-///
-/// # Errors
-/// A database failure.
+/// As [`list`], but examines only the topic's first `most` dead letters, or a few more: among
+/// millions, rare matches may be far away.
 pub async fn list_among(
     session: &mut Session,
     topic: TopicId,
@@ -72,18 +66,18 @@ pub async fn list_among(
     Ok(Listed { letters, stopped_after: stopped.then_some(seen) })
 }
 
-/// What was done so far, of a run over many dead letters.
+/// The progress of a run over many dead letters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Dead letters looked at.
+    /// Dead letters examined.
     pub seen: usize,
     /// Those redriven or purged.
     pub done: usize,
 }
 
-/// Makes the dead letters that the filter wants ready again, in the order of their death, behind
+/// Makes the dead letters that match the filter ready again, in the order of their death, behind
 /// what is ready now. Each keeps its message id and its body; its failures and crashes count from
-/// zero. If `by` a person, the audit has it. `tell` hears of the progress.
+/// zero. If `by` is a person's change, the audit records it. `tell` receives the progress.
 ///
 /// # Errors
 /// [`crate::Error::TopicPaused`] if nothing may be enqueued; [`crate::Error::AuditDenied`]; a
@@ -100,8 +94,8 @@ pub async fn redrive(
     each(session, (topic.id, filter), ("redrive", by), redrive, tell).await
 }
 
-/// Makes the dead letters of the topic that have this message id ready again, however many others
-/// there are. It joins the caller's transaction; how many there were.
+/// Makes the topic's dead letters with this message id ready again, however many others there are.
+/// It joins the caller's transaction. Returns how many there were.
 ///
 /// # Errors
 /// As [`redrive`].
@@ -111,11 +105,8 @@ pub async fn redrive_message(conn: &mut Link, topic: &Topic, id: MsgId) -> Resul
     if rows.is_empty() { Ok(0) } else { redrive_some(conn, topic.id, &rows).await }
 }
 
-/// Deletes the dead letters of the topic that have this message id, for ever. It joins the caller's
-/// transaction; how many there were.
-///
-/// # Errors
-/// A database failure.
+/// Deletes the topic's dead letters with this message id, for ever. It joins the caller's
+/// transaction. Returns how many there were.
 pub async fn purge_message(conn: &mut Link, topic: TopicId, id: MsgId) -> Result<usize> {
     let rows = rows_of(conn, topic, id).await?;
     if rows.is_empty() { Ok(0) } else { dead::purge(conn, &rows).await }
@@ -129,8 +120,8 @@ async fn rows_of(conn: &mut Link, topic: TopicId, id: MsgId) -> Result<RowSet> {
     Ok(here.filter_map(|(_, found)| found.trace).map(|trace| trace.row).collect())
 }
 
-/// Deletes the dead letters that the filter wants, for ever. If `by` a person, the audit has it.
-/// `tell` hears of the progress.
+/// Deletes the dead letters that match the filter, for ever. If `by` is a person's change, the
+/// audit records it. `tell` receives the progress.
 ///
 /// # Errors
 /// [`crate::Error::AuditDenied`]; a database failure. What was deleted before stays so.
@@ -205,7 +196,7 @@ async fn each(
 struct Windows {
     topic: TopicId,
     filter: DeadFilter,
-    /// Where the next one begins.
+    /// Where the next stretch begins.
     next: Next,
 }
 

@@ -1,5 +1,5 @@
-//! The self-test: does this server give the guarantees the protocol stands on? `rowmq doctor`
-//! shows all of it; every process runs it at its start and refuses to go on after a failure.
+//! The self-test: does this server give the guarantees that the protocol relies on? `rowmq doctor`
+//! shows all of it; every process runs it at its start and refuses to continue after a failure.
 
 mod cluster;
 mod durability;
@@ -27,7 +27,7 @@ use crate::procedures;
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::switch;
 
-/// How long the server may take for all of it.
+/// How long the whole self-test may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The oldest servers with SKIP LOCKED as the protocol needs it.
@@ -68,7 +68,7 @@ pub const TABLES: [&str; 30] = [
     "queue_access",
 ];
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -76,18 +76,18 @@ pub enum Verdict {
     Ok,
     /// It works, with something to know.
     Warning,
-    /// The queue must not run like this.
+    /// The queue must not run in this state.
     Failure,
 }
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was checked.
+    /// The subject of the check.
     pub name: &'static str,
-    /// How it came out.
+    /// The result.
     pub verdict: Verdict,
-    /// What was found, and the fix where one is needed.
+    /// The finding, and the fix where one is needed.
     pub detail: String,
 }
 
@@ -115,8 +115,8 @@ pub async fn examine(url: &ServerUrl) -> Result<Report> {
     examine_as(url, None).await
 }
 
-/// As [`examine`], by an account of this kind: whether it has what it needs, and what it has beyond
-/// that; of the tables, those that it needs.
+/// As [`examine`], for an account of this kind: also checks whether it has the privileges it needs,
+/// and which it has beyond them. Of the tables, checks only those that it needs.
 ///
 /// # Errors
 /// As [`examine`].
@@ -174,7 +174,7 @@ async fn ask_all(url: &ServerUrl, account: Option<Account>) -> Result<Report> {
     Ok(Report { server: product(&variables), checks })
 }
 
-/// The checks that help people and that a starting process does not wait for.
+/// Runs the checks that help people and that a starting process does not wait for.
 async fn ask_more(
     url: &ServerUrl,
     account: Option<Account>,
@@ -196,8 +196,7 @@ async fn ask_more(
     Ok(checks)
 }
 
-/// Runs the checks at the start of a process: all but that of the doorbell, which nobody has to
-/// have.
+/// Runs the checks at the start of a process: all except that of the doorbell, which is optional.
 ///
 /// # Errors
 /// The first failed check as an error of its own kind.
@@ -205,7 +204,7 @@ pub async fn require(url: &ServerUrl) -> Result<Report> {
     require_as(url, None).await
 }
 
-/// As [`require`], of the tables only those that an account of this kind needs.
+/// As [`require`], but of the tables only those that an account of this kind needs.
 ///
 /// # Errors
 /// As [`require`].
@@ -218,7 +217,7 @@ pub async fn require_as(url: &ServerUrl, account: Option<Account>) -> Result<Rep
     match first {
         None => Ok(report),
         Some(check) if check.name == "writable" => {
-            // Every host has been asked; the error says of each why it will not do.
+            // Every host has been asked; the error gives each one's refusal.
             connect(url, SessionKind::Plain).await?;
             Err(Error::ReadOnly { server: url.server(), reason: check.detail })
         }
@@ -298,7 +297,8 @@ async fn schema(
     let tables = TABLES.into_iter().filter(has(Account::knows_table)).map(str::to_owned);
     let procedures = procedures::public().filter(has(Account::knows_procedure));
     let wanted: Vec<_> = tables.chain(procedures.map(|name| format!("{name}()"))).collect();
-    // The list holds only what the account may see: a table without any grant looks missing too.
+    // The list holds only the tables that the account may see: a table without any grant looks
+    // missing too.
     let missing: Vec<_> = wanted.into_iter().filter(|name| !found.contains(name)).collect();
     let detail = if missing.is_empty() {
         format!("the queue's tables are in '{}'", url.database())
@@ -335,7 +335,7 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
     ask::begin(other).await?;
     let first = ask::lock_scratch(conn, names).await?;
     let second = match ask::lock_scratch(other, names).await {
-        // It waits for the row, as if the words were not there.
+        // The server waits for the row, as if the words were not there.
         Err(error) if error.fault() == Fault::LockWait => None,
         second => second?,
     };
@@ -351,7 +351,7 @@ async fn skip_locked(conn: &mut impl Connection, other: &mut impl Connection) ->
     Ok(check("skip locked", ok, Verdict::Failure, detail))
 }
 
-/// Tried, because only the trial shows every privilege.
+/// Tries to follow, because only a trial shows every privilege.
 async fn doorbell(url: &ServerUrl) -> Check {
     let detail = match doorbell::trial(url).await {
         Ok(()) => {
@@ -362,7 +362,7 @@ async fn doorbell(url: &ServerUrl) -> Check {
     check("doorbell", true, Verdict::Ok, detail)
 }
 
-/// A switch that was thrown for maintenance is easily forgotten, and nothing else fails.
+/// A switch set for maintenance is easily forgotten, and nothing else fails.
 async fn access(conn: &mut impl Connection) -> Result<Check> {
     let access = switch::read(conn).await?;
     let ok = access == Access::ReadWrite;

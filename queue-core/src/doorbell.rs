@@ -1,13 +1,15 @@
-//! The doorbell: wakes consumers the moment a message is committed, by following the server's
+//! The doorbell: wakes consumers as soon as a message is committed, by following the server's
 //! binary log as a replica would.
 //!
-//! One follower a process, shared by its consumers. It rings by [`wake`] for the
-//! topics it was told of; what it cannot read, it takes for a ring. A ring may come before the row
-//! can be seen: MySQL sends a transaction once it is in the log, and commits it afterwards.
+//! One follower per process, shared by its consumers. It rings through [`wake`] for the topics
+//! registered with [`listen`](Doorbell::listen). An event that it cannot read counts as a ring for
+//! every topic. A ring may come before the row is visible: MySQL sends a transaction once it is in
+//! the log, and commits it afterwards.
 //!
-//! [Ringing](Doorbell::ringing) it is only while it hears what this process itself writes, the
-//! beats of its workers: a server that leaves this database out of its log, or has become a replica
-//! that logs nothing, is noticed by that. Polling is slow only as long.
+//! It counts as [ringing](Doorbell::ringing) only while it receives what this process itself
+//! writes, the beats of its workers. This reveals a server that leaves this database out of its
+//! log, or has become a replica that logs nothing. Polling is slow only while the doorbell is
+//! ringing.
 
 mod event;
 mod follower;
@@ -26,7 +28,7 @@ use crate::connection::ServerUrl;
 use crate::model::{Result, Topic, TopicId, TopicName};
 use crate::wake;
 
-/// A share in the process's follower, which ends with the last one.
+/// A share in the process's follower. The follower ends with the last share.
 #[derive(Debug, Clone)]
 pub struct Doorbell(Arc<Owned>);
 
@@ -36,7 +38,7 @@ struct Owned {
     _stop: DropGuard,
 }
 
-/// What the follower and its listeners share.
+/// The state shared by the follower and its listeners.
 #[derive(Debug)]
 struct House {
     url: ServerUrl,
@@ -45,16 +47,16 @@ struct House {
     changes: watch::Sender<u64>,
 }
 
-/// The follower of each database, while anybody has a share in it.
+/// The follower of each database, while a share in it exists.
 static FOLLOWERS: LazyLock<Mutex<HashMap<String, Weak<Owned>>>> = LazyLock::new(Mutex::default);
 
 impl Doorbell {
-    /// The follower of the database of `url`: this process's, or a new one. It connects by itself,
-    /// and tries again for as long as it lives. `beat` is how often this process writes something
-    /// to hear itself by.
+    /// Returns the follower of the database of `url`: this process's, or a new one. It connects by
+    /// itself, and reconnects for as long as it lives. `beat` is how often this process writes
+    /// something that the follower should receive.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn follow(url: &ServerUrl, beat: Duration) -> Result<Self> {
         let place = format!("{}/{}", url.server(), url.database());
         let mut followers = FOLLOWERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,8 +76,8 @@ impl Doorbell {
         Ok(Self(owned))
     }
 
-    /// Rings for `topic` from now on, and for the stream that it is a group of. Call it again when
-    /// the topic has another id.
+    /// Rings for `topic` from now on, and for its stream if it is a group. Call it again when the
+    /// topic has another id.
     pub fn listen(&self, topic: &Topic) {
         let mut topics = self.0.house.topics();
         if let (Some(id), Some(stream)) = (topic.of_stream(), topic.name.stream()) {
@@ -90,14 +92,14 @@ impl Doorbell {
         self.0.house.ringing.subscribe()
     }
 
-    /// Counts what has changed for consumers beside their messages: floors and topics.
+    /// Counts changes that concern consumers besides messages: floors and topics.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.house.changes.subscribe()
     }
 }
 
-/// Tries whether the binary log of the database's server can be followed.
+/// Checks whether the binary log of the database's server can be followed.
 ///
 /// # Errors
 /// [`Error::NoDoorbell`](crate::Error::NoDoorbell) with what is missing and the fix; as

@@ -12,23 +12,23 @@ use crate::store::lookup::{self, Placed};
 use crate::store::trace;
 use crate::telemetry;
 
-/// The most bytes in one INSERT, unless a single message needs more. Far below the packet of
-/// either server (16 and 64 MiB), and throughput gains nothing above it.
+/// The most bytes in one INSERT, unless a single message needs more. It is far below either
+/// server's packet limit (16 and 64 MiB), and a larger value adds no throughput.
 const BYTES_PER_INSERT: usize = 4 * 1024 * 1024;
 
-/// So many bytes are sent without asking what the server takes in one packet: it costs a round
-/// trip, and the smallest default there has ever been is 1 MiB.
+/// Up to this many bytes are sent without asking for the server's packet limit: asking costs a
+/// round trip, and the smallest default there has ever been is 1 MiB.
 const SURELY_TAKEN: usize = 1024 * 1024;
 
 const OPERATION: &str = "enqueue";
 
-/// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit;
-/// what became of it. One with a unique key, or with an id of its own in a topic with a dedupe
+/// Enqueues one message in the caller's transaction, or by itself on a connection in autocommit.
+/// Returns its outcome. A message with a unique key, or with a sender's id in a topic with a dedupe
 /// window, needs a transaction.
 ///
 /// # Errors
 /// [`Error::NeedsTransaction`]; [`Error::UnknownTopic`], [`Error::TopicPaused`],
-/// [`Error::TopicFull`] (also where producers wait: nobody waits with a transaction open),
+/// [`Error::TopicFull`] (even where producers wait: an open transaction must not wait),
 /// [`Error::BodyTooLarge`] and the like, found before anything is sent; a database failure. The
 /// caller's transaction is left as it is.
 pub async fn enqueue(
@@ -40,8 +40,8 @@ pub async fn enqueue(
     Ok(enqueued.pop().unwrap_or(Enqueued::Stored(message.msg_id)))
 }
 
-/// Enqueues messages, in order; what became of each. All of them or none: where no transaction is
-/// open and one statement is not enough, it runs one of its own.
+/// Enqueues messages, in order. Returns the outcome of each. All of them are enqueued or none: if
+/// no transaction is open and one statement is not enough, it runs its own.
 ///
 /// # Errors
 /// As [`enqueue`]; nothing is sent if any message is refused.
@@ -54,8 +54,8 @@ pub async fn enqueue_all(
     enqueue_to(conn, &topic, messages).await
 }
 
-/// Enqueues messages to a topic that the caller has looked up, saving a round trip. It is taken for
-/// what it was then, paused or full: look it up again for the next transaction.
+/// Enqueues messages to a topic that the caller has looked up, saving a round trip. It relies on
+/// that look-up, paused or full: look the topic up again for the next transaction.
 ///
 /// # Errors
 /// As [`enqueue_all`].
@@ -101,7 +101,7 @@ async fn store_plain(
     Ok(messages.iter().map(|message| Enqueued::Stored(message.msg_id)).collect())
 }
 
-/// Whether one INSERT stores all of these, and nothing goes with it: no lookup and no trace.
+/// Whether one INSERT stores all of these, without lookup entries or traces.
 fn is_one_statement(topic: &Topic, messages: &[NewMessage]) -> bool {
     let traced = messages.iter().any(|message| topic.settings.trace.takes(message.msg_id));
     topic.settings.searchable.is_none()
@@ -119,10 +119,7 @@ pub enum Part<'m> {
 }
 
 impl Part<'_> {
-    /// Inserts them, by one more statement if the topic is searchable.
-    ///
-    /// # Errors
-    /// A database failure.
+    /// Inserts them; a searchable topic takes one more statement.
     pub async fn insert(self, conn: &mut impl Connection, topic: &Topic) -> Result<()> {
         let (messages, placed) = match self {
             Self::Ready(messages) => {
@@ -141,8 +138,8 @@ impl Part<'_> {
     }
 }
 
-/// Checks the messages, and cuts them into those of one statement each: at most a thousand, and
-/// 4 MiB. The server is asked what it takes only where that is in question.
+/// Checks the messages, and splits them into parts of one statement each: at most a thousand
+/// messages, and 4 MiB. Asks for the server's packet limit only if a part might exceed it.
 ///
 /// # Errors
 /// As [`enqueue_all`]; nothing has been inserted.
@@ -168,14 +165,14 @@ fn check(topic: &Topic, messages: &[NewMessage]) -> Result<()> {
     messages.iter().try_for_each(|message| check_for(topic, message))
 }
 
-/// Whether the topic would take the message, were it not paused.
+/// Checks whether the topic would take the message if it were not paused.
 pub(crate) fn check_for(topic: &Topic, message: &NewMessage) -> Result<()> {
     message.check()?;
     if topic.is_stream() && message.priority != Priority::default() {
         return Err(Error::NoPriorities { topic: topic.name.clone() });
     }
     if topic.is_stream() && message.key_until_done().is_some() {
-        // Its log keeps it: no group's ack is its end.
+        // Its log keeps it: no group's ack ends it.
         let reason = "a message of a stream is never done: hold the key for a time";
         return Err(Error::InvalidUnique { reason });
     }
@@ -186,8 +183,8 @@ pub(crate) fn check_for(topic: &Topic, message: &NewMessage) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes one statement may have: a packet too large breaks the connection without a clear
-/// error, which would look like a fault of the network.
+/// The most bytes of one statement: a packet that is too large breaks the connection without a
+/// clear error, which would look like a network fault.
 async fn statement_limit(conn: &mut impl Connection, messages: &[NewMessage]) -> Result<usize> {
     if messages.iter().map(packet_share).sum::<usize>() <= SURELY_TAKEN {
         return Ok(BYTES_PER_INSERT);
@@ -199,7 +196,7 @@ async fn statement_limit(conn: &mut impl Connection, messages: &[NewMessage]) ->
     }
 }
 
-/// Cuts the messages into statements of bounded rows and at most `limit` bytes.
+/// Splits the messages into statements of bounded rows and at most `limit` bytes.
 fn chunks(mut messages: &[NewMessage], limit: usize) -> impl Iterator<Item = Part<'_>> {
     std::iter::from_fn(move || {
         let waits = messages.first()?.deliver.is_some();
@@ -208,7 +205,7 @@ fn chunks(mut messages: &[NewMessage], limit: usize) -> impl Iterator<Item = Par
             bytes += packet_share(message);
             bytes <= limit && message.deliver.is_some() == waits
         });
-        // One message alone is always sent: the topic's limit has bounded it.
+        // A single message is always sent: the topic's limit has bounded it.
         let n = fitting.count().max(1).min(messages.len());
         let (chunk, rest) = messages.split_at(n);
         messages = rest;

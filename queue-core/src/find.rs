@@ -1,8 +1,9 @@
-//! What became of a message: in which state it is, where, and what happened to it before.
+//! Finding a message: its state, its place, and its history.
 //!
-//! A topic that is [searchable](crate::model::TopicSettings::searchable) answers from the lookup;
-//! any other by message id from the keys of the tables that have one, and else from a bounded
-//! number of rows. The [`Answer`] says what was searched, and whether that was all there is.
+//! A topic that is [searchable](crate::model::TopicSettings::searchable) answers from the lookup.
+//! For any other, a search by message id uses the keys of the tables that have one; every other
+//! search reads a bounded number of rows. The [`Answer`] says what was searched, and whether the
+//! search was complete.
 
 mod answer;
 mod between;

@@ -1,4 +1,5 @@
-//! What users write: handlers, and the error values by which they decide what becomes of a message.
+//! The user's interface: handlers, and the error values by which they decide how a message is
+//! settled.
 
 mod decision;
 mod tx;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::checkpoint::Checkpoints;
 use crate::model::{BoxError, Checkpoint, Delivery, Saved, TopicName, TraceParent};
 
-/// What a handler knows beside the payload.
+/// What a handler gets besides the payload.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// The topic.
@@ -26,27 +27,29 @@ pub struct Context {
     /// The message: its id, delivery number, failures so far, headers, keys and bytes.
     pub delivery: Arc<Delivery>,
     /// Cancelled when the run should stop: its time is up, the consumer is stopping at once, the
-    /// claim may soon be somebody else's, or somebody cancels the message. What is not finished
-    /// then will run again, but for a message that was cancelled.
+    /// claim may soon pass to another worker, or the message is being cancelled. An unfinished
+    /// message runs again later, unless it was cancelled.
     pub cancelled: CancellationToken,
-    /// When the run's time is up; `None`: it has all the time it needs.
+    /// When the run's time is up; `None`: it has no time limit.
     pub deadline: Option<Instant>,
-    /// Where the run keeps its checkpoints.
+    /// The run's checkpoints.
     pub checkpoints: Checkpoints,
 }
 
 impl Context {
     /// The span of this delivery in the distributed trace that its message is part of, a child of
-    /// its producer's: to be passed on to whatever the handler calls. The same for every call;
-    /// another for the next delivery. `None` if the message has no valid header `traceparent`.
+    /// its producer's span: pass it on to the services that the handler calls. It is the same for
+    /// every call, and another for the next delivery. `None` if the message has no valid header
+    /// `traceparent`.
     #[must_use]
     pub fn traceparent(&self) -> Option<TraceParent> {
         self.delivery.traceparent()
     }
 
-    /// Saves how far the handler has come, at once and by itself: also of a transactional run,
-    /// which may be rolled back later. A delivery that follows, after a crash, say, goes on
-    /// [from there](Self::last_checkpoint). It is forgotten when the message is acked or discarded.
+    /// Saves how far the handler has come, at once and by itself, even in a transactional run,
+    /// which may be rolled back later. A later delivery (after a crash, say) gets it by
+    /// [`last_checkpoint`](Self::last_checkpoint). It is deleted when the message is acked or
+    /// discarded.
     ///
     /// # Errors
     /// [`Error::ClaimLost`](crate::Error::ClaimLost) if the claim was taken back: stop then;
@@ -56,7 +59,7 @@ impl Context {
         self.checkpoints.save(&self.delivery, checkpoint).await
     }
 
-    /// The last checkpoint of this message, whichever delivery saved it.
+    /// Returns the last checkpoint of this message, whichever delivery saved it.
     ///
     /// # Errors
     /// [`Error::InvalidCheckpoint`](crate::Error::InvalidCheckpoint) for a message of a stream; a
@@ -69,9 +72,9 @@ impl Context {
 /// Handles the messages of one topic.
 ///
 /// The body is decoded from JSON; a body that cannot be decoded is dead-lettered with the reason.
-/// Use [`Delivery`] as the payload type's stand-in through [`RawHandler`] for other encodings.
+/// For other encodings, implement [`RawHandler`], which gets the [`Delivery`] instead of a payload.
 pub trait Handler: Send + Sync + 'static {
-    /// What the body holds.
+    /// The content of the body.
     type Payload: DeserializeOwned + Send;
 
     /// Handles one message. `Ok` acks it; the error decides otherwise (`?` means retry).
@@ -90,11 +93,11 @@ pub trait RawHandler: Send + Sync + 'static {
 
 /// Handles up to a batch of messages at once.
 pub trait BatchHandler: Send + Sync + 'static {
-    /// What each body holds.
+    /// The content of each body.
     type Payload: DeserializeOwned + Send;
 
-    /// Handles the messages; one verdict for each, in the same order. A missing verdict is a
-    /// failure of that message.
+    /// Handles the messages. Returns one verdict for each, in the same order. A missing verdict is
+    /// a failure of that message.
     fn handle(
         &self,
         batch: Vec<(Context, Self::Payload)>,
@@ -103,15 +106,15 @@ pub trait BatchHandler: Send + Sync + 'static {
 
 /// Handles up to a batch of messages at once, as bytes.
 pub trait RawBatchHandler: Send + Sync + 'static {
-    /// Handles the messages, which are in the order of their claim; one verdict for each, in the
-    /// same order. A missing verdict is a failure of that message.
+    /// Handles the messages, which are in the order of their claim. Returns one verdict for each,
+    /// in the same order. A missing verdict is a failure of that message.
     fn handle(
         &self,
         batch: &[Context],
     ) -> impl Future<Output = Vec<Result<(), HandlerError>>> + Send;
 }
 
-/// Why a handler did not handle a message, which decides what becomes of it.
+/// Why a handler did not handle a message. This decides how it is settled.
 ///
 /// It is no `std::error::Error` itself, so that `?` turns every error into [`HandlerError::Retry`].
 #[derive(Debug)]
@@ -121,30 +124,31 @@ pub enum HandlerError {
     Retry(BoxError),
     /// Try again after this time; counts as a failure.
     RetryAfter(Duration, BoxError),
-    /// Try again at this time of the server's, or at once if it is over; counts as a failure.
+    /// Try again at this server time, or at once if it has passed; counts as a failure.
     RetryAt(DateTime<Utc>, BoxError),
-    /// Not yet, and not the message's fault: comes back after this time, nothing charged.
+    /// Not yet, and not the message's fault: comes back after this time, and nothing is charged.
     Snooze(Duration),
-    /// Never try again: to the dead letters.
+    /// Never try again: becomes a dead letter.
     Dead(BoxError),
-    /// Not worth handling: acked and counted, and the reason kept.
+    /// Not worth handling: acked and counted, and the reason is kept.
     Discard(String),
-    /// Not now, and not the message's fault: goes back untouched, nothing charged.
+    /// Not now, and not the message's fault: given back untouched, and nothing is charged.
     Release,
 }
 
 impl HandlerError {
-    /// Try again after the topic's backoff, for errors that `?` cannot turn (text, boxes, anyhow).
+    /// Try again after the topic's backoff, for errors that `?` cannot convert (text, boxes,
+    /// anyhow).
     pub fn retry(error: impl Into<BoxError>) -> Self {
         Self::Retry(error.into())
     }
 
-    /// Never try again: to the dead letters.
+    /// Never try again: becomes a dead letter.
     pub fn dead(error: impl Into<BoxError>) -> Self {
         Self::Dead(error.into())
     }
 
-    /// Not worth handling: acked and counted, and the reason kept.
+    /// Not worth handling: acked and counted, and the reason is kept.
     pub fn discard(reason: impl Into<String>) -> Self {
         Self::Discard(reason.into())
     }
@@ -202,21 +206,21 @@ pub enum RunOutcome {
     TimedOut(Duration),
     /// The body could not be decoded.
     Undecodable(String),
-    /// A transactional handler ended its transaction: what it did cannot be taken back, so that
-    /// nothing may run it again.
+    /// A transactional handler ended its transaction: its effects cannot be undone, so it must not
+    /// run again.
     EndedTransaction,
     /// The handler was not run: another message with this biz id had been handled.
     Repeated,
-    /// The consumer stopped before the handler was through, or before it began.
+    /// The consumer stopped before the handler finished, or before it began.
     Interrupted,
-    /// The message's time had run out before the handler began.
+    /// The message had expired before the handler began.
     Expired,
-    /// Somebody cancelled the message, before the handler began or so that it did not get through.
+    /// The message was cancelled, before the handler began or before it finished.
     Cancelled,
 }
 
 impl RunOutcome {
-    /// The word for metrics and logs.
+    /// The label for metrics and logs.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

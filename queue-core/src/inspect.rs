@@ -1,5 +1,5 @@
-//! What people look at: who works, how far groups have come, what the duties did last. Each look
-//! reads a bounded number of rows, and locks none.
+//! Status for people: the workers, the groups' progress, the duties' last runs. Each function reads
+//! a bounded number of rows, and locks none.
 
 mod duty;
 mod group;

@@ -1,7 +1,8 @@
-//! The heart of the message queue that lives inside MySQL: its schema, every SQL statement, the
+//! The core of the message queue that lives inside MySQL: its schema, every SQL statement, the
 //! claim protocol, and the types that producers, consumers and the janitor share.
 //!
-//! This library knows no process, signal or HTTP; those live in `queue-service` and the binaries.
+//! This library has no knowledge of processes, signals or HTTP; those are in `queue-service` and
+//! the binaries.
 
 pub mod account;
 pub mod actor;

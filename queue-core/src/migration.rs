@@ -1,5 +1,5 @@
-//! The schema's migrations, embedded: additive only, taken one migrator at a time, giving up
-//! politely instead of standing in a queue for a table lock.
+//! The schema's embedded migrations: additive only, run by one migrator at a time, and they give up
+//! rather than block a table while waiting for its lock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,20 +32,20 @@ const TEXTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// How long another migrator is waited for.
+/// How long to wait for another migrator.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// How long open transactions that have called a procedure are waited for, and the pause between
-/// two attempts, in which their callers go on.
+/// How long to wait for open transactions that have called a procedure, and the pause between two
+/// attempts, in which their callers continue.
 const PROCEDURE_WAIT: Duration = Duration::from_secs(120);
 const PROCEDURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// A migration that the database does not have yet, or a procedure that is missing or stale.
+/// A migration that the database lacks, or a procedure that is missing or stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     /// A migration's directory under `migrations/`; a procedure's name with `()` behind it.
     pub name: String,
-    /// What it runs.
+    /// The SQL that it runs.
     pub sql: String,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Pending {
     }
 }
 
-/// The migrations that the database behind `url` lacks; changes nothing.
+/// Lists the migrations that the database behind `url` lacks; changes nothing.
 ///
 /// # Errors
 /// [`Error::Connect`]; a database failure.
@@ -77,7 +77,7 @@ pub async fn pending(url: &ServerUrl) -> Result<Vec<Pending>> {
     Ok(pending)
 }
 
-/// Brings the database behind `url` up to date; the migrations it applied. Needs tokio's
+/// Brings the database behind `url` up to date. Returns the migrations it applied. Needs tokio's
 /// multi-thread runtime.
 ///
 /// # Errors
@@ -103,17 +103,17 @@ pub async fn run(url: &ServerUrl) -> Result<Vec<Pending>> {
     if is_ours(&applied) {
         done.extend(repair_procedures(&mut conn).await?);
     }
-    // The lock goes with the connection.
+    // The lock is released with the connection.
     Ok(done)
 }
 
-/// Whether this program knows every migration of the database. One that does not is older than the
-/// program that migrated last, and its procedures must not replace newer ones.
+/// Whether this program knows every migration of the database. If not, it is older than the program
+/// that migrated last, and its procedures must not replace newer ones.
 fn is_ours(applied: &[String]) -> bool {
     applied.iter().all(|name| TEXTS.iter().any(|(known, _)| name == known))
 }
 
-/// The links that this upgrade leaves in use: the others, unless those in use are right.
+/// The links to be in use after this upgrade: the current ones if they are right, else the others.
 async fn links(conn: &mut impl Connection, installed: &BTreeMap<String, String>) -> Result<Links> {
     let in_use = match store::installation::links(conn).await {
         Err(error) if error.fault() == Fault::Schema => Links::Even,
@@ -122,12 +122,12 @@ async fn links(conn: &mut impl Connection, installed: &BTreeMap<String, String>)
     Ok(if procedures::are_current(in_use, installed) { in_use } else { in_use.other() })
 }
 
-/// The procedures that are missing or of another release.
+/// The procedures that are missing or from another release.
 fn stale(links: Links, installed: &BTreeMap<String, String>) -> impl Iterator<Item = Routine> {
     procedures::wanted(links).into_iter().filter(|routine| !routine.is_in(installed))
 }
 
-/// Makes the procedures that are missing or of another release, changes over to them, and removes
+/// Creates the procedures that are missing or from another release, switches to them, and removes
 /// those that no call can be in any more.
 async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pending>> {
     let installed = store::procedure::installed(conn).await?;
@@ -148,7 +148,7 @@ async fn repair_procedures(conn: &mut AsyncMysqlConnection) -> Result<Vec<Pendin
     Ok(done)
 }
 
-/// Tries for [`PROCEDURE_WAIT`] as long as an open transaction has the procedure locked.
+/// Retries for [`PROCEDURE_WAIT`] while an open transaction has the procedure locked.
 async fn again_while_locked(mut change: impl AsyncFnMut() -> Result<()>) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -185,7 +185,7 @@ fn missing(applied: &[String]) -> Result<Vec<(Boxed, Pending)>> {
         .collect())
 }
 
-/// diesel's migrations speak to a synchronous connection: the wrapper stands in for it.
+/// diesel's migrations need a synchronous connection; the wrapper provides one.
 fn apply(
     conn: AsyncMysqlConnection,
     migration: &Boxed,

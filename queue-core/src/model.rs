@@ -1,5 +1,5 @@
-//! What everything speaks of: ids and names, messages on their way in ([`NewMessage`]) and to a
-//! handler ([`Delivery`]), topics with their settings, and errors. Nothing here knows the database.
+//! The shared vocabulary: ids and names, messages on their way in ([`NewMessage`]) and to a handler
+//! ([`Delivery`]), topics with their settings, and errors. Nothing here knows the database.
 
 mod access;
 mod audit;

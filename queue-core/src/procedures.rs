@@ -1,16 +1,18 @@
-//! The stored procedures of the SQL contract, made by one script that can be run again and again.
+//! The stored procedures of the SQL contract, created by one script that can be run repeatedly.
 //!
-//! Each public name is reached in three steps, so that a release can replace all under load:
+//! Each public name leads to its body in three steps, so that a release can replace everything
+//! under load:
 //!
-//! 1. `queue_claim`: what callers are granted. It calls the links in use, which
-//!    `queue_installation` names. It is made again only if its parameters change, because MySQL
+//! 1. `queue_claim`: the procedure that callers are granted. It calls the links in use, which
+//!    `queue_installation` names. It is created again only if its parameters change, because MySQL
 //!    drops the grants on a procedure with the procedure.
 //! 2. `queue_claim__even` and `queue_claim__odd`, the links: each calls the body of one release. An
-//!    upgrade makes those that are not in use anew, and then changes over in one statement. MySQL
+//!    upgrade re-creates those that are not in use, and then switches over in one statement. MySQL
 //!    cannot replace a procedure, and keeps one that a transaction has called locked until the
-//!    transaction ends: links in use could neither go nor be missed for a moment.
+//!    transaction ends: links in use could not be dropped, and could not be missing even for a
+//!    moment.
 //! 3. `queue_claim__1a2b3c4d`: the body. The checksum of all sources is in the name, and bodies
-//!    call bodies of the same checksum: a call that has begun ends in the release it began in.
+//!    call bodies of the same checksum: a call ends in the release it began in.
 
 use std::collections::BTreeMap;
 
@@ -71,14 +73,14 @@ pub fn public() -> impl Iterator<Item = &'static str> {
 pub struct Routine {
     /// Its name there.
     pub name: String,
-    /// What its comment must contain: it says whether what is there is stale.
+    /// The text that its comment must contain: it shows whether an installed procedure is stale.
     pub mark: String,
     /// `CREATE PROCEDURE …`.
     pub create: String,
 }
 
 impl Routine {
-    /// Whether what the database has under this name, by its comment, is this.
+    /// Whether the installed procedure of this name, by its comment, is this one.
     #[must_use]
     pub fn is_in(&self, installed: &BTreeMap<String, String>) -> bool {
         installed.get(&self.name).is_some_and(|comment| comment.contains(&self.mark))
@@ -106,8 +108,8 @@ pub fn are_current(links: Links, installed: &BTreeMap<String, String>) -> bool {
     wanted(links).iter().filter(|routine| is_link(routine)).all(|link| link.is_in(installed))
 }
 
-/// Every procedure, where these links are in use, in the order in which they are made: bodies
-/// first, public names last.
+/// Returns every procedure for these links in use, in the order of their creation: bodies first,
+/// public names last.
 #[must_use]
 pub fn wanted(links: Links) -> Vec<Routine> {
     let checksum = checksum();
@@ -146,7 +148,7 @@ fn body_name(name: &str, checksum: &str) -> String {
     format!("{name}__{checksum}")
 }
 
-/// The source under its checksummed name, calling others by theirs.
+/// Makes the source into the body under its checksummed name, which calls other bodies by theirs.
 fn body(source: &Source, checksum: &str) -> Routine {
     let mut create = source.text.to_owned();
     for other in SOURCES {
@@ -159,7 +161,7 @@ fn body(source: &Source, checksum: &str) -> Routine {
     Routine { name: body_name(source.name, checksum), mark: String::new(), create }
 }
 
-/// What stands before the body of a source.
+/// The part before the body of a source.
 struct Heading<'a> {
     /// Between the parentheses.
     parameters: &'a str,
@@ -168,13 +170,14 @@ struct Heading<'a> {
 }
 
 impl Heading<'_> {
-    /// The name of each parameter, with commas between.
+    /// The name of each parameter, separated by commas.
     fn arguments(&self) -> String {
         arguments(self.parameters).join(", ")
     }
 }
 
-/// The sources are ours, and a test reads the heading of each: what is not found is empty.
+/// Reads a source's heading. The sources are ours, and a test reads each heading: a part that is
+/// not found is empty.
 fn heading(text: &str) -> Heading<'_> {
     let after = text.split_once("CREATE PROCEDURE ").map_or("", |(_, after)| after);
     let head = after.split_once("\nBEGIN").map_or("", |(head, _)| head);
@@ -184,7 +187,7 @@ fn heading(text: &str) -> Heading<'_> {
     Heading { parameters, comment: comment.trim_end().trim_end_matches('\'') }
 }
 
-/// Splits at the parenthesis that closes what is open before `text`.
+/// Splits at the parenthesis that closes the one open before `text`.
 fn split_at_closing(text: &str) -> (&str, &str) {
     let mut depth = 1_u32;
     for (at, character) in text.char_indices() {
@@ -228,8 +231,8 @@ fn forward(source: &Source, name: String, mark: &str, comment: &str, call: &str)
     Routine { name, mark: mark.to_owned(), create }
 }
 
-/// Which of the installed procedures go: bodies that no link led to when this upgrade began, whose
-/// calls have ended long since, and helpers under their plain names, as the first migrations made
+/// Returns the installed procedures to drop: bodies that no link led to when this upgrade began,
+/// whose calls have long ended, and helpers under their plain names, as the first migrations made
 /// them.
 #[must_use]
 pub fn superseded(installed: &BTreeMap<String, String>) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! What a person does with ready messages: away with them, or into another topic. However many
-//! there are, every transaction is short, and what comes meanwhile is left alone.
+//! Purges or moves ready messages. However many there are, every transaction is short, and messages
+//! that arrive in the meantime are left alone.
 
 use crate::audit::BulkEntry;
 use crate::connection::{Link, Session};
@@ -7,12 +7,13 @@ use crate::model::{Change, Priority, Result, RowId, Topic, TopicId};
 use crate::store::ready::{self, LockedReady};
 use crate::store::{lookup, topic as topics};
 
-/// How many messages one transaction takes: as many as one list of rows has room for, and few
-/// enough that nobody waits long for its locks.
+/// How many messages one transaction takes: as many as one list of rows holds, and few enough that
+/// no other session waits long for its locks.
 const CHUNK: u32 = 512;
 
-/// Deletes the ready messages of a queue, for ever; how many. What is claimed, waits for its time
-/// or is dead stays. If `by` a person, the audit has it. `tell` hears how many are gone so far.
+/// Deletes the ready messages of a queue, for ever. Returns how many. Claimed, waiting and dead
+/// messages stay. If `by` is a person's change, the audit records it. `tell` receives the number
+/// deleted so far.
 ///
 /// # Errors
 /// [`crate::Error::AuditDenied`]; a database failure. What was deleted before stays so.
@@ -26,10 +27,10 @@ pub async fn purge(
     each(session, topic.id, ("purge", by), purge, tell).await
 }
 
-/// Moves the ready messages of a queue to another, in their order, behind what is ready there; how
-/// many. Each keeps its message id, enqueue time, priority, ordering key, headers, body and
-/// history; its unique key is freed. If `by` a person, the audit has it. `tell` hears how many have
-/// moved so far.
+/// Moves the ready messages of a queue to another, in their order, behind what is ready there.
+/// Returns how many. Each keeps its message id, enqueue time, priority, ordering key, headers, body
+/// and history; its unique key is freed. If `by` is a person's change, the audit records it. `tell`
+/// receives the number moved so far.
 ///
 /// # Errors
 /// [`crate::Error::TopicPaused`] if nothing may be enqueued there; [`crate::Error::AuditDenied`]; a
@@ -42,7 +43,7 @@ pub async fn relocate(
 ) -> Result<usize> {
     to.refuse_closed()?;
     let relocate = async |conn: &mut Link, locked: &LockedReady| {
-        // Asked each time: it may have been closed since, or deleted.
+        // Asked each time: the topic may have been closed since, or deleted.
         let to = topics::existing(conn, &to.name).await?;
         to.refuse_closed()?;
         let first = ready::relocate(conn, locked, to.id).await?;

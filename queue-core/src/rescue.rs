@@ -1,5 +1,5 @@
-//! Taking a claim back from a worker that has no use of it any more: dead, stopped, or never told
-//! that the claim was committed.
+//! Taking a claim back from a worker that no longer uses it: the worker is dead or stopped, or
+//! never learned that the claim was committed.
 
 use std::collections::BTreeSet;
 
@@ -18,20 +18,20 @@ use crate::store::stream::passed;
 use crate::store::stream::range::{self, Range};
 use crate::store::{cancel, floor, moves, settle, topic, trace, unique};
 
-/// Why a claim is taken back, which decides what its rows are charged with.
+/// Why a claim is taken back. This decides how its rows are charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Its worker crashed; `rows_held` is how many rows the worker held in all.
+    /// Its worker crashed; `rows_held` is how many rows the worker held in total.
     Crashed {
-        /// What [`rows_held`] said, right after the worker was declared dead.
+        /// The result of [`rows_held`], right after the worker was declared dead.
         rows_held: u64,
     },
-    /// Its worker lives or ended in order: nothing is charged.
+    /// Its worker is alive or stopped cleanly: nothing is charged.
     NotNeeded,
 }
 
 impl Why {
-    /// What a trace says of it.
+    /// The reason in a trace.
     fn text(self) -> Option<&'static str> {
         match self {
             Self::Crashed { rows_held: 1 } => Some(LONE_CRASH),
@@ -41,13 +41,13 @@ impl Why {
     }
 }
 
-/// What a trace says of a message that is to be claimed again.
+/// The trace's word for a message that is to be claimed again.
 const READY: &str = "ready";
 
-/// What a trace says of a message that is not.
+/// The trace's word for a message that is dead-lettered.
 const DEAD_LETTER: &str = "dead_letter";
 
-/// What taking a claim back did.
+/// The result of taking a claim back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TakenBack {
     /// Rows made ready again.
@@ -58,26 +58,24 @@ pub struct TakenBack {
     pub left: u64,
 }
 
-/// How many messages a dead worker was at: the rows of its claims, its ranges' messages, and what
-/// was [cancelled](crate::cancellation) under its hands within the minute before its last beat.
-/// That handler may have run on, so that nobody knows which of them the worker died of.
-///
-/// # Errors
-/// A database failure.
+/// Counts the messages that a dead worker held: the rows of its claims, its ranges' messages, and
+/// those [cancelled](crate::cancellation) while it held them, within the minute before its last
+/// beat. The handler of a cancelled message may have kept running, so any of these messages may
+/// have killed the worker.
 pub async fn rows_held(conn: &mut impl Connection, worker: WorkerId) -> Result<u64> {
     let mut rows = range::messages_of(conn, worker).await?;
     for claim in claim::of_worker(conn, worker, ClaimNo(0)).await? {
         rows += rescue::rows_left(conn, &claim).await?;
     }
-    // Last: what is taken away meanwhile is counted twice, and not missed.
+    // Read last: a message that is taken away in between is counted twice rather than missed.
     let taken = cancel::taken_from(conn, worker).await?;
-    // A claim may come to light after this. What has been taken away is no claim, so with that it
-    // was not alone, either.
+    // A claim may come to light after this. A message that was taken away has no claim, so together
+    // with it that claim was not alone.
     Ok(if taken > 0 { rows.max(1).saturating_add(taken as u64) } else { rows })
 }
 
-/// Takes the rows of `claim` back and forgets the claim once none is left. Runs within the
-/// caller's transaction; every row is touched under the claim's fence only.
+/// Takes back the rows of `claim` and forgets the claim once none is left. Runs within the caller's
+/// transaction, and touches every row only under the claim's fence.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -127,7 +125,7 @@ pub async fn take_back(conn: &mut impl Connection, claim: &Claim, why: Why) -> R
     Ok(taken)
 }
 
-/// Writes what became of rows that were taken back and leave a trace.
+/// Records in the traces how rows that were taken back ended up.
 async fn trace_zombies(
     conn: &mut impl Connection,
     claim: &Claim,
@@ -149,9 +147,9 @@ async fn trace_zombies(
     trace::record(conn, &steps).await
 }
 
-/// Takes a range of a stream back, for the group to claim again. Runs within the caller's
-/// transaction, under the range's fence only. A range that a session of the worker has locked is
-/// left.
+/// Takes back a range of a stream, for the group to claim again. Runs within the caller's
+/// transaction, under the range's fence only. Skips a range that a session of the worker has
+/// locked.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -168,7 +166,7 @@ pub async fn take_range_back(
     let messages = usize::try_from(range.hi.0 - range.mark.0).unwrap_or(usize::MAX);
     let charge = match why {
         Why::NotNeeded => Charge::Nothing,
-        // A message that a transaction has acked is not what its worker died of.
+        // A message that a transaction has acked did not kill its worker.
         Why::Crashed { rows_held: 1 }
             if passed::of_range(conn, range.id).await?.contains(&range.mark) =>
         {
@@ -205,13 +203,13 @@ pub async fn take_range_back(
     moves::equal("rescue: free the range", 1, freed)?;
     taken.freed = messages;
     trace_range(conn, &range, READY, why).await?;
-    // Nothing else tells the group's other members.
+    // Nothing else notifies the group's other members.
     floor::publish(conn, range.group, Priority::default(), RowId(0)).await?;
     Ok(taken)
 }
 
-/// Writes what became of the messages of a range that was taken back and that leave a trace, but
-/// for those that a transaction of its own has acked.
+/// Records in the traces how the messages of a range that was taken back ended up, except for those
+/// that a handler's transaction has acked.
 async fn trace_range(
     conn: &mut impl Connection,
     range: &Range,
@@ -239,7 +237,8 @@ async fn trace_range(
     trace::record(conn, &steps).await
 }
 
-/// The stream that a group reads, and after how many lone crashes the group dead-letters a message.
+/// Returns the stream that a group reads, and after how many lone crashes the group dead-letters a
+/// message.
 async fn group_limits(
     conn: &mut impl Connection,
     group: TopicId,
@@ -248,9 +247,9 @@ async fn group_limits(
     Ok(topic.and_then(|topic| Some((topic.group()?.stream, topic.settings.max_crashes))))
 }
 
-/// Dead-letters the rows, but for those whose unique key somebody else has locked: that transaction
-/// may stay open for long, and the rescue of others does not wait for it. Returns these; they are
-/// to be charged with the crash all the same, and are dead-lettered at the next one.
+/// Dead-letters the rows, except for those whose unique key another session has locked: that
+/// transaction may stay open for long, and the rescue of other rows does not wait for it. Returns
+/// the blocked rows: they are still charged with the crash, and are dead-lettered at the next one.
 async fn dead_letter(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -292,9 +291,9 @@ async fn free(
     moves::equal("rescue: free the rows", claimed.rows.len(), freed)
 }
 
-/// Makes rows of a claim ready again that its worker does not hold any more, because what had
-/// settled them is undone, and leaves those in `held`. The claim stays. Runs within the caller's
-/// transaction; returns how many there were.
+/// Makes those rows of a claim ready again that its worker does not hold any more, because their
+/// settlement is undone; leaves those in `held`. The claim stays. Runs within the caller's
+/// transaction. Returns how many rows it made ready.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.

@@ -1,5 +1,5 @@
-//! Recurring messages: a schedule in the database enqueues one message at each of its ticks, once
-//! over however many processes look after it.
+//! Recurring messages: a schedule in the database enqueues one message at each of its ticks,
+//! exactly one however many processes serve it.
 
 use crate::connection::Connection;
 use crate::enqueue::{check_for, enqueue_to};
@@ -8,16 +8,16 @@ use crate::store;
 use crate::store::schedule::{self as stored, Standing};
 use crate::store::topic::server_time;
 
-/// Makes the schedule, or replaces the one of its name, in the caller's transaction; how it stands
-/// then. One that recurs as before keeps its next tick: a program may set its schedules at each
-/// start. One that is paused stays so.
+/// Creates the schedule, or replaces the one with its name, in the caller's transaction. Returns
+/// its resulting state. If the recurrence is unchanged, the schedule keeps its next tick: a program
+/// may set its schedules at each start. A paused schedule stays paused.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; [`Error::InvalidRecurrence`] if it has no tick any more; a message that
 /// the topic does not take; a database failure.
 pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Standing> {
     let topic = store::topic::existing(conn, &schedule.topic).await?;
-    // A tick that is under way would else be put back.
+    // Otherwise a tick under way would be put back.
     stored::lock(conn, &schedule.name).await?;
     let now = server_time(conn).await?.and_utc();
     let next = schedule.recurrence.next_after(now).ok_or_else(|| Error::InvalidRecurrence {
@@ -31,8 +31,8 @@ pub async fn set(conn: &mut impl Connection, schedule: &Schedule) -> Result<Stan
     standing.ok_or_else(|| Error::UnknownSchedule { schedule: schedule.name.clone() })
 }
 
-/// Lets a paused schedule tick again, from now on: what it would have enqueued meanwhile is not
-/// missed. In the caller's transaction.
+/// Resumes a paused schedule from now on; ticks during the pause do not count as missed. In the
+/// caller's transaction.
 ///
 /// # Errors
 /// [`Error::UnknownSchedule`]; a database failure.
@@ -46,16 +46,17 @@ pub async fn resume(conn: &mut impl Connection, name: &ScheduleName) -> Result<(
     stored::resume(conn, name, standing.schedule.recurrence.next_after(now)).await
 }
 
-/// Enqueues what is due of a schedule, in the caller's transaction; how many messages. 0 if another
-/// process is at it, or was quicker.
+/// Enqueues the due messages of a schedule, in the caller's transaction. Returns how many. 0 if
+/// another process is doing it, or has done it.
 ///
 /// # Errors
-/// What refuses the message: [`Error::TopicPaused`], [`Error::BodyTooLarge`]; a database failure.
+/// The refusal of the message: [`Error::TopicPaused`], [`Error::BodyTooLarge`]; a database failure.
 pub async fn tick(conn: &mut impl Connection, name: &ScheduleName) -> Result<usize> {
     let Some(due) = stored::lock_due(conn, name).await? else { return Ok(0) };
     let found = store::topic::find(conn, &due.schedule.topic).await?;
     let Some(mut topic) = found else { return Ok(0) };
-    // A tick is the queue's own: it was promised when the schedule was set, full topic or not.
+    // A tick is the queue's own promise from when the schedule was set: it is enqueued even if the
+    // topic is full.
     topic.backlog = None;
     let (ticks, next) = due.schedule.due(due.next_at, due.now);
     let messages: Vec<_> = ticks.iter().map(|tick| due.schedule.message(*tick)).collect();

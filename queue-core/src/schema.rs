@@ -1,5 +1,5 @@
-//! The tables as Diesel sees them: for users' own queries too. Kept equal to `migrations/` by a
-//! test that compares them with the live database.
+//! The tables as Diesel sees them, also for users' own queries. A test compares them with the live
+//! database and so keeps them equal to `migrations/`.
 
 #![allow(missing_docs)]
 

@@ -1,10 +1,10 @@
 //! Every SQL statement of the project, one function each.
 //!
 //! The functions take a connection and begin no transaction: the callers in [`crate::worker`], the
-//! producer and the janitor put them together, so that each also joins a caller's transaction.
-//! Each function's first line names the index it uses; the conformance suite checks the plans.
-//! Each fails with [`Error::Database`](crate::Error::Database) when the server does; what else it
-//! may fail with stands under its `# Errors`.
+//! producer and the janitor combine them, so that each can also join a caller's transaction. Each
+//! function's first line names the index it uses; the conformance suite checks the plans. Each
+//! fails with [`Error::Database`](crate::Error::Database) when the server does; its `# Errors`
+//! section lists any other failures.
 
 pub mod audit;
 pub mod backlog;

@@ -2,8 +2,8 @@
 //!
 //! A producer enqueues as to any topic; its message lies in the stream's *inbox* until the
 //! [sequencer](sequence()) gives it its offset. A [`Group`](crate::model::Group) claims ranges of
-//! offsets, one row a range, with the same workers, fences and rescue as a queue's; what fails goes
-//! to the group's own topic, which is a queue like any other. Every member of a
+//! offsets, one row a range, with the same workers, fences and rescue as a queue; messages that
+//! fail go to the group's own topic, which is a queue like any other. Every member of a
 //! [`Broadcast`](crate::model::Broadcast) group reads all of the log, without claims.
 
 mod append;

@@ -1,5 +1,6 @@
-//! Names of metrics, and the one function for each event that counts it. No other file names a
-//! metric (clippy forbids the raw macros), so that docs/metrics.md can be checked against this.
+//! The names of metrics, and the one function for each event that counts it. No other file names a
+//! metric (clippy forbids the raw macros), so that docs/metrics.md can be checked against this
+//! file.
 
 #![allow(clippy::disallowed_macros)]
 
@@ -29,7 +30,8 @@ macro_rules! names {
         pub const METRICS: &[(&str, &str, &str)] =
             &[$(($text, stringify!($kind), $meaning)),*];
 
-        /// Tells the installed recorder what each metric means; call once after installing it.
+        /// Registers the meaning of each metric with the installed recorder. Call it once after
+        /// installing the recorder.
         pub fn describe() {
             $(names!(@describe $kind, $text, $unit, $meaning);)*
         }
@@ -108,24 +110,24 @@ names! {
     TABLE_BYTES = "queue_table_bytes", gauge, Bytes, "Room that one of the queue's tables takes on disk, by the server's statistics.";
 }
 
-/// Messages were enqueued and committed.
+/// Counts messages that were enqueued and committed.
 pub fn enqueued(topic: &str, messages: usize) {
     counter!(ENQUEUED, "topic" => topic.to_owned()).increment(messages as u64);
 }
 
-/// Messages were sent that were there already.
+/// Counts messages that were sent but already there.
 pub fn duplicates(topic: &str, messages: usize) {
     if messages > 0 {
         counter!(DUPLICATES, "topic" => topic.to_owned()).increment(messages as u64);
     }
 }
 
-/// Messages of a stream were given their offsets.
+/// Counts stream messages that got their offsets.
 pub fn sequenced(messages: usize) {
     counter!(SEQUENCED).increment(messages as u64);
 }
 
-/// Retention has removed messages before the group had claimed them.
+/// Counts messages that retention removed before the group had claimed them.
 pub fn lost_to_retention(group: &str, messages: u64) {
     if messages > 0 {
         counter!(LOST, "topic" => group.to_owned()).increment(messages);
@@ -133,100 +135,100 @@ pub fn lost_to_retention(group: &str, messages: u64) {
     }
 }
 
-/// A group's filter has not let messages through.
+/// Counts messages that a group's filter rejected.
 pub fn filtered(group: &str, messages: u64) {
     if messages > 0 {
         counter!(FILTERED, "topic" => group.to_owned()).increment(messages);
     }
 }
 
-/// A batch is sent again.
+/// Counts a batch that is sent again.
 pub fn resent(topic: &str) {
     counter!(RESENT, "topic" => topic.to_owned()).increment(1);
 }
 
-/// A topic was found full.
+/// Counts that a topic was found full.
 pub fn found_full(topic: &str) {
     counter!(FOUND_FULL, "topic" => topic.to_owned()).increment(1);
 }
 
-/// A producer has accepted messages that take so many bytes.
+/// Adds the bytes of messages that a producer has accepted.
 pub fn accepted(bytes: usize) {
     gauge!(UNSENT).increment(bytes as f64);
 }
 
-/// Messages that take so many bytes have their outcomes.
+/// Subtracts the bytes of messages that have their outcomes.
 pub fn answered(bytes: usize) {
     gauge!(UNSENT).decrement(bytes as f64);
 }
 
-/// Messages were written to the spill journal.
+/// Counts messages that were written to the spill journal.
 pub fn spilled(topic: &str, messages: usize) {
     counter!(SPILLED, "topic" => topic.to_owned()).increment(messages as u64);
 }
 
-/// Messages of the spill journal were stored.
+/// Counts messages of the spill journal that were stored.
 pub fn drained(topic: &str, messages: usize) {
     counter!(DRAINED, "topic" => topic.to_owned()).increment(messages as u64);
 }
 
-/// Messages of the spill journal were put aside.
+/// Counts messages of the spill journal that were set aside.
 pub fn set_aside(topic: &str, reason: &'static str, messages: usize) {
     counter!(SET_ASIDE, "topic" => topic.to_owned(), "reason" => reason).increment(messages as u64);
 }
 
-/// How large the spill journal is.
+/// Sets the size of the spill journal.
 pub fn spill_size(bytes: u64) {
     gauge!(SPILL_BYTES).set(bytes as f64);
 }
 
-/// Messages were claimed.
+/// Counts messages that were claimed.
 pub fn claimed(topic: &str, messages: usize) {
     counter!(CLAIMED, "topic" => topic.to_owned()).increment(messages as u64);
 }
 
-/// Deliveries were settled.
+/// Counts deliveries that were settled.
 pub fn settled(topic: &str, verb: &'static str, deliveries: usize) {
     counter!(SETTLED, "topic" => topic.to_owned(), "verb" => verb).increment(deliveries as u64);
 }
 
-/// A settle was refused by the fence.
+/// Counts a settle that the fence refused.
 pub fn fenced(topic: &str) {
     counter!(FENCED, "topic" => topic.to_owned()).increment(1);
 }
 
-/// A settle had no answer, and its row was gone on looking again.
+/// Counts a settle that had no answer and whose row was then gone.
 pub fn settled_unknown(topic: &str) {
     counter!(UNKNOWN, "topic" => topic.to_owned()).increment(1);
 }
 
-/// A transaction of the library's own is run again.
+/// Counts a retry of one of the library's own transactions.
 pub fn conflict_retried(operation: &'static str, fault: Fault) {
     let fault = if fault == Fault::LockWait { "lock_wait" } else { "deadlock" };
     counter!(CONFLICTS, "operation" => operation, "fault" => fault).increment(1);
 }
 
-/// A session of the worker was lost.
+/// Counts a lost session of the worker.
 pub fn session_lost(role: &'static str) {
     counter!(SESSIONS_LOST, "role" => role).increment(1);
 }
 
-/// This process found its worker declared dead.
+/// Counts that this process found its worker declared dead.
 pub fn worker_died() {
     counter!(WORKERS_DIED).increment(1);
 }
 
-/// Whether the binary log is followed.
+/// Sets whether the binary log is followed.
 pub fn doorbell_ringing(now: bool) {
     gauge!(DOORBELL).set(f64::from(u8::from(now)));
 }
 
-/// The binary log has woken a topic's consumers.
+/// Counts that the binary log has woken a topic's consumers.
 pub fn rang(topic: &str) {
     counter!(RINGS, "topic" => topic.to_owned()).increment(1);
 }
 
-/// A forward waits for its receiver.
+/// Counts that a forward waits for its receiver.
 pub fn forward_waits(topic: &str) {
     counter!(FORWARD_WAITS, "topic" => topic.to_owned()).increment(1);
 }
@@ -234,8 +236,8 @@ pub fn forward_waits(topic: &str) {
 /// The labels of settled deliveries.
 const VERBS: [&str; 6] = ["ack", "retry", "snooze", "dead_letter", "discard", "release"];
 
-/// What the loop of one topic counts with every message. It keeps what it counts with: looking a
-/// metric up by its labels costs more than a handler that does nothing.
+/// The metrics that the loop of one topic updates with every message. It keeps their handles:
+/// looking a metric up by its labels costs more than a handler that does nothing.
 pub struct TopicMeter {
     topic: String,
     running: Gauge,
@@ -248,7 +250,7 @@ impl TopicMeter {
     /// The meter of a topic.
     #[must_use]
     pub fn new(topic: &str) -> Self {
-        // A counter that is born with its first event shows no increase of it.
+        // A counter that first appears with its first event shows no increase for it.
         claimed(topic, 0);
         counter!(FENCED, "topic" => topic.to_owned()).increment(0);
         for verb in VERBS {
@@ -263,14 +265,14 @@ impl TopicMeter {
         }
     }
 
-    /// A message was claimed.
+    /// Counts a claimed message.
     pub fn picked_up(&self, delivery: &Delivery) {
         if let Some(after) = delivery.pickup() {
             self.pickups.record(after);
         }
     }
 
-    /// A handler ended.
+    /// Counts a handler that ended.
     pub fn ran(&self, outcome: &'static str, time: Duration) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, run)) = runs.iter().find(|(known, _)| *known == outcome) {
@@ -283,7 +285,7 @@ impl TopicMeter {
         runs.push((outcome, run));
     }
 
-    /// How many handlers run, and how many deliveries are held.
+    /// Sets how many handlers run, and how many deliveries are held.
     pub fn in_flight(&self, running: usize, held: usize) {
         self.running.set(running as f64);
         self.held.set(held as f64);
@@ -296,54 +298,54 @@ impl fmt::Debug for TopicMeter {
     }
 }
 
-/// This consumer may pause the topic on errors, and has not yet.
+/// Shows that this consumer may pause the topic on errors, and has not yet.
 pub fn may_pause_on_errors(topic: &str) {
     gauge!(PAUSED, "topic" => topic.to_owned()).set(0.0);
     counter!(PAUSES, "topic" => topic.to_owned()).increment(0);
 }
 
-/// This consumer pauses the topic on errors, or goes on with it.
+/// Sets whether this consumer has paused the topic on errors.
 pub fn paused_on_errors(topic: &str, now: bool) {
     gauge!(PAUSED, "topic" => topic.to_owned()).set(f64::from(u8::from(now)));
     counter!(PAUSES, "topic" => topic.to_owned()).increment(u64::from(now));
 }
 
-/// A worker was declared dead.
+/// Counts a worker that was declared dead.
 pub fn declared_dead(reason: &'static str) {
     counter!(DECLARED_DEAD, "reason" => reason).increment(1);
 }
 
-/// Messages were taken back from a dead worker.
+/// Counts messages that were taken back from a dead worker.
 pub fn rescued(freed: usize, dead_lettered: usize) {
     counter!(RESCUED).increment(freed as u64);
     counter!(CRASH_LETTERS).increment(dead_lettered as u64);
 }
 
-/// Due messages became ready, so long after their time.
+/// Counts due messages that became ready, and how late.
 pub fn promoted(lateness: impl ExactSizeIterator<Item = Duration>) {
     counter!(PROMOTED).increment(lateness.len() as u64);
     let histogram = histogram!(LATENESS_SECONDS);
     lateness.for_each(|late| histogram.record(late));
 }
 
-/// Messages of schedules were enqueued.
+/// Counts messages of schedules that were enqueued.
 pub fn ticked(messages: usize) {
     counter!(TICKS).increment(messages as u64);
 }
 
-/// Rows were removed at the end of their time.
+/// Counts rows that were removed at the end of their time.
 pub fn pruned(table: &'static str, rows: usize) {
     counter!(PRUNED, "table" => table).increment(rows as u64);
 }
 
-/// A duty ran.
+/// Counts a run of a duty.
 pub fn duty_ran(duty: &'static str, ok: bool, time: Duration) {
     let outcome = if ok { "ok" } else { "error" };
     counter!(DUTY_RUNS, "duty" => duty, "outcome" => outcome).increment(1);
     histogram!(DUTY_SECONDS, "duty" => duty).record(time);
 }
 
-/// Whether this process is the one that sweeps.
+/// Sets whether this process is the one that sweeps.
 pub fn sweeping(now: bool) {
     gauge!(SWEEPING).set(f64::from(u8::from(now)));
 }

@@ -1,8 +1,9 @@
-//! How much the workers get done: counted by each, told with its beats, and added up by topic.
+//! The throughput of workers: counted by each, written with its beats, and summed by topic.
 //!
-//! A consumer counts what it settles, and at times writes its totals down ([`Counter`]); a session
-//! by the SQL contract counts in `queue_settle`. The row of a worker that is gone is folded into
-//! one for all of those, so that the sums of a topic never shrink.
+//! A consumer counts what it settles, and periodically writes its totals to the database
+//! ([`Counter`]). A session that uses the SQL contract counts in `queue_settle`. The totals of
+//! workers that are gone are folded into one row for all of them, so that the sums of a topic never
+//! shrink.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +13,15 @@ use crate::connection::Connection;
 use crate::model::{Result, Settlement, Throughput, TopicId, WorkerId};
 use crate::store::throughput;
 
-/// What a worker counts, by topic. Cheap to clone.
+/// A worker's counts by topic. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Arc<Mutex<Totals>>);
 
 #[derive(Debug, Default)]
 struct Totals {
     topics: BTreeMap<TopicId, Counted>,
-    /// The number behind the topic that was told last: each has its turn, however many there are.
+    /// The number after the last topic that was written: each topic has its turn, however many
+    /// there are.
     next: u32,
 }
 
@@ -30,12 +32,12 @@ struct Counted {
 }
 
 impl Counter {
-    /// A delivery was settled so.
+    /// Counts a delivery that was settled.
     pub fn settled(&self, topic: TopicId, settlement: &Settlement) {
         self.change(topic, |now| now.count(settlement));
     }
 
-    /// A delivery was claimed that had waited for so long.
+    /// Counts a delivery that was claimed after waiting this long.
     pub fn picked_up(&self, topic: TopicId, after: Duration) {
         self.change(topic, |now| {
             now.picked_up += 1;
@@ -48,7 +50,8 @@ impl Counter {
         change(&mut totals.topics.entry(topic).or_default().now);
     }
 
-    /// Totals that have changed since they were [told](Self::told), of at most `limit` topics.
+    /// Returns the totals of at most `limit` topics that have changed since they were
+    /// [written](Self::told).
     pub(crate) fn untold(&self, limit: usize) -> Vec<(TopicId, Throughput)> {
         let totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = TopicId(totals.next);
@@ -57,7 +60,7 @@ impl Counter {
         changed.map(|(topic, counted)| (*topic, counted.now)).take(limit).collect()
     }
 
-    /// These totals are written down.
+    /// Records that these totals are in the database.
     pub(crate) fn told(&self, written: &[(TopicId, Throughput)]) {
         let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (topic, total) in written {
@@ -67,17 +70,14 @@ impl Counter {
     }
 }
 
-/// Folds the totals of workers that have no row any more into one for all of them, up to `limit`
-/// workers, and forgets those of topics that are gone; how many workers it was. It joins the
-/// caller's transaction.
-///
-/// # Errors
-/// A database failure.
+/// Folds the totals of up to `limit` workers that have no row any more into one row, and deletes
+/// the totals of topics that are gone. Returns how many workers it folded. It joins the caller's
+/// transaction.
 pub async fn fold(conn: &mut impl Connection, limit: u32) -> Result<usize> {
     let gone: Vec<WorkerId> = throughput::of_gone(conn, limit).await?;
     let mut folded = 0;
     for worker in gone {
-        // Somebody else may have been quicker.
+        // Another process may have folded it first.
         if throughput::lock(conn, worker).await? > 0 {
             throughput::fold(conn, worker).await?;
             throughput::forget(conn, worker).await?;
@@ -103,7 +103,7 @@ mod tests {
         let waited = Duration::from_millis(3);
         let wanted = Throughput { done: 1, failed: 0, picked_up: 1, waited };
         assert_eq!(totals, [(topic, wanted)]);
-        // Meanwhile another one.
+        // A settlement before the totals are written.
         counter.settled(topic, &Settlement::Ack);
         counter.told(&totals);
         assert_eq!(counter.untold(9), [(topic, Throughput { done: 2, ..wanted })]);

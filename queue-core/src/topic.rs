@@ -1,4 +1,4 @@
-//! What is done with topics: changed, deleted, weighed.
+//! Operations on topics: change, delete, weigh.
 
 mod change;
 pub mod deletion;

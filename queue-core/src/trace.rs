@@ -1,8 +1,8 @@
-//! The trace of a message: who enqueued it, who claimed it, and what came of each delivery.
+//! The trace of a message: its enqueue, its claims, and the outcome of each delivery.
 //!
-//! A topic's [`Sampling`](crate::model::Sampling) says which messages leave one. Each event is a
-//! row that the transaction writes which makes it happen, so that the trace tells neither more nor
-//! less than what was committed; only that a range of a stream was claimed is written right after.
+//! A topic's [`Sampling`](crate::model::Sampling) decides which messages leave one. Each event is a
+//! row written by the transaction that causes the event, so the trace shows exactly what was
+//! committed. Only the claim of a stream's range is written right after it.
 
 mod story;
 
@@ -10,6 +10,6 @@ pub use self::story::{Part, Story, tell};
 
 use std::time::Duration;
 
-/// How long a trace is kept. Long enough for what people ask about, and a bound for a topic all of
-/// whose messages leave one.
+/// How long a trace is kept: long enough for people's questions, and a bound for a topic whose
+/// messages all leave one.
 pub const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);

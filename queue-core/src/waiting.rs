@@ -1,25 +1,25 @@
-//! What can be done with a message while its time has not come. It joins the caller's transaction;
-//! on a connection in autocommit only the last of its statements changes anything.
+//! Operations on a message that waits for its time. They join the caller's transaction; on a
+//! connection in autocommit only the last of their statements changes anything.
 
 use crate::connection::Connection;
 use crate::model::{Moment, MsgId, Result, TopicName};
 use crate::store;
 use crate::store::row_set::RowSet;
 
-/// Takes back a message that waits for its time, also one that waits to be tried again. `false`: it
-/// does not wait. It is ready, being handled or done, or there never was such a message, and its
-/// handler has to look for itself whether there is still something to do.
+/// Cancels a message that waits for its time or for a retry. `false`: it does not wait. It is
+/// ready, being handled or done, or never existed; its handler must check whether there is still
+/// work to do.
 ///
 /// # Errors
-/// [`crate::Error::UnknownTopic`]; a database failure, a deadlock (1213) with its promotion among
-/// them.
+/// [`crate::Error::UnknownTopic`]; a database failure, including a deadlock (1213) with the
+/// message's promotion.
 pub async fn cancel(conn: &mut impl Connection, topic: &TopicName, id: MsgId) -> Result<bool> {
     let rows = find(conn, topic, id).await?;
     Ok(!rows.is_empty() && store::unique::drop_of_scheduled(conn, &rows).await? > 0)
 }
 
-/// Gives a message that waits for its time another one. `false`: it does not wait, as with
-/// [`cancel`]. Its expiry stays as it is.
+/// Gives a waiting message another due time. `false`: it does not wait, as with [`cancel`]. Its
+/// expiry stays the same.
 ///
 /// # Errors
 /// [`crate::Error::InvalidTime`]; as [`cancel`].

@@ -1,4 +1,4 @@
-//! Waking this process's own consumers: a message enqueued here, or heard of by the
+//! Waking this process's own consumers: a message that was enqueued here, or reported by the
 //! [doorbell](crate::doorbell), is claimed without waiting for the next poll.
 
 use std::collections::HashMap;
@@ -12,17 +12,17 @@ use crate::model::TopicName;
 /// How often the consumers of each topic were woken.
 static TOPICS: LazyLock<Mutex<HashMap<String, watch::Sender<u64>>>> = LazyLock::new(Mutex::default);
 
-/// What a consumer of a topic waits on beside its poll timer: every one has its own, so that each
-/// of several in a process is woken.
+/// What a consumer of a topic waits on besides its poll timer. Each consumer has its own, so that
+/// each of several in a process is woken.
 #[derive(Debug, Clone)]
 pub struct Wakes {
     topic: watch::Receiver<u64>,
-    /// Of the stream that it is a group of.
+    /// For a group: the wakes of its stream.
     stream: Option<watch::Receiver<u64>>,
 }
 
 impl Wakes {
-    /// Returns once the topic's consumers have been woken since the last time.
+    /// Returns once the topic's consumers have been woken since the last call.
     pub async fn next(&mut self) {
         let of_stream = async {
             match &mut self.stream {
@@ -41,7 +41,7 @@ impl Wakes {
     }
 }
 
-/// The wakes of `topic` from now on; of a group also those of its stream.
+/// Returns the wakes of `topic` from now on; for a group also those of its stream.
 #[must_use]
 pub fn listen(url: &ServerUrl, topic: &TopicName) -> Wakes {
     let subscribe = |topic: &TopicName| of_topic(url, topic, watch::Sender::subscribe);
@@ -49,7 +49,7 @@ pub fn listen(url: &ServerUrl, topic: &TopicName) -> Wakes {
 }
 
 /// Wakes the consumers of `topic` in this process. The producer does it by itself; call it after
-/// the commit of a transaction of your own that enqueued.
+/// you commit your own transaction that enqueued.
 pub fn wake(url: &ServerUrl, topic: &TopicName) {
     of_topic(url, topic, |woken| woken.send_modify(|count| *count = count.wrapping_add(1)));
 }

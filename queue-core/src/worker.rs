@@ -1,8 +1,8 @@
 //! A worker: a consumer's registration, and the two dedicated sessions that are its lease.
 //!
-//! *Life* holds a name lock and beats; *work* claims and settles. Each is driven by an actor on a
-//! thread of its own, so that a handler that blocks its runtime stops no beat, and no query is
-//! cancelled half-way. Callers talk to them through channels.
+//! *Life* holds a name lock and beats; *work* claims and settles. Each is driven by an actor on its
+//! own thread, so a handler that blocks its runtime stops no beat and cancels no query half-way.
+//! Callers talk to the actors through channels.
 
 pub(crate) mod cursor;
 mod effects;
@@ -44,17 +44,17 @@ use crate::store::floor::Pulse;
 use crate::store::stream::range::Wanted;
 use crate::throughput::Counter;
 
-/// How a worker fares.
+/// The state of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// Its sessions speak with the server.
+    /// Its sessions reach the server.
     Alive,
-    /// The server has not answered for almost a lease: others may soon take the claims back, so
-    /// handlers should stop. It may come alive again.
+    /// The server has not answered for almost a lease. Other workers may soon take the claims back,
+    /// so handlers should stop. The worker may come alive again.
     Silent,
-    /// Declared dead: its claims are lost for ever; register anew.
+    /// Declared dead: its claims are lost for ever. Register a new worker.
     Dead {
-        /// What its row says, if it could be read.
+        /// The reason in its row, if it could be read.
         reason: String,
     },
 }
@@ -62,9 +62,9 @@ pub enum Phase {
 /// What the life session last learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
-    /// How the worker fares.
+    /// The worker's state.
     pub phase: Phase,
-    /// Floors, paused and traced topics, and whether anybody sweeps.
+    /// Floors, paused and traced topics, and whether any janitor sweeps.
     pub pulse: Arc<Pulse>,
 }
 
@@ -125,7 +125,7 @@ impl Worker {
         })
     }
 
-    /// Its registration.
+    /// The worker's id.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.id
@@ -143,37 +143,36 @@ impl Worker {
         self.lease
     }
 
-    /// How it fares, and what the topics do.
+    /// The worker's state, and what is known of the topics.
     #[must_use]
     pub fn life(&self) -> watch::Receiver<Life> {
         self.life.clone()
     }
 
-    /// Where it is counted what the worker gets done; its totals are written down every
-    /// two seconds, if there is anything new.
+    /// The counter of the work that this worker completes. The worker writes its totals to the
+    /// database every two seconds if they have changed.
     #[must_use]
     pub fn counter(&self) -> &Counter {
         &self.counter
     }
 
-    /// Whether somebody wants the message in this row of the hot table
-    /// [cancelled](crate::cancellation). The worker hears of it within a fraction of a second
-    /// while it holds anything.
+    /// Whether the message in this row of the hot table is to be [cancelled](crate::cancellation).
+    /// The worker learns of a cancellation within a fraction of a second while it holds anything.
     #[must_use]
     pub fn is_cancelled(&self, row: RowId) -> bool {
         self.life.borrow().pulse.is_cancelled(row)
     }
 
-    /// Whether the worker has found that a range of a stream that it had claimed so is not its own
-    /// any more: its group was put elsewhere. Somebody else handles those of its messages that are
-    /// still to be handled, so whoever has some in hand need not begin. The worker finds out when
-    /// it tells of the range, and with its next beat.
+    /// Whether the worker has lost the stream range of this claim, because the range's group was
+    /// moved to another place. Another worker handles the range's remaining messages, so handlers
+    /// need not begin those they have. The worker notices the loss when it reports on the range and
+    /// with its next beat.
     #[must_use]
     pub fn has_lost(&self, claim: ClaimNo) -> bool {
         self.lost.has(claim)
     }
 
-    /// How many claims it has lost so; rises with each.
+    /// The number of ranges lost this way. It rises with each.
     #[must_use]
     pub fn losses(&self) -> u64 {
         self.lost.ever()
@@ -188,8 +187,8 @@ impl Worker {
         claimed.map(Handover::accept)
     }
 
-    /// Claims one suspect of a topic; call it only while nothing else is held, so that a crash
-    /// tells on it alone.
+    /// Claims one suspect of a topic. Call it only while nothing else is held, so that a crash
+    /// implicates this suspect alone.
     ///
     /// # Errors
     /// As [`Worker::claim`].
@@ -198,8 +197,8 @@ impl Worker {
         claimed.map(Handover::accept)
     }
 
-    /// Claims up to `limit` messages of a group's stream, after giving the stream's inbox its
-    /// offsets.
+    /// Claims up to `limit` messages of a group's stream. First assigns offsets to the messages in
+    /// the stream's inbox.
     ///
     /// # Errors
     /// As [`Worker::claim`].
@@ -209,7 +208,7 @@ impl Worker {
         claimed.map(Handover::accept)
     }
 
-    /// Claims one message of a stream that is to be handled alone; as [`Worker::claim_suspect`].
+    /// Claims one stream message that must be handled alone; as [`Worker::claim_suspect`].
     ///
     /// # Errors
     /// As [`Worker::claim`].
@@ -219,17 +218,17 @@ impl Worker {
         claimed.map(Handover::accept)
     }
 
-    /// Reads up to `limit` messages of the stream for a member of a broadcast group, after giving
-    /// the stream's inbox its offsets. The first time says where it begins, whether there is
-    /// anything or not.
+    /// Reads up to `limit` messages of the stream for a member of a broadcast group. First assigns
+    /// offsets to the messages in the stream's inbox. The first read fixes where the member begins,
+    /// even if it finds no message.
     ///
     /// # Errors
-    /// [`Error::MemberInUse`] while another worker has its name; as [`Worker::claim`].
+    /// [`Error::MemberInUse`] while another worker has the member's name; as [`Worker::claim`].
     pub async fn read(&self, member: &Member, limit: u32) -> Result<Claimed> {
         self.ask_for_member(member, limit).await.map(Handover::accept)
     }
 
-    /// Settles deliveries. While the server is away this waits for it; see [`SettleOutcome`].
+    /// Settles deliveries. Waits while the server is away; see [`SettleOutcome`].
     ///
     /// # Errors
     /// [`Error::WorkerDead`] when the claims have been taken back.
@@ -237,7 +236,7 @@ impl Worker {
         self.ask(|reply| Command::Settle { batch, in_doubt: false, reply }).await?
     }
 
-    /// Gives deliveries back whose ack by [`Effects`] had no answer and may have been committed: a
+    /// Gives back deliveries whose ack by [`Effects`] had no answer and may have been committed. A
     /// row that is gone is [unknown](SettleOutcome::Unknown), not fenced.
     ///
     /// # Errors
@@ -248,18 +247,18 @@ impl Worker {
         self.ask(|reply| Command::Settle { batch, in_doubt: true, reply }).await?
     }
 
-    /// Takes note that [`Effects`] have acked these rows. It must be certain: a claim that is
-    /// forgotten while it has rows is found by nobody.
+    /// Records that [`Effects`] have acked these rows. The acks must be certain: no worker finds a
+    /// claim that is forgotten while it still has rows.
     ///
     /// # Errors
     /// [`Error::WorkerDead`]; a database failure, after which the worker's next comparison with the
-    /// database does it.
+    /// database forgets them.
     pub async fn forget(&self, gone: Vec<(ClaimNo, RowId)>) -> Result<()> {
         self.ask(|reply| Command::Forget { gone, reply }).await?
     }
 
-    /// From now on no settle waits for a server that is away: what cannot be settled is left to
-    /// the janitor.
+    /// Stops settles from waiting for a server that is away: the janitor releases what cannot be
+    /// settled.
     pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }

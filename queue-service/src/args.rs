@@ -15,9 +15,9 @@ use crate::location::{self, Located, from_file, written};
 use crate::logging::{self, LogFormat};
 use crate::paperwork;
 
-/// Reads the command line of a process that has no settings. A value that is refused becomes one
-/// line on standard error, `name: sentence`; other wrong usage gets clap's own words. Both exit
-/// with 2. A process that was only asked for completions or manual pages writes them and exits.
+/// Reads the command line of a process that has no settings. A refused value becomes one line on
+/// standard error, `name: sentence`; other wrong usage gets clap's own words. Both exit with 2. A
+/// process that was only asked for completions or manual pages writes them and exits.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
     let mut command = paperwork::command_line::<T>();
@@ -56,7 +56,8 @@ pub struct ServerArgs {
 }
 
 impl Located {
-    /// As [`Settings::show`](crate::config::Settings::show) shows it, without the password.
+    /// Returns the location as [`Settings::show`](crate::config::Settings::show) prints it, without
+    /// the password.
     #[must_use]
     pub fn shown(&self) -> Setting {
         let tls = match self.url.tls() {
@@ -73,7 +74,8 @@ impl Located {
 }
 
 impl ServerArgs {
-    /// The files and directories that hold the server's URL or other secrets of this process.
+    /// Returns the files and directories that hold the server's URL or other secrets of this
+    /// process.
     #[must_use]
     pub fn secrets(&self) -> Vec<PathBuf> {
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
@@ -87,7 +89,7 @@ impl ServerArgs {
         self.url_file.iter().cloned().chain(credentials).chain(configured).collect()
     }
 
-    /// The server's URL from the first place that has one.
+    /// Returns the server's URL from the first place that has one.
     ///
     /// # Errors
     /// One sentence when no place has one, a file cannot be read, or the URL is not usable.
@@ -95,7 +97,7 @@ impl ServerArgs {
         Ok(self.located()?.url)
     }
 
-    /// The same, and which place it was.
+    /// Returns the URL, and the place where it was found.
     ///
     /// # Errors
     /// As [`Self::url`].
@@ -107,7 +109,7 @@ impl ServerArgs {
     }
 }
 
-/// Where the server is, as the top of the configuration says.
+/// Finds the server's URL at the top of the configuration.
 fn in_config(path: &Path) -> anyhow::Result<Option<Located>> {
     let file = File::read(path, None)?;
     let place = |name: &str| file.location.get(name).map(|entry| (entry, file.place(entry)));
@@ -123,7 +125,7 @@ fn in_config(path: &Path) -> anyhow::Result<Option<Located>> {
     }
 }
 
-/// How a process that runs for long shows itself. Flatten it into a process's own arguments.
+/// The logs and metrics of a long-running process. Flatten it into a process's own arguments.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Observation")]
 pub struct ServiceArgs {
@@ -172,7 +174,7 @@ impl ServiceArgs {
     }
 }
 
-/// An empty `RUST_LOG` is none.
+/// Parses the log filter; an empty `RUST_LOG` counts as none.
 fn filter(text: &str) -> Result<String, String> {
     let text = if text.trim().is_empty() { "info" } else { text };
     match EnvFilter::try_new(text) {

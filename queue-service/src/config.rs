@@ -1,4 +1,5 @@
-//! Settings: one file in TOML, over it the environment, over it the command line, by one name.
+//! Settings under one name: a TOML file, overridden by the environment, overridden by the command
+//! line.
 //!
 //! Every long option of a process that says how it works is a setting: `--give-up-after` of the
 //! producer is `ROWMQ_PRODUCER_GIVE_UP_AFTER`, and `give_up_after` in the table `[producer]` of the
@@ -25,14 +26,14 @@ pub struct Process {
     /// Its table in the file, and its part of the names of variables.
     pub table: &'static str,
     /// The options, by their names in the file, that say what to do this time rather than how: they
-    /// are given on the command line alone.
+    /// can only be given on the command line.
     pub apart: &'static [&'static str],
 }
 
-/// What a process was told, and from where.
+/// A process's configuration, and where each value comes from.
 #[derive(Debug)]
 pub struct Configured<T> {
-    /// Its command line, with what the environment and the file say laid under it.
+    /// Its command line, filled up from the environment and the file.
     pub arguments: T,
     /// Where each setting comes from.
     pub settings: Settings,
@@ -40,8 +41,8 @@ pub struct Configured<T> {
 
 /// Reads the process's command line, environment and configuration file.
 ///
-/// What is wrong becomes one line on standard error that names the place and the fix, or clap's own
-/// words where the command line itself is misused. Both exit with 2.
+/// An error becomes one line on standard error that names the place and the fix, or clap's own
+/// words if the command line itself is misused. Both exit with 2.
 #[must_use]
 pub fn parse<T: CommandFactory + FromArgMatches>(process: Process) -> Configured<T> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -59,7 +60,7 @@ pub fn parse<T: CommandFactory + FromArgMatches>(process: Process) -> Configured
     }
 }
 
-/// The same once more, with what the file says by now: for a process that runs.
+/// Reads them again, with the file as it is now: for a running process.
 ///
 /// # Errors
 /// One sentence that names the place.
@@ -73,14 +74,15 @@ pub fn parse_again<T: CommandFactory + FromArgMatches>(
     })
 }
 
-/// Says what is wrong with the configuration, as one line on standard error; the exit code.
+/// Reports what is wrong with the configuration, as one line on standard error; returns the exit
+/// code.
 #[must_use]
 pub fn refuse(error: &anyhow::Error) -> ExitCode {
     crate::process::complain(&crate::process::sentence(error));
     ExitCode::from(2)
 }
 
-/// Names and values that are no Unicode cannot be settings of ours.
+/// Returns the environment. A name or value that is not Unicode cannot be one of our settings.
 fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -102,7 +104,7 @@ fn read<T: CommandFactory + FromArgMatches>(
     }
     let layers = Layers::read(&command, process, arguments, environment)?;
     command = layers.lay(command);
-    // What has been built is what can be shown in a sentence.
+    // Only a command that is built can be shown in a sentence.
     command.build();
     let matches = command
         .clone()

@@ -17,26 +17,26 @@ use tokio_util::sync::CancellationToken;
 use crate::health::Health;
 use crate::http::{self, Limits};
 
-/// One request a connection, so that idle connections hold no place. More places than scrapers
-/// need: probes must get through beside them.
+/// One request for each connection, so that idle connections hold no place. There are more places
+/// than scrapers need, so that probes get through beside them.
 const LIMITS: Limits = Limits {
     connections: 64,
     head: Duration::from_secs(5),
     connection: Some(Duration::from_secs(10)),
 };
 
-/// How often the recorder folds its samples together, so that nobody scraping it costs no memory.
+/// How often the recorder folds its samples together, so that it needs no memory while unscraped.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Seconds. From a handler of a millisecond to one of ten minutes.
+/// In seconds: from a handler of a millisecond to one of ten minutes.
 const BUCKETS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0,
     600.0,
 ];
 
-/// Serves `/metrics`, `/livez` and `/readyz` on `address` until `shutdown`; the address it is
-/// bound to. With `None` it serves nothing, and metrics go nowhere. Call it once a process, before
-/// anything is counted.
+/// Serves `/metrics`, `/livez` and `/readyz` on `address` until `shutdown`; returns the address it
+/// is bound to. With `None` it serves nothing, and metrics go nowhere. Call it once in each
+/// process, before anything is counted.
 ///
 /// # Errors
 /// If the address cannot be bound.
@@ -57,8 +57,8 @@ pub async fn serve(
     Ok(Some(bound))
 }
 
-/// Every histogram counts seconds. Matched by its whole name: a matcher sees the name before any
-/// suffix is added, and one that matches nothing silently makes a summary.
+/// Every histogram counts seconds. The names are matched in full: a matcher sees the name before
+/// any suffix is added, and a matcher that matches nothing silently makes a summary.
 fn install_recorder() -> anyhow::Result<PrometheusHandle> {
     let mut builder = PrometheusBuilder::new();
     for (name, kind, _) in telemetry::METRICS {
@@ -92,7 +92,7 @@ fn router(recorder: PrometheusHandle, health: Health) -> Router {
         .route("/readyz", get(move || async move { probe(health.readiness()) }))
 }
 
-/// Without the gauges whose values are known no longer.
+/// Leaves out the gauges whose values are no longer known.
 fn what_is_known(rendered: &str) -> String {
     rendered.split_inclusive('\n').filter(|line| telemetry::is_known(line.trim_end())).collect()
 }
@@ -104,11 +104,11 @@ fn probe(state: Result<(), String>) -> impl IntoResponse {
     }
 }
 
-/// Reads an address. A bare port is one of loopback: nothing is shown to the network unless
-/// somebody says so.
+/// Parses an address. A bare port means that port on loopback: nothing is shown to the network
+/// unless it is asked for.
 ///
 /// # Errors
-/// What an address looks like.
+/// A sentence that shows what an address looks like.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));

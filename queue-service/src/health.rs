@@ -1,4 +1,4 @@
-//! How a process fares, for its probes and for systemd.
+//! The health of a process, for its probes and for systemd.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -11,8 +11,9 @@ use crate::notify::{self, Watchdog};
 /// is far below.
 const HUNG: Duration = Duration::from_secs(30);
 
-/// How the process fares, as its probes tell. Under systemd with `Type=notify` it ends the start,
-/// pings the watchdog, and is what `systemctl status` shows. Cheap to clone; all clones are one.
+/// The health of the process, as its probes report it. Under systemd with `Type=notify` it also
+/// ends the start, pings the watchdog, and is shown by `systemctl status`. Cheap to clone; all
+/// clones share one state.
 #[derive(Debug, Clone)]
 pub struct Health {
     ticked: Arc<watch::Sender<Instant>>,
@@ -21,8 +22,8 @@ pub struct Health {
     watchdog: Arc<Watchdog>,
 }
 
-/// One of several loops of a process. While it is there, the process is alive only if this loop,
-/// too, has turned within 30 s. Clones are one.
+/// One of several loops of a process. While it exists, the process is alive only if this loop, too,
+/// has turned within 30 s. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Pulse {
     health: Health,
@@ -30,7 +31,7 @@ pub struct Pulse {
 }
 
 impl Health {
-    /// Alive, not ready yet.
+    /// Starts alive but not ready.
     #[must_use]
     pub fn new() -> Self {
         let not_yet = Err("the process is starting".to_owned());
@@ -42,8 +43,8 @@ impl Health {
         }
     }
 
-    /// The process's loop has turned once more. `/livez` fails 30 s after the last call. Call it
-    /// from the loop itself, never from a task of its own.
+    /// Records that the process's loop has turned once more. `/livez` fails 30 s after the last
+    /// call. Call it from the loop itself, never from a task of its own.
     pub fn alive(&self) {
         self.ticked.send_replace(Instant::now());
         if self.liveness().is_ok() {
@@ -51,7 +52,7 @@ impl Health {
         }
     }
 
-    /// A loop beside others, which could hang while they turn.
+    /// Adds a loop beside others, which could hang while they turn.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         let turned = Arc::new(Mutex::new(Instant::now()));
@@ -61,13 +62,13 @@ impl Health {
         Pulse { health: self.clone(), turned }
     }
 
-    /// When a loop of the process has turned last.
+    /// Returns when a loop of the process last turned.
     #[must_use]
     pub fn last_turn(&self) -> Instant {
         *self.ticked.borrow()
     }
 
-    /// Whether the process can do its work now, or why it cannot.
+    /// Sets whether the process can do its work now, or why it cannot.
     pub fn ready(&self, ready: Result<(), String>) {
         let changed = self.ready.send_if_modified(|now| {
             let changed = *now != ready;
@@ -89,13 +90,14 @@ impl Health {
         Err(format!("the loop has not turned for {} s", silent.as_secs()))
     }
 
+    #[cfg(feature = "endpoint")]
     pub(crate) fn readiness(&self) -> Result<(), String> {
         self.ready.borrow().clone()
     }
 }
 
 impl Pulse {
-    /// This loop has turned once more. Call it from the loop itself.
+    /// Records that this loop has turned once more. Call it from the loop itself.
     pub fn beat(&self) {
         *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.health.alive();

@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::foreign::{is_foreign, is_loopback_name};
 
-/// The pause after a connection could not be taken (no file descriptor left).
+/// The pause after a connection could not be accepted (no file descriptor left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a server accepts.
+/// The limits of a server.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The most connections at once; more wait in the kernel's backlog.
@@ -113,7 +113,7 @@ impl Server {
             .keep_alive(self.limits.connection.is_none())
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
         let served = watcher.watch(connection);
-        // What a peer does with its own connection is no news.
+        // What a peer does to its own connection is not worth a log line.
         match self.limits.connection {
             Some(limit) => drop(timeout(limit, served).await),
             None => drop(served.await),

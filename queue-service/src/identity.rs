@@ -1,22 +1,23 @@
-//! Who this process is, for people who look at the workers.
+//! The identity of this process, for people who look at the workers.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-/// `host ip pid`, as the worker's row shows it. For people only: host names and process ids recur,
-/// so nothing is ever decided by it.
+/// Returns `host ip pid`, as the worker's row shows it. For people only: host names and process ids
+/// recur, so no decision ever depends on it.
 #[must_use]
 pub fn client_id() -> String {
     format!("{} {} {}", host(), address(), std::process::id())
 }
 
-/// This machine's own name.
+/// Returns this machine's own name.
 #[must_use]
 pub fn host() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if host.is_empty() { "localhost".to_owned() } else { host }
 }
 
-/// Who runs this program, as the environment says: with sudo, who called that. It proves nothing.
+/// Returns the user who runs this program, by the environment: with sudo, the user who called it.
+/// It proves nothing.
 #[must_use]
 pub fn person() -> String {
     let said = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(std::env::var_os);
@@ -25,8 +26,8 @@ pub fn person() -> String {
     names.find(|name| !name.is_empty()).unwrap_or_else(uid)
 }
 
-/// The address that the default route leaves from. Connecting a UDP socket sends nothing; the
-/// peer is of a block reserved for documentation (RFC 5737).
+/// Returns the address that the default route leaves from. Connecting a UDP socket sends nothing;
+/// the peer is of a block reserved for documentation (RFC 5737).
 fn address() -> IpAddr {
     let routed = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

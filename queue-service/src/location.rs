@@ -1,4 +1,4 @@
-//! Where the server is, by the environment and the files that it names.
+//! Finds the server by the environment and the files that it names.
 
 use std::path::{Path, PathBuf};
 
@@ -8,24 +8,24 @@ use rowmq_core::connection::ServerUrl;
 /// The name of the systemd credential that holds the URL.
 const CREDENTIAL: &str = "rowmq-url";
 
-/// The file of a systemd credential, if the service was handed one of this name.
+/// Returns the file of a systemd credential, if the service was given one of this name.
 #[must_use]
 pub fn credential(name: &str) -> Option<PathBuf> {
     let file = Path::new(&std::env::var_os("CREDENTIALS_DIRECTORY")?).join(name);
     file.exists().then_some(file)
 }
 
-/// Where a process has its server's URL from.
+/// A server's URL and where it was found.
 #[derive(Debug, Clone)]
 pub struct Located {
     /// The URL.
     pub url: ServerUrl,
-    /// The place that says so.
+    /// The place where it was found.
     pub from: String,
 }
 
-/// The server's URL from the first place that has one: `url_file`, the variable `ROWMQ_URL`, the
-/// systemd credential `rowmq-url`, what `configured` finds.
+/// Finds the server's URL in the first place that has one: `url_file`, the variable `ROWMQ_URL`,
+/// the systemd credential `rowmq-url`, what `configured` finds.
 ///
 /// # Errors
 /// One sentence when no place has one, a file cannot be read, or the URL is not usable.
@@ -60,7 +60,8 @@ pub fn locate(
     )
 }
 
-/// [`locate`] by the environment alone: `ROWMQ_URL_FILE`, `ROWMQ_URL`, the systemd credential.
+/// Does what [`locate`] does, by the environment alone: `ROWMQ_URL_FILE`, `ROWMQ_URL`, the systemd
+/// credential.
 ///
 /// # Errors
 /// As [`locate`].
@@ -69,11 +70,12 @@ pub fn from_env() -> anyhow::Result<Located> {
     locate(file.as_deref().map(Path::new), || Ok(None))
 }
 
-/// What `ROWMQ_URL` was called before the product had a name. Other queues' users have it set too.
+/// The name of `ROWMQ_URL` before the product had a name. Users of other queues may have it set
+/// too.
 const FORMER_URL: &str = "QUEUE_URL";
 
-/// Whether a variable was a setting before the product had a name. It is refused, because whoever
-/// has it set counts on it.
+/// Returns whether a variable was a setting before the product had a name. It is refused, because a
+/// user who has it set relies on it.
 fn is_former(variable: &str) -> bool {
     let alone = ["QUEUE_URL_FILE", "QUEUE_CONFIG", "QUEUE_METRICS", "QUEUE_LOG_FORMAT"];
     let of_processes = ["QUEUE_CONSOLE_", "QUEUE_CONSUMER_", "QUEUE_JANITOR_", "QUEUE_PRODUCER_"];
@@ -89,7 +91,7 @@ pub(crate) fn written(url: &str, from: String) -> anyhow::Result<Located> {
     Ok(Located { url, from })
 }
 
-/// The URL of another server that a setting names a file for.
+/// Reads the URL of another server from the file that a setting names.
 ///
 /// # Errors
 /// One sentence when the file cannot be read, or the URL is not usable.

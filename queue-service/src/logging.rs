@@ -11,7 +11,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Lines of text, for people.
     #[default]
     Text,
     /// One JSON object a line.
@@ -22,7 +22,7 @@ pub enum LogFormat {
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Starts logging what `filter` lets through (`info`, or `info,rowmq_core=debug`). A second call
-/// changes nothing, nor does one in a program that has a subscriber of its own.
+/// changes nothing; neither does a call in a program that has its own subscriber.
 pub fn start(filter: &str, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(parsed(filter));
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -47,19 +47,19 @@ pub fn start(filter: &str, format: LogFormat) {
     }
 }
 
-/// Logs what `filter` lets through from here on.
+/// Changes the filter to `filter`.
 pub fn change(filter: &str) {
     if let Some(Err(error)) = FILTER.get().map(|handle| handle.reload(parsed(filter))) {
         tracing::warn!(%error, "What is logged could not be changed.");
     }
 }
 
-/// Without a filter it is `info`; a part that is no filter is left out.
+/// Parses the filter. An empty one is `info`; an invalid part is left out.
 fn parsed(filter: &str) -> EnvFilter {
     let filter = EnvFilter::new(if filter.trim().is_empty() { "info" } else { filter });
     #[cfg(feature = "otlp")]
     if crate::traces::is_wanted() {
-        // The spans of messages, whatever else is logged; there is nothing but spans.
+        // The spans of messages pass whatever else is logged; these targets hold nothing but spans.
         let spans = crate::traces::TARGETS.map(|target| format!("{target}=info").parse());
         return spans.into_iter().flatten().fold(filter, EnvFilter::add_directive);
     }

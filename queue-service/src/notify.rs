@@ -1,15 +1,15 @@
-//! What systemd is told of a service of `Type=notify`. Elsewhere all of it does nothing.
+//! Notifies systemd about a service of `Type=notify`. Elsewhere all of it does nothing.
 //!
-//! Nobody calls this but [`Health`](crate::health::Health) and the signals: what the probes
-//! answer and what systemd believes are one thing.
+//! Only [`Health`](crate::health::Health) and the signals call this, so that systemd always learns
+//! the same as the probes answer.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// Pings are this part of the unit's `WatchdogSec=` apart. `sd_watchdog_enabled(3)` advises half of
-/// it; a loop is between two turns when a ping is due, so there is room for those.
+/// Pings come this many times in each `WatchdogSec=` of the unit. `sd_watchdog_enabled(3)` advises
+/// two; a ping may be due between two turns of a loop, so there is room for those.
 const PINGS: u32 = 4;
 
 /// The watchdog of the unit, if it has one.
@@ -20,20 +20,20 @@ pub(crate) struct Watchdog {
 
 #[derive(Debug)]
 struct Pings {
-    /// `None`: nobody watches.
+    /// `None`: there is no watchdog.
     interval: Option<Duration>,
     last: Option<Instant>,
 }
 
 impl Watchdog {
-    /// The watchdog that the environment names.
+    /// Reads the watchdog from the environment.
     pub(crate) fn new() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|limit| limit / PINGS);
         Self { pings: Mutex::new(Pings { interval, last: None }) }
     }
 
-    /// A loop has turned, and none of the process hangs. Never to be called by a timer of its own,
-    /// which would go on while the work stands still.
+    /// Records that a loop has turned, and that no loop of the process hangs. Never call this from
+    /// a timer, which would go on while the work stands still.
     pub(crate) fn turned(&self) {
         let mut pings = self.pings.lock().unwrap_or_else(PoisonError::into_inner);
         if pings.take_due(Instant::now()) {
@@ -53,8 +53,8 @@ impl Pings {
     }
 }
 
-/// The process can do its work, which ends its start, or why it cannot, which `systemctl status`
-/// shows.
+/// Reports that the process can do its work, which ends its start, or why it cannot, which
+/// `systemctl status` shows.
 pub(crate) fn fares(ready: &Result<(), String>) {
     match ready {
         Ok(()) => send(&[NotifyState::Ready, NotifyState::Status("At work.")]),
@@ -62,20 +62,20 @@ pub(crate) fn fares(ready: &Result<(), String>) {
     }
 }
 
-/// The process has begun to stop.
+/// Reports that the process has begun to stop.
 pub(crate) fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("Finishing what runs.")]);
 }
 
-/// A line of its own would be another message to systemd: the text of a server's error is not to
-/// speak for the process.
+/// Joins the lines of a text. A second line would be another message to systemd: the text of a
+/// server's error must not speak for the process.
 fn one_line(text: &str) -> String {
     text.split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "systemd could not be told how the process fares.");
+        tracing::warn!(%error, "Cannot notify systemd of the process's state.");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every program writes about itself: completions for shells, and manual pages.
+//! What every program can print about itself: shell completions and manual pages.
 
 use std::io::{ErrorKind, Write, stdout};
 use std::path::PathBuf;
@@ -25,14 +25,14 @@ struct Manual {
     directory: PathBuf,
 }
 
-/// The program's command line, by the name that it was called by: completions and manual pages are
-/// those of the program as it is installed.
+/// Returns the program's command line under the name that it was called by: completions and manual
+/// pages are those of the program as it is installed.
 pub(crate) fn command_line<T: CommandFactory>() -> Command {
     with_commands(T::command().name(crate::process::name()))
 }
 
-/// The command line with the commands that all programs have. That for manual pages is for those
-/// who make packages, and not shown.
+/// Adds the commands that all programs have. The command for manual pages is for packagers, and
+/// hidden.
 fn with_commands(program: Command) -> Command {
     let name = program.get_name().to_owned();
     let about = format!("Print a shell's completions: `source <({name} completions bash)`");
@@ -41,7 +41,7 @@ fn with_commands(program: Command) -> Command {
         .subcommand(Manual::augment_args(Command::new(MANUAL)).hide(true))
 }
 
-/// Writes what these arguments ask for, and exits; returns if it is the program's work.
+/// Writes what these arguments ask for, and exits; returns if they ask for the program's own work.
 pub(crate) fn answer(program: Command, arguments: &ArgMatches) {
     match write(program, arguments) {
         Ok(false) => {}
@@ -53,7 +53,7 @@ pub(crate) fn answer(program: Command, arguments: &ArgMatches) {
     }
 }
 
-/// Writes what these arguments ask for; whether they did.
+/// Writes what these arguments ask for; returns whether they asked for it.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -80,7 +80,7 @@ fn completions(mut program: Command, shell: Shell) -> Vec<u8> {
     script
 }
 
-/// `rowmq completions bash | head` has had enough; that is no failure.
+/// `rowmq completions bash | head` may close the pipe early; that is no failure.
 fn print(text: &[u8]) -> std::io::Result<()> {
     match stdout().lock().write_all(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -9,15 +9,15 @@ use std::time::Duration;
 use anyhow::Context;
 use rowmq_core::{Error, Fault};
 
-/// How long spawned tasks have to be dropped in the end. A thread that reads standard input
-/// cannot be stopped, and must not hold the process.
+/// How long spawned tasks have to be dropped at the end. A thread that reads standard input cannot
+/// be stopped, and must not hold the process.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// Runs a process's main future on a multi-thread runtime. An error becomes one line on standard
 /// error, `name: sentence`, and exit code 1.
 pub fn run<F: Future<Output = anyhow::Result<ExitCode>>>(main: impl FnOnce() -> F) -> ExitCode {
     keep_memory_private();
-    // Fails only when the process has chosen a provider already, which is as good.
+    // Fails only if the process has already chosen a provider, which is just as good.
     drop(rustls::crypto::ring::default_provider().install_default());
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -50,13 +50,13 @@ fn keep_memory_private() {
     }
 }
 
-/// One line on standard error: `name: sentence`.
+/// Writes one line to standard error: `name: sentence`.
 pub(crate) fn complain(sentence: &str) {
-    // Standard error may be closed; then there is nobody left to tell.
+    // If standard error is closed, the line has nowhere to go.
     drop(writeln!(std::io::stderr(), "{}: {sentence}", name()));
 }
 
-/// The program's name: the one that it was called by, which packages may have changed.
+/// Returns the program's name: the one that it was called by, which packages may have changed.
 #[must_use]
 pub fn name() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
@@ -67,8 +67,8 @@ pub fn name() -> &'static str {
     &NAME
 }
 
-/// The error and its causes in one line, and what to do about it where the error alone does not
-/// say so.
+/// Returns the error and its causes in one line, and what to do about it if the error itself does
+/// not say.
 #[must_use]
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -89,7 +89,7 @@ pub fn sentence(error: &anyhow::Error) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// What to do about a failed statement: the server's own text does not say.
+/// Returns what to do about a failed statement: the server's own text does not say.
 fn fix(error: &Error) -> Option<&'static str> {
     let Error::Database { fault, .. } = error else { return None };
     Some(match fault {

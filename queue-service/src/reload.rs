@@ -1,4 +1,4 @@
-//! HUP: what the configuration says by now, as far as it can change in a process that runs.
+//! HUP: applies the current configuration, as far as a running process can change it.
 
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
@@ -17,12 +17,12 @@ pub trait Reloadable: CommandFactory + FromArgMatches {
     fn reloadable(&self) -> Option<(&ServerArgs, &ServiceArgs)>;
 }
 
-/// On each HUP reads the configuration again: the log filter changes at once, and connections made
-/// from then on are those of the account that the URL names by now. A configuration that is wrong
-/// changes nothing and is logged. Call it within a runtime, once a process.
+/// On each HUP, reads the configuration again. The log filter changes at once, and new connections
+/// use the account that the URL now names. A wrong configuration changes nothing and is logged.
+/// Call it within a runtime, once in each process.
 ///
 /// # Errors
-/// If the signal cannot be had from the system.
+/// If the signal cannot be registered with the system.
 pub fn on_hangup<T: Reloadable>(process: Process, url: ServerUrl) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("Cannot take signals")?;
     tokio::spawn(async move {

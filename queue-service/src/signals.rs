@@ -1,4 +1,4 @@
-//! Signals become one of two wishes at the edge; nothing else in the project sees a number.
+//! Turns signals into one of two requests; nothing else in the project sees a signal's number.
 
 use anyhow::Context;
 use futures_util::StreamExt;
@@ -8,21 +8,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::notify;
 
-/// How the process is asked to stop.
+/// The requests to stop the process.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     /// Take nothing new, finish what runs.
     pub drain: CancellationToken,
-    /// Stop at once: give back what has not been finished. Never without `drain`.
+    /// Stop at once: give back what has not been finished. Never set without `drain`.
     pub quit: CancellationToken,
 }
 
-/// Listens for signals: the first TERM or INT asks to drain, the second, or QUIT, to stop at once.
-/// systemd is told that the process stops.
-/// Call it within a runtime, once a process.
+/// Listens for signals: the first TERM or INT asks to drain; the second, or QUIT, asks to stop at
+/// once. systemd is notified that the process stops. Call it within a runtime, once in each
+/// process.
 ///
 /// # Errors
-/// If the signals cannot be had from the system.
+/// If the signals cannot be registered with the system.
 pub fn shutdown_on_signals() -> anyhow::Result<Shutdown> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT]).context("Cannot take signals")?;
     let shutdown = Shutdown::default();

@@ -1,8 +1,8 @@
-//! Spans of messages, sent to an OpenTelemetry collector by OTLP (HTTP with protobuf).
+//! Sends the spans of messages to an OpenTelemetry collector by OTLP (HTTP with protobuf).
 //!
 //! The libraries know only `tracing`: the spans `send` and `run`, with the ids of the distributed
-//! trace in their fields. Here these become spans of that trace, under the very ids that a
-//! message's handler passes on, which no general bridge from `tracing` could give them.
+//! trace in their fields. Here these become spans of that trace, with exactly the ids that a
+//! message's handler passes on; no general bridge from `tracing` could give them those ids.
 
 mod fields;
 
@@ -25,16 +25,16 @@ use tracing_subscriber::registry::LookupSpan;
 
 use self::fields::Fields;
 
-/// How long the process waits in the end until the collector has taken what is left.
+/// How long the process waits at the end for the collector to take the remaining spans.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Where the spans come from, as the log's filter calls it.
+/// The targets of these spans, as the log filter names them.
 pub(crate) const TARGETS: [&str; 2] = ["rowmq_consumer::span", "rowmq_producer::producer"];
 
-/// What sends; from the start of the logs to the end of the process.
+/// Sends the spans, from the start of the logs to the end of the process.
 static PROCESSOR: OnceLock<BatchSpanProcessor> = OnceLock::new();
 
-/// Whether the environment asks for spans, by the names that OpenTelemetry gives to its variables.
+/// Returns whether the environment asks for spans, by the names of OpenTelemetry's variables.
 pub(crate) fn is_wanted() -> bool {
     is_wanted_by(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }
@@ -47,7 +47,7 @@ fn is_wanted_by(variable: impl Fn(&str) -> Option<String>) -> bool {
         && !is("OTEL_TRACES_EXPORTER", "none")
 }
 
-/// The layer that takes the spans, if they are wanted.
+/// Returns the layer that takes the spans, if they are wanted.
 ///
 /// # Errors
 /// One sentence if the environment names an endpoint that cannot be used.
@@ -67,14 +67,14 @@ pub(crate) fn layer() -> anyhow::Result<Option<Export>> {
     Ok(Some(Export))
 }
 
-/// Sends what is left, at the end of the process.
+/// Sends the remaining spans, at the end of the process.
 pub(crate) fn flush() {
     if let Some(Err(error)) = PROCESSOR.get().map(|it| it.shutdown_with_timeout(FLUSH)) {
         tracing::warn!(%error, "The last spans have not reached the collector.");
     }
 }
 
-/// Sends the spans of messages.
+/// The layer that exports the spans of messages.
 pub(crate) struct Export;
 
 /// What is kept of a span while it is open.
@@ -83,7 +83,7 @@ struct Open {
     fields: Fields,
 }
 
-/// Whether it is a span of ours.
+/// Returns whether the span is one of ours.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     TARGETS.contains(&metadata.target()) && ["send", "run"].contains(&metadata.name())
 }
@@ -118,7 +118,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Export {
     }
 }
 
-/// The span of a handler's run. What was never run has no outcome, and no span.
+/// Builds the span of a handler's run. A message that was never run has no outcome, and no span.
 fn process(open: Open) -> Option<SpanData> {
     let settlement = open.fields.text("settlement")?.to_owned();
     let outcome = open.fields.text("outcome")?.to_owned();
@@ -131,12 +131,12 @@ fn process(open: Open) -> Option<SpanData> {
         data.status = Status::error(format!("{outcome}: {settlement}"));
         data.attributes.push(KeyValue::new("error.type", outcome));
     }
-    // The context in which the message was made, for those who look for it among the links.
+    // Links to the context in which the message was made, for readers who look among the links.
     data.links.links.push(Link::with_context(parent));
     Some(data)
 }
 
-/// The span of sending: one of its own below the one that the message carries.
+/// Builds the span of sending: a new one below the span that the message carries.
 fn send(open: Open) -> Option<SpanData> {
     let trace = open.fields.text("trace_id")?.to_owned();
     let parent = context(&trace, open.fields.text("span_id")?, true)?;
@@ -150,7 +150,7 @@ fn context(trace: &str, span: &str, is_remote: bool) -> Option<SpanContext> {
     Some(SpanContext::new(trace, span, TraceFlags::SAMPLED, is_remote, TraceState::NONE))
 }
 
-/// `None` if whoever made the message does not record the trace.
+/// Builds a span's data; `None` if the producer of the message does not record the trace.
 fn data(
     open: Open,
     (operation, span_kind): (&'static str, SpanKind),

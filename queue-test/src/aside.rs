@@ -1,6 +1,6 @@
-//! Work on a thread and runtime of its own, so that it needs nothing of the test's runtime: no
-//! second thread (migrations need one), not even that it still runs (a database is dropped while
-//! the test unwinds).
+//! Runs work on a thread and runtime of its own, so that it depends on nothing of the test's
+//! runtime. That runtime may have only one thread (migrations need a second one), or may no longer
+//! run (a database is dropped while the test unwinds).
 
 use std::future::Future;
 
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// Runs `work` aside and blocks the caller until it is done; whether it came to its end.
+/// Runs `work` aside and blocks the caller until it is done; returns whether it completed.
 pub(crate) fn run_blocking<F>(work: impl FnOnce() -> F + Send + 'static) -> bool
 where
     F: Future<Output = ()>,

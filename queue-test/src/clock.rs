@@ -1,5 +1,5 @@
-//! The fake clock. All time is the server's, so it is not the clock that moves but the times in the
-//! test's own database. The only SQL outside the store: no program may ever run it.
+//! The fake clock. All time is the server's, so the times in the test's own database move instead
+//! of the clock. This is the only SQL outside the store: no program may ever run it.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use rowmq_core::connection::ServerUrl;
 
 use crate::Program;
 
-/// The web console under way, as a [`Program`].
+/// The running web console, as a [`Program`].
 #[derive(Debug)]
 pub struct Console {
     program: Program,
@@ -13,8 +13,8 @@ pub struct Console {
 }
 
 impl Console {
-    /// Starts the console that `command` runs before this server, on a port of its own, with these
-    /// options besides, and waits until it serves.
+    /// Starts the console that `command` runs for this server, on a port of its own and with these
+    /// additional options, and waits until it serves.
     ///
     /// # Panics
     /// As [`Program::said`].
@@ -26,7 +26,7 @@ impl Console {
         Self { address: address.trim().to_owned(), program }
     }
 
-    /// The line of a file of users that the console of `command` prints for somebody.
+    /// Returns the line for a file of users that the console of `command` prints for this user.
     ///
     /// # Panics
     /// If it prints none.
@@ -44,13 +44,13 @@ impl Console {
         String::from_utf8(ended.stdout).expect("It prints text.")
     }
 
-    /// Where it is served: `127.0.0.1:PORT`.
+    /// Returns where it is served: `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The program, for its log.
+    /// Returns the program, for its log.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program

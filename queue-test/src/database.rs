@@ -10,11 +10,11 @@ use uuid::Uuid;
 use crate::names::{PREFIX, account_stem};
 use crate::{aside, server};
 
-/// A database of its own on the server of `ROWMQ_URL`, with the queue's tables in it; dropped with
-/// this value, also while a failing test unwinds.
+/// A database on the server of `ROWMQ_URL` for one test, with the queue's tables in it. It is
+/// dropped with this value, even while a failing test unwinds.
 ///
 /// The account of `ROWMQ_URL` must be allowed to create and drop databases whose names begin with
-/// `queue_test_`. Connections that still use the database at its end are killed.
+/// `queue_test_`. Connections that still use the database when it is dropped are killed.
 #[derive(Debug)]
 pub struct TestDatabase {
     url: ServerUrl,
@@ -22,7 +22,7 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// Makes the database. Works on every kind of tokio runtime.
+    /// Creates the database. Works on every kind of tokio runtime.
     ///
     /// # Panics
     /// Without a server: `ROWMQ_URL` says where it is (`ops/test` starts one).
@@ -33,8 +33,8 @@ impl TestDatabase {
         Self::on(&server).await
     }
 
-    /// Makes the database on the server of `server`: a server of the test's own, which it may stop
-    /// and reconfigure.
+    /// Creates the database on the server of `server`, which may be the test's own, to stop and
+    /// reconfigure.
     ///
     /// # Panics
     /// If the server cannot be reached or the account may not create databases.
@@ -45,7 +45,7 @@ impl TestDatabase {
         database
     }
 
-    /// Makes a database without the queue's tables on the server of `server`, as [`on`](Self::on)
+    /// Creates a database without the queue's tables on the server of `server`, as [`on`](Self::on)
     /// does: for tests of the migrations.
     ///
     /// # Panics
@@ -59,30 +59,30 @@ impl TestDatabase {
         Self { url, accounts: AtomicU32::new(0) }
     }
 
-    /// Its URL, password included.
+    /// Returns its URL, password included.
     #[must_use]
     pub fn url(&self) -> &ServerUrl {
         &self.url
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.url.database()
     }
 
-    /// Its URL for another account.
+    /// Returns its URL for another account.
     ///
     /// # Panics
-    /// If the URL leads through a socket and has no host.
+    /// If the URL names a socket and no host.
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str) -> ServerUrl {
         self.url.with_account(user, password).expect("another account leaves it a URL")
     }
 
-    /// Its URL for a new account that has only these grants, each of the form
-    /// `EXECUTE ON PROCEDURE {}.queue_enqueue` or `PROCESS ON *.*`, where `{}` stands for the
-    /// database. The account goes with the database.
+    /// Creates an account that has only these grants, and returns the database's URL for it. Each
+    /// grant has the form `EXECUTE ON PROCEDURE {}.queue_enqueue` or `PROCESS ON *.*`, where `{}`
+    /// stands for the database. The account is dropped with the database.
     ///
     /// # Panics
     /// If the account of `ROWMQ_URL` may not create or grant.
@@ -99,7 +99,8 @@ impl TestDatabase {
         self.url_as(&user, "test")
     }
 
-    /// Its URL for a new account that has exactly what its file in `ops/grants` says.
+    /// Creates an account with exactly the grants of its file in `ops/grants`; returns the URL for
+    /// it.
     ///
     /// # Panics
     /// If the account of `ROWMQ_URL` may not create or grant.
@@ -115,7 +116,7 @@ impl TestDatabase {
         url
     }
 
-    /// A connection to it, set up as the queue's own are.
+    /// Connects to it, with a session set up as the queue's own are.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -123,18 +124,18 @@ impl TestDatabase {
         connect(&self.url, SessionKind::Plain).await.expect("the server answers")
     }
 
-    /// A new topic with the default settings.
+    /// Creates a topic with the default settings.
     ///
     /// # Panics
-    /// If the name is none, or taken.
+    /// If the name is invalid or taken.
     pub async fn topic(&self, name: &str) -> Topic {
         self.topic_with(name, &TopicSettings::default()).await
     }
 
-    /// A new topic with these settings.
+    /// Creates a topic with these settings.
     ///
     /// # Panics
-    /// If the name is none, or taken.
+    /// If the name is invalid or taken.
     pub async fn topic_with(&self, name: &str, settings: &TopicSettings) -> Topic {
         let mut conn = self.connect().await;
         let name = TopicName::new(name).expect("a topic name");
@@ -156,8 +157,8 @@ impl Drop for TestDatabase {
                 .await
                 .expect("the database is dropped");
         });
-        // The panic's own words are out already. While a test unwinds, a second one would abort it;
-        // the next run sweeps what is left.
+        // The panic's own words are printed already. While a test unwinds, a second panic would
+        // abort it; the next run sweeps what is left.
         assert!(dropped || std::thread::panicking(), "{} was not dropped", self.name());
     }
 }

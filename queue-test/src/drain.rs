@@ -26,26 +26,25 @@ const PROMOTE: u32 = 512;
 /// The pause before a claim that found nothing is tried again, while something is ready.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What became of the messages of a topic that was drained.
+/// The result of draining a topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "a drain that nobody looks at proves nothing"]
 pub struct Drained {
-    /// Handled.
+    /// Acked after being handled.
     pub acked: usize,
-    /// Acked without being handled: another message with the biz id had been, within the topic's
-    /// ledger window.
+    /// Acked without being handled: another message with the biz id had been handled within the
+    /// topic's ledger window.
     pub repeated: usize,
-    /// Failed, to be tried again later: [advance](crate::TestQueue::advance) the clock and drain
-    /// again.
+    /// Failed, and retried later: [advance](crate::TestQueue::advance) the clock and drain again.
     pub retried: usize,
-    /// Put off with nothing charged: [advance](crate::TestQueue::advance) the clock and drain
+    /// Snoozed, with nothing charged: [advance](crate::TestQueue::advance) the clock and drain
     /// again.
     pub snoozed: usize,
     /// Dead-lettered.
     pub dead: usize,
-    /// Not worth handling.
+    /// Discarded by the handler.
     pub discarded: usize,
-    /// Given back untouched.
+    /// Given back unhandled.
     pub released: usize,
     /// Why messages were retried, dead-lettered or discarded, in order.
     pub reasons: Vec<String>,
@@ -95,7 +94,7 @@ impl<H: RawHandler> Run for Raw<'_, H> {
     }
 }
 
-/// Runs a handler in the transaction that acks.
+/// Runs a handler in the transaction that acks its message.
 pub(crate) struct InTransaction<'h, H> {
     pub(crate) handler: &'h H,
     pub(crate) url: &'h ServerUrl,
@@ -136,7 +135,7 @@ async fn guarded(run: impl Future<Output = Result<(), HandlerError>>) -> RunOutc
     }
 }
 
-/// Handles everything in `topic` until nothing is ready.
+/// Handles every message of `topic` until none is ready.
 pub(crate) async fn drain(
     url: &ServerUrl,
     conn: &mut AsyncMysqlConnection,
@@ -148,7 +147,7 @@ pub(crate) async fn drain(
     let options = WorkerOptions::new(url.clone(), "queue-test");
     let worker = Worker::start(options).await.expect("a worker starts");
     let mut report = Drained::default();
-    // Kept until the end: settled at once, they could be claimed again for ever.
+    // Kept until the end: if they were settled at once, they could be claimed again for ever.
     let mut put_off = Vec::new();
     loop {
         promote(conn).await;
@@ -208,7 +207,7 @@ async fn claim(worker: &Worker, topic: &Topic) -> Vec<Delivery> {
     claimed.deliveries
 }
 
-/// Whether the ledger has the message's biz id.
+/// Returns whether the ledger has the message's biz id.
 async fn is_repeated(conn: &mut AsyncMysqlConnection, topic: &Topic, delivery: &Delivery) -> bool {
     let Some(biz_id) = topic.settings.ledger_window.and(delivery.biz_id.as_deref()) else {
         return false;
@@ -230,10 +229,10 @@ fn context(topic: &Topic, delivery: &Arc<Delivery>) -> Context {
 async fn settle(worker: &Worker, batch: Vec<Settled>) {
     let outcomes = worker.settle(batch).await.expect("deliveries can be settled");
     let settled = outcomes.iter().all(|outcome| *outcome == SettleOutcome::Settled);
-    assert!(settled, "a delivery of this drain was taken away or locked meanwhile: {outcomes:?}");
+    assert!(settled, "a delivery of this drain was taken away or locked: {outcomes:?}");
 }
 
-/// Makes ready what is due, as the janitor does.
+/// Makes due messages ready, as the janitor does.
 async fn promote(conn: &mut AsyncMysqlConnection) {
     let moved = transaction(conn, "promote", async |conn| {
         let due = scheduled::lock_due(conn, Reach::All, PROMOTE).await?;

@@ -1,4 +1,4 @@
-//! A throw-away queue on a real server for each test, and what tests ask of it.
+//! A throw-away queue on a real server for each test, and tools for such tests.
 //!
 //! Nothing is mocked: a test gets a database of its own on the MySQL or MariaDB server of the
 //! environment variable `ROWMQ_URL`, with the queue's tables in it, and your producers and handlers
@@ -9,12 +9,12 @@
 //!   [`assert_enqueued`](TestQueue::assert_enqueued), [`drain`](TestQueue::drain) the topic through
 //!   your handler, and [`advance`](TestQueue::advance) the clock to the next retry.
 //! * [`TestDatabase`] is only the database: for tests that start whole programs.
-//! * [`until`] waits for what another process or task brings about.
-//! * [`Program`] is a program under way, with its log; it never outlives the test.
+//! * [`until`] waits for what another process or task does.
+//! * [`Program`] is a running program, with its log; it never outlives the test.
 //! * [`Console`] is the web console as such a program.
 //! * [`Supervisor`] takes systemd's place before a program.
-//! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server and loses replies,
-//!   cuts connections and swallows packets when it is told to.
+//! * [`FaultProxy`](proxy::FaultProxy) stands between a program and the server. On demand it loses
+//!   replies, cuts connections and swallows packets.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -1,12 +1,12 @@
-//! Names by which what tests made can be told from all else.
+//! Names that distinguish what tests made from everything else.
 
-/// What the names of test databases begin with.
+/// The prefix of the names of test databases.
 pub(crate) const PREFIX: &str = "queue_test_";
 
-/// What the names of test accounts begin with: MySQL gives an account's name 32 characters.
+/// The prefix of the names of test accounts: MySQL gives an account's name 32 characters.
 pub(crate) const ACCOUNT_PREFIX: &str = "qt_";
 
-/// What the names of the accounts made for `database` begin with.
+/// Returns the prefix of the names of the accounts made for `database`.
 pub(crate) fn account_stem(database: &str) -> String {
     let id = database.strip_prefix(PREFIX).unwrap_or(database);
     format!("{ACCOUNT_PREFIX}{}_", id.chars().take(20).collect::<String>())

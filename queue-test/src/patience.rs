@@ -6,7 +6,7 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 /// How often the condition is looked at.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Waits until the condition holds; how long that took.
+/// Waits until the condition holds; returns how long that took.
 ///
 /// # Panics
 /// When it does not hold within [`PATIENCE`].

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 
 use crate::until;
 
-/// A program under way, which is killed at the latest when the test ends. What it writes to its
-/// standard error is its log, and is printed if the test fails.
+/// A running program, which is killed at the latest when the test ends. Its standard error is its
+/// log, and is printed if the test fails.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
@@ -16,8 +16,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The command of a program of this workspace, as it was built last: it is in the folder of the
-    /// tests, and building a test alone does not build it.
+    /// Returns the command of a program of this workspace, as it was last built. It is in the
+    /// folder of the tests, and building a test alone does not build it.
     #[must_use]
     pub fn built(name: &str) -> Command {
         let test = std::env::current_exe().expect("A test knows its own path.");
@@ -26,7 +26,7 @@ impl Program {
         Command::new(PathBuf::from(folder).join(name))
     }
 
-    /// Starts it. It reads nothing.
+    /// Starts it, with an empty standard input.
     pub fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| {
@@ -44,7 +44,7 @@ impl Program {
         Self { child, log, reader }
     }
 
-    /// The lines of its log that have this text in them.
+    /// Returns the lines of its log that contain this text.
     #[must_use]
     pub fn lines(&self, text: &str) -> Vec<String> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl Program {
     /// Waits for a line with this text in its log.
     ///
     /// # Panics
-    /// When none comes within [`PATIENCE`](crate::PATIENCE), or before it ends.
+    /// If none comes within [`PATIENCE`](crate::PATIENCE), or before the program ends.
     pub async fn said(&self, text: &str) -> String {
         let mut said = None;
         until(text, async || {

@@ -16,17 +16,17 @@ use tokio::task::AbortHandle;
 use self::link::{Fate, Link, connection};
 use self::trap::{Fault, Trap};
 
-/// How long a trap is waited for: far longer than any statement of a test takes.
+/// How long to wait for a trap to spring: far longer than any statement of a test takes.
 const SPRING_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A TCP proxy on a free port of 127.0.0.1 that forwards the traffic of MySQL clients to a server
 /// and breaks it on demand.
 ///
-/// A *trap* waits for the next statement whose text begins with given words, springs once, and
-/// lets everything else pass; arming another replaces it. It sees statements sent as text, as BEGIN
+/// A *trap* waits for the next statement whose text begins with given words, springs once, and lets
+/// everything else pass; arming another trap replaces it. It sees statements sent as text, as BEGIN
 /// and COMMIT are, and the execution of prepared ones. The proxy must read the bytes, so the
-/// connection has to be plain, which is the default on loopback.
-/// It ends, and cuts its connections, when it is dropped.
+/// connection has to be unencrypted, which is the default on loopback. Dropping the proxy ends it
+/// and cuts its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -38,7 +38,7 @@ pub struct FaultProxy {
 struct Shared {
     target: String,
     way: watch::Sender<Way>,
-    /// How long bytes are under way, in each direction.
+    /// How long bytes travel, in each direction.
     delay: watch::Sender<Duration>,
     /// The open connections, by the port that the server sees them come from.
     links: Mutex<HashMap<u16, Arc<Link>>>,
@@ -49,7 +49,7 @@ struct Shared {
     cuts: watch::Sender<u64>,
 }
 
-/// What happens to bytes that no trap waits for.
+/// What happens to traffic that no trap waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Pass,
@@ -57,18 +57,18 @@ enum Way {
     Refuse,
 }
 
-/// One of the two sockets that a connection through the proxy has.
+/// One of the two sockets of a connection through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The one between the client and the proxy.
+    /// The socket between the client and the proxy.
     Client,
-    /// The one between the proxy and the server.
+    /// The socket between the proxy and the server.
     Server,
 }
 
 impl FaultProxy {
-    /// Starts a proxy in front of the server of `target`, the first if it names several;
-    /// everything passes.
+    /// Starts a proxy in front of the server of `target`, the first one if it names several.
+    /// Everything passes.
     ///
     /// # Panics
     /// If loopback has no port left.
@@ -90,42 +90,44 @@ impl FaultProxy {
         Self { address, shared, accepting }
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same account and database as `url`, through the proxy.
+    /// Returns `url` with the same account and database, through the proxy.
     ///
     /// # Panics
-    /// If `url` leads through a socket instead of to a host.
+    /// If `url` names a socket instead of a host.
     #[must_use]
     pub fn url(&self, url: &ServerUrl) -> ServerUrl {
         let through = url.with_hosts([self.address.to_string().as_str()]);
         through.expect("another host leaves it a URL")
     }
 
-    /// Trap: the statement reaches the server and is executed, but its reply is swallowed and both
-    /// sides are cut. The client cannot know whether it happened; it has.
+    /// Sets a trap: the statement reaches the server and is executed, but its reply is swallowed
+    /// and both sides are cut. The client cannot know whether it was executed; it was.
     pub fn drop_reply_after(&self, statement: &str) {
         self.arm(statement, Fault::DropReply);
     }
 
-    /// Trap: both sides are cut before the statement reaches the server. It has not happened.
+    /// Sets a trap: both sides are cut before the statement reaches the server. It was not
+    /// executed.
     pub fn cut_before(&self, statement: &str) {
         self.arm(statement, Fault::CutBefore);
     }
 
-    /// Trap: the client is cut, and the statement is kept on its way, with the server's side of the
-    /// connection open, until [`release`](Self::release) lets it arrive. It has not happened *yet*.
+    /// Sets a trap: the client is cut, and the statement is held back, with the server's side of
+    /// the connection open, until [`release`](Self::release) lets it arrive. It is not executed
+    /// *yet*.
     pub fn strand(&self, statement: &str) {
         self.shared.released.send_replace(false);
         self.arm(statement, Fault::Strand);
     }
 
-    /// Trap: from this statement on the connection's bytes vanish in both directions, with both
-    /// sides open: a transaction it is in keeps its locks until the server gives the session up.
+    /// Sets a trap: from this statement on the connection's bytes vanish in both directions, with
+    /// both sides open. A transaction keeps its locks until the server gives the session up.
     pub fn darken_at(&self, statement: &str) {
         self.arm(statement, Fault::Darken);
     }
@@ -135,7 +137,7 @@ impl FaultProxy {
         self.shared.released.send_replace(true);
     }
 
-    /// Waits until the trap armed last has sprung: for
+    /// Waits until the trap armed last has sprung; for
     /// [`drop_reply_after`](Self::drop_reply_after), until the server has answered.
     ///
     /// # Panics
@@ -147,9 +149,9 @@ impl FaultProxy {
         assert!(matches!(waited, Ok(Ok(_))), "the trap was not sprung within a minute");
     }
 
-    /// From now on bytes vanish in both directions while every connection stays open, as behind a
-    /// cut cable; new ones are accepted and never answered. Connections that lost bytes stay dark
-    /// also after [`pass`](Self::pass).
+    /// Makes bytes vanish in both directions from now on while every connection stays open, as
+    /// behind a cut cable. New connections are accepted and never answered. Connections that lost
+    /// bytes stay dark even after [`pass`](Self::pass).
     pub fn blackhole(&self) {
         self.shared.way.send_replace(Way::Blackhole);
     }
@@ -160,46 +162,46 @@ impl FaultProxy {
         self.reset();
     }
 
-    /// Cuts each new connection until [`pass`](Self::pass); those there are go on.
+    /// Cuts each new connection until [`pass`](Self::pass); existing ones go on.
     pub fn refuse_new(&self) {
         self.shared.way.send_replace(Way::Refuse);
     }
 
-    /// Cuts every connection there is; new ones pass as before.
+    /// Cuts every existing connection; new ones pass as before.
     pub fn reset(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// From now on bytes take this long in each direction; zero: they pass at once.
+    /// Makes bytes take this long in each direction from now on; with zero they pass at once.
     pub fn delay(&self, delay: Duration) {
         self.shared.delay.send_replace(delay);
     }
 
-    /// The open connections, by the port of 127.0.0.1 that the server sees each come from, as in
-    /// the host column of its process list.
+    /// Returns the open connections, by the port of 127.0.0.1 that the server sees each come from,
+    /// as in the host column of its process list.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.shared.links().keys().copied().collect()
     }
 
-    /// From now on the bytes of one connection vanish in both directions while it stays open.
+    /// Makes the bytes of one connection vanish in both directions from now on while it stays open.
     pub fn darken(&self, port: u16) {
         self.shared.decide(port, Fate::Dark);
     }
 
-    /// Closes one side of one connection; the other stays open and silent until its own end closes
-    /// it.
+    /// Closes one side of one connection. The other side stays open and silent until its own peer
+    /// closes it.
     pub fn cut(&self, port: u16, side: Side) {
         self.shared.decide(port, Fate::Cut(side));
     }
 
-    /// Everything passes again, and no trap is armed. A delay stays.
+    /// Lets everything pass again, with no trap armed. A delay stays.
     pub fn pass(&self) {
         self.disarm();
         self.shared.way.send_replace(Way::Pass);
     }
 
-    /// No trap is armed any more.
+    /// Disarms the trap.
     pub fn disarm(&self) {
         *self.shared.trap() = None;
     }
@@ -227,7 +229,7 @@ impl Shared {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault for this statement, if it is the one that the trap waits for.
+    /// Returns the fault for this statement, if the trap waits for it.
     fn spring(&self, text: &[u8]) -> Option<Fault> {
         let mut trap = self.trap();
         let fault = trap.as_ref().filter(|trap| text.starts_with(&trap.text))?.fault;
@@ -239,7 +241,7 @@ impl Shared {
         *self.way.borrow() == Way::Blackhole
     }
 
-    /// A connection that has gone already has no use for it.
+    /// Sets the fate of a connection; one that is already closed is ignored.
     fn decide(&self, port: u16, fate: Fate) {
         if let Some(link) = self.links().get(&port) {
             link.fate.send_replace(fate);
@@ -247,7 +249,7 @@ impl Shared {
     }
 }
 
-/// A connection in the proxy's list, until it is dropped.
+/// Keeps a connection in the proxy's list until it is dropped.
 struct Listed<'a> {
     shared: &'a Shared,
     port: u16,
@@ -273,7 +275,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let mut cuts = shared.cuts.subscribe();
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            // Whichever ends first, both sockets go with the future.
+            // Whichever ends first, both sockets are dropped with the future.
             tokio::select! {
                 () = connection(client, &shared) => {}
                 _ = cuts.changed() => {}

@@ -9,11 +9,11 @@ use rowmq_core::{AsyncMysqlConnection, NewMessage, Topic, TopicName, enqueue, en
 
 use crate::{Drained, TestDatabase, clock, drain};
 
-/// How many messages an assertion looks at. A test that enqueues more counts by
+/// How many messages an assertion looks at. A test that enqueues more counts with
 /// [`TestQueue::depth`].
 const LOOK_AT: u32 = 10_000;
 
-/// A handler whose messages die of this error.
+/// A handler that dead-letters its messages with this error.
 struct Dies(String);
 
 impl RawHandler for Dies {
@@ -22,7 +22,7 @@ impl RawHandler for Dies {
     }
 }
 
-/// A queue of its own for one test, on a [`TestDatabase`].
+/// A queue for one test, on a [`TestDatabase`].
 #[derive(Debug)]
 pub struct TestQueue {
     database: TestDatabase,
@@ -30,7 +30,7 @@ pub struct TestQueue {
 }
 
 impl TestQueue {
-    /// Makes the queue. Works on every kind of tokio runtime.
+    /// Creates the queue. Works on every kind of tokio runtime.
     ///
     /// # Panics
     /// As [`TestDatabase::new`].
@@ -38,26 +38,26 @@ impl TestQueue {
         Self { database: TestDatabase::new().await, codecs: Codecs::default() }
     }
 
-    /// The codecs that encoded bodies are decoded with. Without this the default ones: gzip.
+    /// Sets the codecs that decode encoded bodies. The default is gzip.
     #[must_use]
     pub fn with_codecs(mut self, codecs: Codecs) -> Self {
         self.codecs = codecs;
         self
     }
 
-    /// Its database.
+    /// Returns its database.
     #[must_use]
     pub fn database(&self) -> &TestDatabase {
         &self.database
     }
 
-    /// Its URL: hand it to the code under test.
+    /// Returns its URL, for the code under test.
     #[must_use]
     pub fn url(&self) -> &ServerUrl {
         self.database.url()
     }
 
-    /// A connection to it.
+    /// Connects to it.
     ///
     /// # Panics
     /// As [`TestDatabase::connect`].
@@ -65,7 +65,7 @@ impl TestQueue {
         self.database.connect().await
     }
 
-    /// A new topic with the default settings.
+    /// Creates a topic with the default settings.
     ///
     /// # Panics
     /// As [`TestDatabase::topic`].
@@ -73,7 +73,7 @@ impl TestQueue {
         self.database.topic(name).await
     }
 
-    /// A new topic with these settings.
+    /// Creates a topic with these settings.
     ///
     /// # Panics
     /// As [`TestDatabase::topic_with`].
@@ -81,7 +81,7 @@ impl TestQueue {
         self.database.topic_with(name, settings).await
     }
 
-    /// Enqueues a message, where the test stands in for the producer.
+    /// Enqueues a message; the test stands in for the producer.
     ///
     /// # Panics
     /// If the message is refused.
@@ -91,7 +91,7 @@ impl TestQueue {
         enqueue(&mut conn, &topic.name, message).await.expect("the message is enqueued");
     }
 
-    /// Enqueues messages, a transaction for every 500 of them.
+    /// Enqueues messages, in transactions of 500.
     ///
     /// # Panics
     /// If they are refused.
@@ -104,7 +104,7 @@ impl TestQueue {
         }
     }
 
-    /// Has everything that is ready in a topic die of `error`.
+    /// Dead-letters every ready message of a topic with `error`.
     ///
     /// # Panics
     /// As [`drain`](Self::drain), and if nothing was ready.
@@ -113,7 +113,7 @@ impl TestQueue {
         assert!(drained.dead > 0, "nothing of {topic} has died: {drained:?}");
     }
 
-    /// The messages of a topic that are ready or claimed, in order of handling.
+    /// Returns the messages of a topic that are ready or claimed, in order of handling.
     ///
     /// # Panics
     /// If there is no such topic.
@@ -123,7 +123,7 @@ impl TestQueue {
         inspect::peek(&mut conn, topic.id, LOOK_AT).await.expect("messages can be read")
     }
 
-    /// How many messages a topic holds, by state.
+    /// Returns how many messages a topic holds, by state.
     ///
     /// # Panics
     /// If there is no such topic.
@@ -133,12 +133,12 @@ impl TestQueue {
         inspect::depth(&mut conn, topic.id).await.expect("the depth can be read")
     }
 
-    /// Asserts what is in a topic, ready or claimed: how many messages (`2`), or that one of them
-    /// is as a predicate says (`|m: &Peeked| m.body == b"hello"`). Messages that wait for their
-    /// time do not count.
+    /// Asserts what a topic holds, ready or claimed: how many messages (`2`), or that one of them
+    /// meets a predicate (`|m: &Peeked| m.body == b"hello"`). Messages that wait for their time do
+    /// not count.
     ///
     /// # Panics
-    /// If it is not so, with what is there instead; if there is no such topic.
+    /// If the assertion fails, with the messages that are there; or if there is no such topic.
     #[track_caller]
     pub fn assert_enqueued(
         &self,
@@ -154,10 +154,10 @@ impl TestQueue {
         }
     }
 
-    /// Claims, decodes, handles and settles every message of a topic, one after the other in
-    /// order, through the same code as a consumer: a panic of the handler counts as a failure, a
-    /// body that cannot be decoded is dead-lettered. Messages that become due are handled too,
-    /// those the handler releases are handled once and go back at the end.
+    /// Claims, decodes, handles and settles every message of a topic, one after the other in order,
+    /// through the same code as a consumer. A panic of the handler counts as a failure; a body that
+    /// cannot be decoded is dead-lettered. Messages that become due are handled too. Messages that
+    /// the handler releases are handled once and given back at the end.
     ///
     /// # Panics
     /// If there is no such topic, its claims are paused, or the server fails.
@@ -165,7 +165,7 @@ impl TestQueue {
         self.drain_by(topic, drain::Typed(handler)).await
     }
 
-    /// As [`drain`](Self::drain), through a handler that takes bytes.
+    /// Does what [`drain`](Self::drain) does, with a handler that takes bytes.
     ///
     /// # Panics
     /// As [`drain`](Self::drain).
@@ -173,8 +173,8 @@ impl TestQueue {
         self.drain_by(topic, drain::Raw(handler)).await
     }
 
-    /// As [`drain`](Self::drain), through a handler that gets the transaction in which its message
-    /// is acked.
+    /// Does what [`drain`](Self::drain) does, with a handler that gets the transaction in which its
+    /// message is acked.
     ///
     /// # Panics
     /// As [`drain`](Self::drain).
@@ -189,8 +189,8 @@ impl TestQueue {
         drain::drain(self.url(), &mut conn, (&topic, &self.codecs), run).await
     }
 
-    /// Lets time pass: what waits for its time (delayed messages, retries, schedules, finished
-    /// messages that are kept, biz ids in the ledger) waits `by` less.
+    /// Lets time pass: everything that waits for its time (delayed messages, retries, schedules,
+    /// archived messages, biz ids in the ledger) waits `by` less.
     ///
     /// # Panics
     /// If the server fails.
@@ -207,13 +207,13 @@ impl TestQueue {
     }
 }
 
-/// What [`TestQueue::assert_enqueued`] can be asked: a number of messages, or a predicate that one
-/// of them must meet.
+/// What [`TestQueue::assert_enqueued`] can check: a number of messages, or a predicate that one of
+/// them must meet.
 pub trait Expected {
-    /// Whether the messages are so; if not, what is wrong with them.
+    /// Checks the messages.
     ///
     /// # Errors
-    /// The end of the sentence that begins with the topic's name.
+    /// What is wrong with them: the end of the sentence that begins with the topic's name.
     fn met_by(&self, messages: &[Peeked]) -> Result<(), String>;
 }
 

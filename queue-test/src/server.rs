@@ -1,4 +1,4 @@
-//! What the harness asks of the server itself: databases and accounts come and go.
+//! What the harness does on the server itself: it creates and drops databases and accounts.
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Text, Unsigned};
@@ -16,21 +16,21 @@ struct Name {
     name: String,
 }
 
-/// Drops what test runs left behind that were killed: once in this process.
+/// Drops what killed test runs left behind: once in this process.
 pub(crate) async fn sweep_once(conn: &mut AsyncMysqlConnection) {
     static SWEPT: OnceCell<()> = OnceCell::const_new();
     SWEPT.get_or_init(async || sweep(conn, PREFIX, LEFTOVER_SECONDS).await).await;
 }
 
 async fn sweep(conn: &mut AsyncMysqlConnection, prefix: &str, older_than_seconds: u32) {
-    // A database has no time of its own; a table of every test database has, by the server's clock.
+    // A database has no creation time; a table of every test database has, by the server's clock.
     let query = format!(
         "SELECT TABLE_SCHEMA AS name FROM information_schema.TABLES \
          WHERE TABLE_NAME = 'queue_topic' AND LEFT(TABLE_SCHEMA, {}) = '{prefix}' \
          AND CREATE_TIME < NOW() - INTERVAL {older_than_seconds} SECOND",
         prefix.len()
     );
-    // Another sweeper may drop them under our hands; what is left is for the next run.
+    // Another sweeper may drop them at the same time; what is left is for the next run.
     let Ok(leftovers) = diesel::sql_query(query).load::<Name>(conn).await else { return };
     for leftover in leftovers {
         let _kept = drop_database(conn, &leftover.name).await;
@@ -51,7 +51,7 @@ pub(crate) async fn drop_database(
         stem.len()
     );
     debug_assert!(stem.starts_with(ACCOUNT_PREFIX));
-    // Only an account that may read the accounts can have made some.
+    // Only an account that may read the list of accounts can have made some.
     let Ok(accounts) = diesel::sql_query(accounts).load::<Name>(conn).await else { return Ok(()) };
     for account in accounts {
         conn.batch_execute(&format!("DROP USER IF EXISTS {}", account.name)).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn drop_database(
     Ok(())
 }
 
-/// A connection in the middle of a transaction would make DROP DATABASE wait.
+/// Ends connections: one in the middle of a transaction would make DROP DATABASE wait.
 async fn end_connections(
     conn: &mut AsyncMysqlConnection,
     database: &str,
@@ -75,7 +75,7 @@ async fn end_connections(
     // runs a statement whose text is not UTF-8.
     let threads: Vec<Thread> = diesel::sql_query("SHOW PROCESSLIST").load(conn).await?;
     for thread in threads.into_iter().filter(|it| it.database.as_deref() == Some(database)) {
-        // It may have ended by itself meanwhile.
+        // It may have ended by itself in the meantime.
         let _ended = conn.batch_execute(&format!("KILL {}", thread.id)).await;
     }
     Ok(())

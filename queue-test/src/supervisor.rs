@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::PATIENCE;
 
-/// The longest report that is read.
+/// The longest report that can be read, in bytes.
 const LONGEST: usize = 4096;
 
 /// Takes systemd's place: the socket that a service of `Type=notify` reports to.
@@ -19,7 +19,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// One that nobody reports to yet.
+    /// Makes a socket that no service reports to yet.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it makes a file")]
     pub fn new() -> Self {
@@ -28,8 +28,8 @@ impl Supervisor {
         Self { path, socket }
     }
 
-    /// Gives the command what systemd would: the socket, and the time after which a unit of this
-    /// `WatchdogSec=` is killed.
+    /// Sets what systemd would set for the command: the socket, and the `WatchdogSec=` after which
+    /// a unit is killed.
     pub fn supervise<'a>(&self, command: &'a mut Command, watchdog: Duration) -> &'a mut Command {
         command
             .env("NOTIFY_SOCKET", &self.path)
@@ -37,7 +37,7 @@ impl Supervisor {
             .env_remove("WATCHDOG_PID")
     }
 
-    /// The next report, an assignment a line; `None` if none comes for so long.
+    /// Returns the next report, one assignment a line; `None` if none comes within `wait`.
     #[must_use]
     pub fn report_within(&self, wait: Duration) -> Option<Vec<String>> {
         self.socket.set_read_timeout(Some(wait)).expect("A time can be set.");
@@ -65,7 +65,7 @@ impl Supervisor {
                 return;
             }
         }
-        panic!("not told within {PATIENCE:?}: {assignment}");
+        panic!("not reported within {PATIENCE:?}: {assignment}");
     }
 }
 

@@ -8,7 +8,8 @@ pub type Outcome = Result<(), Failure>;
 /// Why a worker's program ended, or could not start: one sentence that says what is wrong, where,
 /// and what to do. Every error becomes one by `?`.
 ///
-/// `main` prints its error by `Debug`; so that people can read it, both ways print the sentence.
+/// `main` prints its error with `Debug`; so that users can read it, `Debug` prints the sentence
+/// too.
 pub struct Failure(anyhow::Error);
 
 impl Failure {
@@ -29,7 +30,8 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// Not an `Error` itself, as that would be an error that becomes one of itself.
+/// `Failure` is not an `Error` itself: this conversion would then clash with that of a type to
+/// itself.
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self(error.into())

@@ -14,10 +14,10 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// The topic, or the stream, that it is sent to.
     const TOPIC: &'static str;
 
-    /// What tells it from the other jobs of its topic.
+    /// Distinguishes it from the other jobs of its topic.
     const KIND: &'static str;
 
-    /// The job's topic.
+    /// Returns the job's topic.
     ///
     /// # Errors
     /// [`Error::InvalidName`](crate::Error::InvalidName), if [`Self::TOPIC`] is no name of a topic.
@@ -25,7 +25,8 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
         TopicName::new(Self::TOPIC)
     }
 
-    /// The message that the job is, for what a message can have besides: a delay, a priority, keys.
+    /// Returns the job as a message, to add what a message can also have: a delay, a priority,
+    /// keys.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -46,7 +47,7 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
         Ok(NewMessage::json(self)?.with_kind(Self::KIND))
     }
 
-    /// Enqueues it in the transaction that is open on `conn`, or in one of its own.
+    /// Enqueues the job in the transaction that is open on `conn`, or in one of its own.
     ///
     /// # Errors
     /// As [`enqueue`]; [`Error::Encode`](crate::Error::Encode).

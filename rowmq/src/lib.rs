@@ -1,7 +1,7 @@
 //! A message queue that lives in the MySQL or MariaDB server that you already run.
 //!
-//! A message is a [`Job`]: a type with a topic. It is enqueued in your own transaction, and exists
-//! exactly if that commits:
+//! A message is a [`Job`]: a type with a topic. You enqueue it in your own transaction, and it
+//! exists if and only if that transaction commits:
 //!
 //! ```no_run
 //! # use rowmq::{AsyncMysqlConnection, Job};

@@ -50,7 +50,7 @@ pub struct Worker<S = ()> {
 #[derive(Default)]
 struct Topic {
     options: TopicOptions,
-    /// Of jobs that are handled by functions.
+    /// The handlers of jobs that are handled by functions.
     kinds: Option<Kinds>,
     /// Registers the handler of a job that is handled in a transaction.
     transactional: Option<Register>,
@@ -61,7 +61,7 @@ type Register = Box<dyn FnOnce(ConsumerBuilder, TopicName, TopicOptions) -> Cons
 /// One delivery of a job, and the worker's state.
 #[derive(Debug, Clone)]
 pub struct Run<S = ()> {
-    /// What [`Worker::state`] was given.
+    /// A clone of the value given to [`Worker::state`].
     pub state: S,
     context: Context,
 }
@@ -75,7 +75,7 @@ impl<S> Deref for Run<S> {
 }
 
 impl Worker {
-    /// A worker of the server that the environment names, which takes everything else from there
+    /// Makes a worker of the server that the environment names. It reads everything else from there
     /// too: the variables of `rowmq-consumer`.
     ///
     /// | variable | |
@@ -98,7 +98,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// A worker of the queue in the database of `url`, with default options.
+    /// Makes a worker of the queue in the database of `url`, with default options.
     pub fn new(url: ServerUrl) -> Self {
         let health = Health::new();
         let builder = Consumer::builder(url).health(health.clone());
@@ -108,26 +108,26 @@ impl Worker {
 }
 
 impl<S: Clone + Send + Sync + 'static> Worker<S> {
-    /// What handlers that are registered from here on share: a pool, a client, settings. Each run
-    /// gets a clone.
+    /// Sets what handlers registered from here on share: a pool, a client, settings. Each run gets
+    /// a clone.
     pub fn state<T>(self, state: T) -> Worker<T> {
         let Self { builder, health, process, topics, .. } = self;
         Worker { builder, health, process, state, topics }
     }
 
-    /// How the worker works.
+    /// Sets how the worker works.
     pub fn options(self, options: ConsumerOptions) -> Self {
         self.consumer(|builder| builder.options(options))
     }
 
-    /// How a job's topic is handled: how many at once, how long.
+    /// Sets how a job's topic is handled: how many at once, how long.
     pub fn topic<J: Job>(mut self, options: TopicOptions) -> Self {
         self.topics.entry(J::TOPIC.to_owned()).or_default().options = options;
         self
     }
 
-    /// Handles a job: `Ok` acks it, an error by `?` means to try again. The handler is a function
-    /// or a closure of the job and its [`Run`]. Jobs that share a topic are told apart by their kind.
+    /// Handles a job: `Ok` acks it, an error by `?` retries it. The handler is a function or a
+    /// closure of the job and its [`Run`]. Jobs that share a topic are distinguished by their kind.
     pub fn job<J, H, F>(self, handler: H) -> Self
     where
         J: Job,
@@ -137,8 +137,8 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         self.job_of(J::TOPIC, handler)
     }
 
-    /// Handles a job of another topic than its own: of a group of the stream that it is sent to, as
-    /// in `orders@billing`.
+    /// Handles a job from a topic other than its own: from a group of the stream that it is sent
+    /// to, as in `orders@billing`.
     pub fn job_of<J, H, F>(mut self, topic: impl Into<String>, handler: H) -> Self
     where
         J: Job,
@@ -164,14 +164,15 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// What has no method of its own here: middleware, codecs, handlers of bytes and of batches.
+    /// Changes what has no method of its own here: middleware, codecs, handlers of bytes and of
+    /// batches.
     pub fn consumer(mut self, change: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder) -> Self {
         self.builder = change(self.builder);
         self
     }
 
-    /// Runs until TERM or INT, then finishes what runs and gives back the rest; a second signal
-    /// gives all of it back.
+    /// Runs until TERM or INT, then finishes the running jobs and gives back the rest; a second
+    /// signal gives all of it back.
     ///
     /// # Errors
     /// If it cannot start: no server, an unknown topic, an address that is taken. Later failures
@@ -181,7 +182,7 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
         self.run_until(shutdown).await
     }
 
-    /// The same until `shutdown`, for a program that has signals of its own.
+    /// Does the same until `shutdown`, for a program that handles signals itself.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -206,7 +207,7 @@ impl<S: Clone + Send + Sync + 'static> Worker<S> {
     }
 }
 
-/// A function as a handler.
+/// Runs a function as a handler.
 struct Function<J, S, H> {
     handler: H,
     state: S,

@@ -8,7 +8,7 @@ use crate::invocation::Invocation;
 
 /// Show or set what may be done with all topics at once, for maintenance and migrations.
 ///
-/// It holds beside each topic's own rule: the stricter of the two counts.
+/// It applies together with each topic's own rule: the stricter of the two counts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Access {
     /// read-write, write-only (consumers claim nothing), read-only (producers are refused) or

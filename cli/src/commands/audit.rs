@@ -41,7 +41,7 @@ impl Audit {
         let before = self.before.map(AuditNo);
         let read = async |conn: &mut Link| audit::latest(conn, before, self.limit).await;
         let entries = session.call("read the audit", read).await?;
-        let none = "Nothing has been changed by hand, or the janitor has removed what tells it.";
+        let none = "Nothing has been changed by hand, or the janitor has removed the entries.";
         invocation.output.rows(&HEADER, &entries, none)
     }
 }

@@ -8,13 +8,12 @@ use anyhow::{Context, bail};
 
 use crate::invocation::Invocation;
 
-/// What the program is called where it is installed, and where it is built: there only, as
-/// elsewhere a `bench` may be anybody's, and it is given the server's password.
+/// The program's name where it is installed, and where it is built. The second name is used only
+/// there: elsewhere a `bench` may be another program, and it gets the server's password.
 const INSTALLED: &str = "rowmq-bench";
 const BUILT: &str = "bench";
 
-/// What is measured unless something else is said: the way in and the way out, each beside the raw
-/// limit of the server, once each.
+/// The default measurement: enqueue and drain, each beside the raw limit of the server, once each.
 const SHORT: [&str; 6] =
     ["run", "--quick", "--only", "enqueue-one,enqueue-bulk,drain", "--out", "rowmq-bench-report"];
 
@@ -32,7 +31,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Becomes the program.
+    /// Replaces this process with the program.
     pub(crate) fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let url = invocation.url()?;
         let Some(program) = find() else {

@@ -13,7 +13,7 @@ use crate::author::change;
 use crate::invocation::Invocation;
 use crate::units;
 
-/// How often it asks what has become of the message.
+/// How often the command asks for the outcome.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a lock is waited for after the grace.
@@ -21,9 +21,9 @@ const LOCKED: Duration = Duration::from_secs(5);
 
 /// Cancel a message: one that waits, is ready, or is being handled.
 ///
-/// A handler is asked to stop. One that gets through all the same has handled its message. After
-/// --grace its claim is taken away: it can neither ack the message nor commit a transaction
-/// that would, but nothing undoes what else it does.
+/// A handler is asked to stop. If it finishes all the same, the message is handled. After --grace
+/// its claim is taken away: it can neither ack the message nor commit a transaction that would, but
+/// nothing undoes its other effects.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
     topic: TopicName,
@@ -76,7 +76,7 @@ impl Cancel {
                     "The message {id} is in the log of the stream '{name}', for every group: have a group pass over it with `rowmq group reset {name}@GROUP`."
                 ),
                 Attempt::Over(StateWord::Dead) => bail!(
-                    "The message {id} is a dead letter of '{name}': nobody handles it; `rowmq dead purge {name} {id}` deletes it."
+                    "The message {id} is a dead letter of '{name}': no consumer handles it; `rowmq dead purge {name} {id}` deletes it."
                 ),
                 Attempt::Over(state) => bail!(
                     "The message {id} of '{name}' cannot be cancelled any more: it is {}.",

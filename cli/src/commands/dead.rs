@@ -16,7 +16,7 @@ use crate::invocation::Invocation;
 
 pub(super) use self::show::HISTORY;
 
-/// Look at dead letters, put them back, do away with them.
+/// Look at dead letters, redrive them, delete them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
     List(list::List),
@@ -36,14 +36,14 @@ impl Dead {
     }
 }
 
-/// How many dead letters a command has dealt with.
+/// How many dead letters a command has changed.
 #[derive(Debug, Serialize)]
 struct Dealt {
     topic: TopicName,
     messages: usize,
 }
 
-/// Shows how far a command has come. On a terminal only.
+/// Shows the progress of a command. On a terminal only.
 struct Bar(ProgressBar);
 
 impl Bar {

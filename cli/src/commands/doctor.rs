@@ -11,7 +11,7 @@ use crate::output::Row;
 /// Exit code 1 if a check fails; warnings say what to know.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Also compare what this account is granted with what one of that kind needs, which
+    /// Also compare this account's grants with those that an account of that kind needs, which
     /// `rowmq grants` prints.
     #[arg(long = "as", value_name = "ACCOUNT", value_parser = super::grants::account())]
     account: Option<Account>,

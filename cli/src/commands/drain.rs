@@ -14,17 +14,17 @@ use crate::invocation::Invocation;
 use crate::progress::Bar;
 use crate::units;
 
-/// How often it looks.
+/// How often the command looks.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Wait until a topic has nothing to do: nothing ready, nothing claimed, nothing due.
 ///
-/// It changes nothing. Close the topic before, with `rowmq topic access TOPIC read-only`, where
-/// producers would fill it again. Exit code 1 if it is not drained.
+/// It changes nothing. If producers would fill the topic again, close it first, with `rowmq topic
+/// access TOPIC read-only`. Exit code 1 if it is not drained.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Drain {
     topic: TopicName,
-    /// Wait; without it, only say how it stands.
+    /// Wait; without it, only report what is left.
     #[arg(long)]
     wait: bool,
     /// For how long to wait; without it, for as long as it takes.
@@ -32,7 +32,7 @@ pub(crate) struct Drain {
     timeout: Option<Duration>,
 }
 
-/// What is left to do. Messages whose time has not come do not count.
+/// The work that is left. Messages whose time has not come do not count.
 #[derive(Debug, Serialize)]
 struct Left {
     topic: TopicName,
@@ -44,8 +44,8 @@ struct Left {
 
 async fn left(session: &mut Session, id: TopicId, name: &TopicName) -> rowmq_core::Result<Left> {
     let read = async |conn: &mut Link| {
-        // Before and after: a message that becomes ready, or is to be tried again, meanwhile is
-        // seen on one of its two sides.
+        // Before and after: a message that becomes ready or goes back to wait in between is seen at
+        // one of the two times.
         let before = is_due(conn, id).await?;
         let depth = inspect::depth(conn, id).await?;
         Ok((before || is_due(conn, id).await?, depth))

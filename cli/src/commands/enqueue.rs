@@ -20,7 +20,7 @@ use crate::invocation::Invocation;
 use crate::packet;
 use crate::units::{parse_header, parse_time, size};
 
-/// Enqueue one message and print its message id, or that of the message that is there already.
+/// Enqueue one message and print its message id, or that of the existing message.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("content").required(true).args(["body", "file"])))]
 pub(crate) struct Enqueue {
@@ -45,7 +45,7 @@ pub(crate) struct Enqueue {
     /// When it becomes ready: a time from now (48h), or a moment (2026-12-24T18:00:00Z).
     #[arg(long, value_name = "WHEN")]
     deliver: Option<Moment>,
-    /// When it is worth nothing any more; nobody begins to handle it after that.
+    /// When it expires: no consumer begins to handle it after that.
     #[arg(long, value_name = "WHEN")]
     expires: Option<Moment>,
     /// How the message waits if it fails, in place of its topic's policy: 'exponential 1s..1h',
@@ -55,14 +55,14 @@ pub(crate) struct Enqueue {
     /// Failures after which it becomes a dead letter, in place of its topic's limit.
     #[arg(long, value_name = "N")]
     max_attempts: Option<NonZeroU32>,
-    /// Do not store it if a message with this key is there in the topic.
+    /// Do not store it if the topic has a message with this key.
     #[arg(long, value_name = "KEY")]
     unique: Option<OsString>,
     /// For how long the key is held [default: until the message is done].
     #[arg(long, value_name = "TIME", requires = "unique", value_parser = parse_time)]
     unique_for: Option<Duration>,
-    /// What becomes of the message that is there: keep, replace, or debounce, which also lets it
-    /// wait anew (with --deliver).
+    /// What becomes of the existing message: keep, replace, or debounce, which also restarts its
+    /// wait (with --deliver).
     #[arg(long, value_name = "CHOICE", requires = "unique")]
     on_conflict: Option<OnConflict>,
     /// How long a debounced message waits at the longest.
@@ -129,7 +129,7 @@ impl Enqueue {
     }
 }
 
-/// Reads no more than the topic takes, however much there is.
+/// Reads only as much as the topic accepts, however much there is.
 fn read(content: impl Read, name: &str, topic: &Topic) -> anyhow::Result<Vec<u8>> {
     let limit = topic.settings.body_limit;
     let mut body = Vec::new();

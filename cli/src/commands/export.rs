@@ -22,15 +22,15 @@ const PAGE: u32 = 200;
 
 /// Write the messages of a topic, delayed, ready and claimed, as lines of JSON; changes nothing.
 ///
-/// `rowmq import FILE` takes them in again, with their ids. What is enqueued meanwhile is left
-/// out, and what changes its place meanwhile, as by a retry, may be missing.
+/// `rowmq import FILE` takes them in again, with their ids. Messages enqueued during the export are
+/// left out, and messages that change their place during it, as by a retry, may be missing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
     topic: TopicName,
     /// Write into this file, which must not be there yet, instead of to standard output.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Go on behind what the file has of an export that was cut off.
+    /// Continue an export that was cut off, behind what the file has.
     #[arg(long, requires = "to")]
     resume: bool,
 }
@@ -76,7 +76,7 @@ impl Export {
     }
 }
 
-/// An export under way.
+/// A running export.
 struct Run {
     session: Session,
     topic: Topic,
@@ -85,10 +85,10 @@ struct Run {
 }
 
 impl Run {
-    /// Writes what lies behind `from`. The last row is noted before anything is read, and the
-    /// delayed messages and the suspects come first: what becomes ready meanwhile gets a row behind
-    /// the last one, and is left out. What goes back to the delayed ones behind the place that was
-    /// reached there comes twice.
+    /// Writes everything behind `from`. The last row is noted before anything is read, and the
+    /// delayed messages and the suspects come first: a message that becomes ready in the meantime
+    /// gets a row behind the last one, and is left out. A message that goes back to the delayed
+    /// ones, behind the place already reached there, comes twice.
     async fn all(&mut self, from: Option<Place>) -> anyhow::Result<()> {
         let last = match from {
             Some(Place { last, .. }) => last,

@@ -21,9 +21,9 @@ use crate::units::parse_time;
 /// Find messages: where they are, and what happened to them.
 ///
 /// A topic that is searchable (`rowmq topic set NAME --searchable on`) answers from a lookup,
-/// however much it holds; any other by message id, or else from a bounded number of rows. What was
-/// searched is said below what was found. Of a stream, its log is searched from the newest message
-/// on, by --id around the time that the id tells.
+/// however much it holds; any other topic by message id, or else from a bounded number of rows.
+/// What was searched is said below what was found. The log of a stream is searched from the newest
+/// message back, with --id around the time in that id.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Find {
     topic: TopicName,
@@ -45,7 +45,7 @@ pub(crate) struct Find {
     /// Those that were enqueued longer ago than this: 30d.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     older_than: Option<Duration>,
-    /// Those whose last error, or the reason they were discarded for, has this text in it.
+    /// Those whose last error, or the reason they were discarded for, contains this text.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
     /// Those that have this header with this value.
@@ -58,7 +58,7 @@ pub(crate) struct Find {
     #[arg(short = 'n', long, default_value_t = 20)]
     #[arg(value_parser = value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Go on where the answer before ended.
+    /// Continue where the previous answer ended.
     #[arg(long, value_name = "PLACE")]
     after: Option<Place>,
     /// Show the bodies too: their beginnings in the table, whole with --json.
@@ -106,7 +106,7 @@ struct Shown<'a> {
     next: Option<&'a Place>,
 }
 
-/// The last column is the body's.
+/// The last column is for the body.
 const HEADER: [&str; 10] = [
     "message id",
     "state",

@@ -17,7 +17,7 @@ pub(crate) struct Grants {
     user: Option<AccountName>,
 }
 
-/// Reads the word of an account.
+/// Parses the name of a kind of account.
 pub(crate) fn account() -> impl TypedValueParser<Value = Account> {
     PossibleValuesParser::new(Account::ALL.map(Account::word))
         .try_map(|word| Account::of_word(&word).ok_or("no such account"))

@@ -16,7 +16,7 @@ use rowmq_core::{Error, Topic, TopicName};
 use super::topic::find;
 use crate::invocation::Invocation;
 
-/// Create the groups of streams, see how far they have come, and have them go elsewhere.
+/// Create the groups of streams, see their progress, and move them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Group {
     Create(Box<create::Create>),
@@ -46,8 +46,7 @@ impl Group {
     }
 }
 
-/// A group, and its own topic; one that gives every member every message is refused for this
-/// reason.
+/// Finds a group and its own topic. A broadcast group is refused for the reason `unless_broadcast`.
 async fn find_group(
     session: &mut Session,
     name: &TopicName,

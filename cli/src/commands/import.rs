@@ -19,16 +19,16 @@ use crate::units::parse_time;
 
 /// Store the messages of a file that `rowmq export` has written, each exactly once.
 ///
-/// Or of any file that `rowmq-producer send --ndjson` reads. Cut off at any point, the same command
-/// goes on: how far it is, the server remembers in the transaction of each batch; which import it
-/// was, a small file beside FILE.
+/// Or of any file that `rowmq-producer send --ndjson` reads. After an interruption at any point,
+/// the same command continues: the server records the progress in the transaction of each batch,
+/// and a small file beside FILE records which import it was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Import {
     file: PathBuf,
     /// Into this topic, instead of that which each line names.
     #[arg(long)]
     topic: Option<TopicName>,
-    /// Where it is kept which import it is [default: FILE.import].
+    /// The file that records which import it is [default: FILE.import].
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     /// For how long to go on trying while the server is away, or a topic has no room.
@@ -40,9 +40,9 @@ pub(crate) struct Import {
 struct Imported {
     file: String,
     messages: u64,
-    /// Of them, those that earlier runs have brought.
+    /// Of them, those that earlier runs have imported.
     earlier: u64,
-    /// Of the others, those that were not stored, as their ids or unique keys are known.
+    /// Of the others, those that were not stored because their ids or unique keys are known.
     duplicates: u64,
 }
 
@@ -84,7 +84,7 @@ impl Import {
         self.told(invocation, &plan, &tally)
     }
 
-    /// Whether what was begun is this import.
+    /// Checks that the import in the journal is this one.
     fn check(&self, begun: &Begun, plan: &Plan, journal: &Journal) -> anyhow::Result<()> {
         let (file, journal) = (self.file.display(), journal.path.display());
         if begun.topic != self.topic {
@@ -100,7 +100,7 @@ impl Import {
         }
         if (begun.messages, begun.content) != (plan.messages, plan.content) {
             bail!(
-                "{file} is not what it was when its import began, so nobody can tell what of it is stored: put it back as it was, or give what it holds now a --journal of its own, which imports all of it."
+                "{file} is not what it was when its import began, so it is unknown what of it is stored: put it back as it was, or give what it holds now a --journal of its own, which imports all of it."
             );
         }
         Ok(())

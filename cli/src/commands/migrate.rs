@@ -6,8 +6,8 @@ use crate::invocation::Invocation;
 
 /// Bring the queue's tables up to date, in the database of the URL.
 ///
-/// Adds only; it never drops or rewrites what is there. Giving up is safe: it waits at most 5 s for
-/// a table's lock and says so.
+/// Adds only; it never drops or rewrites existing data. It waits at most 5 s for a table's lock,
+/// then says so and gives up, which is safe.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Migrate {
     /// Print the SQL that would be run, and change nothing.
@@ -37,7 +37,7 @@ impl Migrate {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<()> {
         let url = invocation.url()?;
         let database = url.database();
-        // An old server would fail half-way, with a syntax error that explains nothing.
+        // An old server would fail half-way, with an obscure syntax error.
         let report = doctor::examine(&url).await?;
         if let Some(check) = report.failures().find(|check| check.name == "version") {
             bail!("{}", check.detail);

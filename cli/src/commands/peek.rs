@@ -30,7 +30,7 @@ struct Message {
     body: Option<Body>,
 }
 
-/// The last column is the body's.
+/// The last column is for the body.
 const HEADER: [&str; 12] = [
     "row",
     "message id",

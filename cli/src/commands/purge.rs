@@ -12,7 +12,8 @@ use crate::progress::Bar;
 
 /// Delete the ready messages of a topic, for ever.
 ///
-/// What is claimed, waits for its time or is dead stays, and what comes while the command runs.
+/// Messages that are claimed, wait for their time or are dead stay, and so do those that come while
+/// the command runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Purge {
     topic: TopicName,
@@ -48,7 +49,7 @@ impl Purge {
     }
 }
 
-/// The topic, if its messages are its own; the error says what to do instead.
+/// Finds the topic, if its messages are its own; the error says what to do instead.
 pub(super) async fn find_queue(session: &mut Session, name: &TopicName) -> anyhow::Result<Topic> {
     let topic = find(session, name).await?;
     match topic.kind {

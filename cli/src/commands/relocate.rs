@@ -11,8 +11,8 @@ use crate::progress::Bar;
 
 /// Move the ready messages of a topic to another.
 ///
-/// They come behind what is ready there, in their order, with their ids, keys, bodies and history.
-/// Unique keys do not go with them. What comes while the command runs stays.
+/// They go behind what is ready there, in their order, with their ids, keys, bodies and history.
+/// Unique keys do not go with them. Messages that come while the command runs stay.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Move {
     from: TopicName,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::invocation::Invocation;
 
-/// Recurring messages: look at schedules, set and delete them while everything runs.
+/// Recurring messages: look at schedules, set and delete them while the queue runs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Schedule {
     Set(set::Set),
@@ -35,7 +35,7 @@ impl Schedule {
     }
 }
 
-/// A schedule with which something was done.
+/// A schedule that was changed.
 #[derive(Debug, Serialize)]
 struct Dealt {
     schedule: ScheduleName,

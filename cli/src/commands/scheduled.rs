@@ -10,7 +10,7 @@ use rowmq_core::{Moment, MsgId, TopicName};
 
 use crate::invocation::Invocation;
 
-/// Look at messages whose time has not come, take them back, or give them another time.
+/// Look at messages whose time has not come, cancel them, or reschedule them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scheduled {
     List(list::List),
@@ -28,8 +28,8 @@ impl Scheduled {
     }
 }
 
-/// A program's message that is late is still wanted; a person who names a moment that has passed
-/// has mistyped it.
+/// A program's late message is still wanted, but a person who gives a moment in the past has
+/// mistyped it.
 pub(super) async fn refuse_past(
     session: &mut Session,
     option: &'static str,

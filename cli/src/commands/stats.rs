@@ -38,7 +38,7 @@ pub(super) struct Stat {
     pub(super) depth: Depth,
     counted_up_to: u64,
     backlog: Option<Backlog>,
-    /// Nothing for an account that may not read bodies.
+    /// `None` for an account that may not read bodies.
     #[serde(flatten)]
     weight: Option<Weight>,
 }
@@ -51,7 +51,7 @@ impl Stat {
         if n < self.counted_up_to { n.to_string() } else { format!("{DEPTH_CAP}+") }
     }
 
-    /// Beyond what is counted here a topic that has a limit knows more, about.
+    /// Beyond the counted range, a topic with a limit has an approximate count.
     fn unsettled(&self) -> String {
         match self.backlog {
             Some(backlog) if self.depth.unsettled >= self.counted_up_to => {

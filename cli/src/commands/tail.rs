@@ -20,15 +20,15 @@ const PAGE: u32 = 200;
 
 /// Follow the messages that come into a topic, as lines of JSON; claims nothing.
 ///
-/// Of a stream every message is shown. Of a queue, one that is claimed and handled between two
-/// looks is not, nor is one that commits after a later one.
+/// Of a stream, every message is shown. Of a queue, a message that is claimed and handled between
+/// two looks is missed, and so is one that commits after a later one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tail {
     topic: TopicName,
     /// How often to look.
     #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = units::parse_time)]
     interval: Duration,
-    /// End after so many messages; without it when it is interrupted.
+    /// End after so many messages; without it, run until interrupted.
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -62,7 +62,7 @@ impl Tail {
     }
 }
 
-/// At the end of what there is.
+/// Begins at the end of what there is.
 async fn begin(session: &mut Session, topic: &Topic) -> anyhow::Result<Shown> {
     match topic.kind {
         TopicKind::Queue => {
@@ -112,7 +112,7 @@ async fn stream(
     let all = async |conn: &mut Link| partition::all(conn, topic.id).await;
     for one in session.call("read the partitions", all).await? {
         let lo = offsets.entry(one.no).or_insert(one.first);
-        // What retention has removed is not there to be shown.
+        // Messages that retention has removed cannot be shown.
         *lo = (*lo).max(one.first);
         let hi = Offset(one.next.0.min(lo.0 + u64::from(PAGE)));
         let stretch = Stretch { stream: topic.id, partition: one.no, lo: *lo, hi };

@@ -16,7 +16,7 @@ use crate::invocation::Invocation;
 use crate::output::{self, Output, Row};
 use crate::units;
 
-/// Watch the topics, the groups and the workers, until it is interrupted.
+/// Watch the topics, the groups and the workers, until interrupted.
 ///
 /// A rate is how much faster a topic's messages came than they went since the last look. It reads
 /// what `stats`, `group list` and `workers` read, nothing else.
@@ -30,7 +30,7 @@ pub(crate) struct Top {
     once: bool,
 }
 
-/// What was seen at one look.
+/// What one look saw.
 #[derive(Debug, Serialize)]
 struct Look {
     topics: Vec<Rated<Stat>>,
@@ -40,7 +40,7 @@ struct Look {
     seen_at: Option<Instant>,
 }
 
-/// A row, and by how many messages a second what it has to do grows, or shrinks.
+/// A row, and by how many messages a second its backlog grows, or shrinks.
 #[derive(Debug, Serialize)]
 struct Rated<R> {
     #[serde(flatten)]
@@ -60,10 +60,10 @@ fn rate(change: f64) -> String {
     if change == 0.0 { "0/s".to_owned() } else { format!("{change:+.1}/s") }
 }
 
-/// What a row is compared by with the same row of the look before.
+/// What identifies a row in two looks, and the count that its rate comes from.
 trait Counted {
     fn name(&self) -> &TopicName;
-    /// `None` where it is not counted to its end.
+    /// `None` where the count is capped.
     fn count(&self) -> Option<u64>;
 }
 
@@ -93,7 +93,7 @@ fn rated<R: Counted>(rows: Vec<R>, before: &[Rated<R>], passed: Option<Duration>
     let change = |row: &R| {
         let (before, now) = (counts.get(row.name()).copied().flatten()?, row.count()?);
         let seconds = passed.map(|passed| passed.as_secs_f64()).filter(|s| *s > 0.0)?;
-        // Counts that are looked at here are far below where a float would round them.
+        // Counts here are far below where a float would round them.
         #[allow(clippy::cast_precision_loss, reason = "only shown, to one digit")]
         Some((now as f64 - before as f64) / seconds)
     };
@@ -181,7 +181,7 @@ fn show(look: &Look, json: bool, server: &str) -> anyhow::Result<()> {
     if json {
         return Output::json_line(look);
     }
-    // Home, each line cleared behind its end, and all that is below: nothing flickers.
+    // Move home, clear each line behind its end, and everything below: nothing flickers.
     write!(stdout(), "\x1b[H")?;
     write(&look.lines(server), "\x1b[K\n")?;
     write!(stdout(), "\x1b[J")?;

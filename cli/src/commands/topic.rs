@@ -17,11 +17,11 @@ use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::{packet, units};
 
-/// What is said where there is no topic to show.
+/// What is printed where there is no topic to show.
 pub(crate) const NO_TOPICS: &str =
     "There are no topics: create one with `rowmq topic create NAME`.";
 
-/// What a topic does with its messages.
+/// The kind of a topic: a queue or a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     #[default]
@@ -55,7 +55,7 @@ pub(crate) enum Topic {
     #[command(group(settings::at_least_one().arg("partitions")))]
     Set {
         name: TopicName,
-        /// Refused: a stream's partitions are fixed when it is made.
+        /// Refused: a stream's partitions are fixed when it is created.
         #[arg(long, value_name = "N", hide = true)]
         partitions: Option<u32>,
         #[command(flatten)]
@@ -94,7 +94,7 @@ impl Topic {
     }
 }
 
-/// The topic, or the error that says how to create it.
+/// Finds the topic; the error says how to create it.
 pub(crate) async fn find(
     session: &mut Session,
     name: &TopicName,
@@ -102,7 +102,7 @@ pub(crate) async fn find(
     session.call("read the topic", async |conn| store::topic::existing(conn, name).await).await
 }
 
-/// What may be done with a topic now, and whether it is full.
+/// What may be done with a topic at the moment, and whether it is full.
 pub(crate) fn access_words(topic: &rowmq_core::Topic) -> String {
     let access = topic.effective_access;
     let is_full = topic.backlog.is_some_and(|backlog| backlog.full) && access.may_enqueue();
@@ -218,7 +218,7 @@ pub(crate) fn filter(settings: &TopicSettings) -> String {
     if filter.wants_all() { "none".to_owned() } else { filter.to_string() }
 }
 
-/// What was measured last, for a topic that has a limit.
+/// The last measurement, for a topic that has a limit.
 fn backlog(topic: &rowmq_core::Topic) -> String {
     let settings = &topic.settings;
     match topic.backlog {

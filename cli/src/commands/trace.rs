@@ -14,8 +14,8 @@ use crate::output::Row;
 
 /// Show what happened to one message: who enqueued it, and each delivery of it.
 ///
-/// A topic traces those of its messages that `rowmq topic set TOPIC --trace 1%` says, for 7
-/// days. Of any other message this shows where it is, and its failed runs.
+/// `rowmq topic set TOPIC --trace 1%` sets which messages of a topic are traced; a trace is kept
+/// for 7 days. For any other message, this shows where it is, and its failed runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trace {
     /// The message id.
@@ -26,7 +26,7 @@ pub(crate) struct Trace {
     topic: Option<TopicName>,
 }
 
-/// A line of the table: an event, or a state that it is in.
+/// A line of the table: an event, or a state of the message.
 #[derive(Debug, Serialize)]
 struct Line {
     at: DateTime<Utc>,
@@ -146,7 +146,7 @@ impl Trace {
     }
 }
 
-/// The failed runs that the message's rows tell of, which its trace does not have.
+/// The failed runs in the message's rows that its trace does not have.
 fn history(story: &Story) -> Vec<FailedRun> {
     let runs = story.found.iter().filter_map(|found| found.trace.as_ref());
     let runs = runs.flat_map(|trace| trace.history.clone());

@@ -7,7 +7,7 @@ use crate::invocation::Invocation;
 use crate::output::Row;
 use crate::units;
 
-/// Show the workers: who they are, what they hold, and by what they count as alive.
+/// Show the workers: who they are, what they hold, and why they count as alive.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Workers {
     /// Show those that have ended too: the newest 200.
@@ -61,5 +61,5 @@ impl Workers {
     }
 }
 
-/// What is said where there is no worker to show.
+/// What is printed where there is no worker to show.
 pub(super) const NO_WORKERS: &str = "No worker is registered: start a consumer.";

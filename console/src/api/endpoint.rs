@@ -1,4 +1,4 @@
-//! An address of the API. What it is given and what it answers is written once, in the types of its
+//! An address of the API. Its parameters and its answer are written once, in the types of its
 //! function: the router serves that function, and the document describes those types.
 
 use std::convert::Infallible;
@@ -23,38 +23,38 @@ use crate::role::Role;
 use crate::state::Console;
 use crate::visitor::SignedIn;
 
-/// What writes a type, or several, into the document.
+/// A function that writes a type, or several, into the document.
 type Describe<T> = fn(&mut Schemas) -> T;
 
 /// An address of the API.
 pub(super) struct Endpoint {
-    /// What a client calls it.
+    /// The name of the operation for clients.
     pub(super) name: &'static str,
-    /// Below `/api/v1`.
+    /// The path below `/api/v1`.
     pub(super) path: &'static str,
     /// What it is for.
     pub(super) summary: &'static str,
     pub(super) kind: Kind,
-    /// What the address is given, by its path and its query.
+    /// The parameters in its path and its query.
     pub(super) parameters: Describe<Vec<Value>>,
     pub(super) answer: Answer,
-    /// What answers there.
+    /// The route that serves it.
     pub(super) router: MethodRouter<Arc<Console>>,
 }
 
-/// What is asked for.
+/// Whether the address reads or changes.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Read,
     Change {
-        /// Who may ask for it.
+        /// The role that may ask for it.
         needs: Role,
-        /// What a form says, or the same as JSON.
+        /// The fields of the form, or of the same as JSON.
         asks: Describe<Value>,
     },
 }
 
-/// What is answered.
+/// The kind of answer.
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
     Json(Describe<Value>),
@@ -63,7 +63,7 @@ pub(super) enum Answer {
 }
 
 impl Endpoint {
-    /// Something that everybody who is signed in may read.
+    /// An address that every signed-in user may read.
     pub(super) fn read<F, G, A, Fut>(
         name: &'static str,
         path: &'static str,
@@ -91,7 +91,7 @@ impl Endpoint {
         }
     }
 
-    /// Something that who may changes.
+    /// An address for a change, for users whose role allows it.
     pub(super) fn change<F, G, W, A, Fut>(
         name: &'static str,
         path: &'static str,
@@ -120,7 +120,7 @@ impl Endpoint {
         }
     }
 
-    /// Something that everybody who is signed in is told of for as long as they listen.
+    /// An address that streams events to a signed-in user for as long as the connection is open.
     pub(super) fn events<F, S>(
         name: &'static str,
         path: &'static str,
@@ -157,11 +157,11 @@ fn understood<G, E: Display>(given: Result<G, E>) -> Result<G, Refusal> {
     })
 }
 
-/// What an address is given besides what is asked for.
+/// The parameters of an address, besides what is asked for.
 pub(super) trait Given:
     FromRequestParts<Arc<Console>, Rejection: Display + Send> + Send + 'static
 {
-    /// As the document has it.
+    /// The parameters as the document describes them.
     fn parameters(schemas: &mut Schemas) -> Vec<Value>;
 }
 

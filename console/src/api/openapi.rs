@@ -1,4 +1,4 @@
-//! The description of the API, for generators of clients and for people.
+//! The description of the API, for client generators and for people.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use super::Refused;
 use super::endpoint::{Answer, Endpoint, Kind};
 use super::schemas::Schemas;
 
-/// The document, in `OpenAPI` 3.1, whose language of types is JSON Schema.
+/// The document, in `OpenAPI` 3.1, whose schema language is JSON Schema.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(super) struct Document {
     /// The version of the format.
     openapi: &'static str,
     /// What it describes.
     info: Value,
-    /// Each address, and what may be done there.
+    /// Each address with its operation.
     paths: BTreeMap<String, Value>,
-    /// Who may.
+    /// How clients authenticate.
     security: Value,
-    /// What is named elsewhere in the document.
+    /// Definitions that other parts of the document refer to.
     components: BTreeMap<&'static str, Value>,
 }
 
@@ -61,7 +61,7 @@ fn login() -> Value {
     })
 }
 
-/// The one operation of an address, under its method.
+/// The single operation of an address, under its method.
 fn item(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     let mut parameters = (endpoint.parameters)(schemas);
     let content = match endpoint.answer {

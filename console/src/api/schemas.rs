@@ -1,18 +1,19 @@
-//! The types of the API as the document has them.
+//! The API's types as JSON Schema for the document.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// Where the document has the types that it names.
+/// Where the document defines the named types.
 const NAMED: &str = "/components/schemas";
 
 /// Writes types into the document.
 pub(super) struct Schemas {
-    /// What is answered: types that have a name are named.
+    /// Types of answers: those with a name are defined once.
     answered: SchemaGenerator,
-    /// What is given: each where it is used, because it may look otherwise than in an answer.
+    /// Types of requests: each is written where it is used, because it may differ from the type in
+    /// an answer.
     given: SchemaGenerator,
 }
 
@@ -29,12 +30,12 @@ impl Schemas {
         Self { answered: answered.into_generator(), given: given.into_generator() }
     }
 
-    /// A type that is answered.
+    /// The schema of an answer's type.
     pub(super) fn answer<T: JsonSchema>(&mut self) -> Value {
         self.answered.subschema_for::<T>().to_value()
     }
 
-    /// A type that is given.
+    /// The schema of a request's type.
     pub(super) fn given<T: JsonSchema>(&mut self) -> Value {
         let mut schema = self.given.subschema_for::<T>();
         for_clients(&mut schema);
@@ -57,13 +58,13 @@ impl Schemas {
         fields.into_iter().map(parameter).collect()
     }
 
-    /// The types that were named.
+    /// The definitions of the named types.
     pub(super) fn named(mut self) -> Map<String, Value> {
         self.answered.take_definitions(true)
     }
 }
 
-/// What Rust says so that readers of JSON, and generators of clients, know it.
+/// Rewrites what is specific to Rust for readers of JSON and for client generators.
 fn for_clients(schema: &mut Schema) {
     transform_subschemas(&mut for_clients, schema);
     as_one_of_words(schema);
@@ -73,12 +74,13 @@ fn for_clients(schema: &mut Schema) {
     if schema.get("format").is_some_and(|format| format == "uint") {
         schema.insert("format".to_owned(), "uint64".into());
     }
-    // What is left out says nothing. Generators of clients take a field that has a default for one
-    // that is always there.
+    // Client generators take a field that has a default for one that is always present; here a
+    // field that is left out has no meaning.
     schema.remove("default");
 }
 
-/// A choice of words is an `enum`: of a choice of constants most generators make nothing useful.
+/// Turns a choice of words into an `enum`: most generators make nothing useful of a choice of
+/// constants.
 fn as_one_of_words(schema: &mut Schema) {
     let Some(Value::Array(choices)) = schema.get("oneOf") else { return };
     let Some(words) = choices.iter().map(|it| it.get("const").cloned()).collect::<Option<Vec<_>>>()

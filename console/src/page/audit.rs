@@ -19,7 +19,7 @@ const SHOWN: u32 = 100;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct From {
-    /// Behind this entry: the `no` of the last one of the answer before.
+    /// Entries older than this one: the `no` of the last entry of the previous answer.
     before: Option<u64>,
 }
 

@@ -23,19 +23,19 @@ use crate::visitor::SignedIn;
 const ERRORS: u32 = 20;
 const LETTERS: usize = 50;
 
-/// Among how many dead letters a page looks for those that are meant, as a search of messages does.
+/// How many dead letters a page examines to find the matching ones, as a search of messages does.
 const AMONG: usize = 10_000;
 
-/// Which dead letters. Fields that are left empty mean nothing.
+/// Which dead letters. Empty fields are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Which {
-    /// Those whose last error has this text in it.
-    // A form sends it with other ends of lines than the error has.
+    /// Those whose last error contains this text.
+    // A form sends it with other line endings than the error has.
     #[serde(deserialize_with = "lines")]
     #[schemars(with = "String")]
     error: String,
-    /// Those that died of this.
+    /// Those that died of this cause.
     #[serde(deserialize_with = "trimmed")]
     #[schemars(with = "DeadCause")]
     cause: String,
@@ -47,7 +47,7 @@ pub(crate) struct Which {
     #[serde(deserialize_with = "trimmed")]
     #[schemars(with = "String")]
     older_than: String,
-    /// All are meant: leaving every field empty does not mean it.
+    /// Selects all dead letters; leaving every field empty does not.
     all: bool,
 }
 
@@ -55,7 +55,7 @@ fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error>
     Ok(String::deserialize(deserializer)?.replace("\r\n", "\n"))
 }
 
-/// A blank means nothing, and must not come to mean everything.
+/// A blank field is ignored, and must not come to mean everything.
 fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(String::deserialize(deserializer)?.trim().to_owned())
 }
@@ -210,8 +210,8 @@ fn by_error(by: &SignedIn, name: &TopicName, errors: &[DeadError]) -> Markup {
     }
 }
 
-/// The search of messages that finds those that are meant: it knows no causes, and only when they
-/// were enqueued.
+/// The search of messages that finds the matching ones. It does not know the cause or the time of
+/// death, only when messages were enqueued.
 fn everywhere(name: &TopicName, which: &Which) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("topic", name.as_str()).append_pair("state", "dead");
@@ -247,7 +247,7 @@ fn form(which: &Which) -> Markup {
     }
 }
 
-/// What can be done with all that the form names.
+/// The actions on all dead letters that the form selects.
 fn bulk(by: &SignedIn, name: &TopicName, which: &Which) -> Markup {
     let all = if which.is_named() { "" } else { "true" };
     let mut fields = vec![
@@ -313,7 +313,7 @@ impl Ask for Purge {
     const NEEDS: Role = Role::Admin;
 }
 
-/// Begins a run; what it is about.
+/// Starts a run on the selected dead letters.
 pub(crate) async fn begin(
     console: &Console,
     by: &SignedIn,

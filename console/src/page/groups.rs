@@ -195,7 +195,7 @@ fn forms(by: &SignedIn, name: &TopicName, can_replay: bool) -> Markup {
     }
 }
 
-/// Puts a group elsewhere in its stream.
+/// Moves a group to another place in its stream.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Reset {
     to: Place,
@@ -205,7 +205,7 @@ impl Ask for Reset {
     const NEEDS: Role = Role::Admin;
 }
 
-/// Has a group handle a stretch of its stream once more.
+/// Has a group handle a range of its stream once more.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Replay {
     from: Place,

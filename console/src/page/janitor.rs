@@ -32,7 +32,7 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
     Ok(layout(&console, &by, "/janitor", "Janitor", &content))
 }
 
-/// What a duty has told, as words instead of JSON.
+/// A duty's report, as words instead of JSON.
 fn report(told: &Value) -> String {
     let Value::Object(told) = told else { return told.to_string() };
     let words = told.iter().map(|(name, value)| match value {

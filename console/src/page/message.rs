@@ -24,7 +24,7 @@ use crate::show;
 use crate::state::Console;
 use crate::visitor::SignedIn;
 
-/// A message may be in a stream's log and in its groups' own topics.
+/// The most places shown: a message may be in a stream's log and in its groups' own topics.
 const PLACES: usize = 20;
 
 /// How the body is shown.
@@ -35,7 +35,7 @@ pub(crate) struct As {
     shape: Shape,
 }
 
-/// Everything that is known of a message, and its body if whoever asks may see it.
+/// All that is known of a message, and its body if the user may see it.
 pub(crate) struct Known {
     pub(crate) story: Story,
     pub(crate) body: Option<Vec<u8>>,
@@ -224,7 +224,7 @@ fn line(event: &Record) -> Markup {
     }
 }
 
-/// The body as it is, to keep: never shown by the browser itself.
+/// The body as it is, as a download: the browser itself never shows it.
 pub(crate) async fn body(
     State(console): At,
     by: SignedIn,
@@ -266,7 +266,7 @@ asks! {
     Cancel by Role::Admin;
 }
 
-/// Changes one message and writes the audit, in one transaction; leads back to its page.
+/// Changes one message and writes the audit, in one transaction, then redirects to its page.
 async fn change(
     console: &Console,
     by: &SignedIn,
@@ -311,7 +311,7 @@ pub(crate) async fn redrive(
     change(&console, &asked.by, at, Action::Redrive).await
 }
 
-/// What is gone has no page any more.
+/// Deletes a dead letter; it has no page any more.
 pub(crate) async fn purge(
     State(console): At,
     Path(at): Path<(String, String)>,

@@ -21,7 +21,7 @@ use crate::visitor::SignedIn;
 /// How many messages a page shows.
 const SHOWN: usize = 50;
 
-/// What is searched for. Fields that are left empty mean nothing.
+/// What is searched for. Empty fields are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 // A page without a topic is a form to fill in; the API has none.
@@ -44,17 +44,17 @@ pub(crate) struct Wanted {
     pub(crate) within: String,
     /// Enqueued longer ago than this: `30d`.
     pub(crate) older_than: String,
-    /// The last error has this text in it.
+    /// The last error contains this text.
     pub(crate) error: String,
     /// Has this header with this value: `tenant=acme`.
     pub(crate) header: String,
-    /// Lies here in its stream, a partition and an offset: `0:4711`.
+    /// Its place in the stream's log, a partition and an offset: `0:4711`.
     pub(crate) offset: String,
-    /// Goes on where an answer ended: its `next`.
+    /// Continues where an answer ended: its `next`.
     pub(crate) after: String,
 }
 
-/// What is searched for, understood.
+/// The search, parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct Search {
     topic: TopicName,
@@ -126,7 +126,7 @@ impl Wanted {
         })
     }
 
-    /// The address of the same search, behind what was found.
+    /// The address of the same search, continued after the results so far.
     fn going_on(&self, after: &str) -> String {
         let fields = [
             ("topic", &self.topic),
@@ -159,7 +159,7 @@ fn position(text: &str) -> Result<Position, Refusal> {
 }
 
 impl Search {
-    /// Looks for it; the times are of the server's clock, and not of a replica's.
+    /// Runs the search; times are by the server's clock, not by a replica's.
     pub(crate) async fn run(self, database: &Database) -> rowmq_core::Result<(Topic, Answer)> {
         let Self { topic, mut filter, within, older_than, after } = self;
         let meant = database.read(move |session| {
@@ -209,7 +209,7 @@ pub(crate) async fn search(
     Ok(layout(&console, &by, "/messages", "Messages", &content).into_response())
 }
 
-/// A message id alone tells its topic where that can be known.
+/// Finds the topic by the message id alone, where the id is enough.
 async fn by_id(console: &crate::state::Console, wanted: &Wanted) -> Result<Response, Refusal> {
     let id = msg_id(&wanted.id)?;
     let story =

@@ -7,7 +7,7 @@ use crate::sampler::{Point, Rates, Snapshot, TopicNow};
 use crate::show::{self, plot};
 use crate::visitor::SignedIn;
 
-/// How many topics are shown where the most are wanted.
+/// How many topics the ranking shows.
 const MOST: usize = 8;
 
 pub(crate) async fn show(State(console): At, by: SignedIn) -> Page {
@@ -29,7 +29,7 @@ fn sum(live: &Snapshot, of: impl Fn(&TopicNow) -> u64) -> u64 {
     live.topics.iter().map(of).sum()
 }
 
-/// A rate of all topics together; nothing before there is one.
+/// A rate summed over all topics; `None` before there is one.
 fn rate(live: &Snapshot, of: impl Fn(&Rates) -> Option<f64>) -> Option<f64> {
     let rates: Vec<f64> = live.topics.iter().filter_map(|one| of(&one.rates)).collect();
     (!rates.is_empty()).then(|| rates.iter().sum())
@@ -54,12 +54,12 @@ fn summary(live: &Snapshot) -> Markup {
         @if live.topics.is_empty() {
             (show::nothing("There are no topics: create one with `rowmq topic create NAME`."))
         } @else if live.workers.is_empty() && sum(live, |one| one.depth.unsettled) > 0 {
-            p class="failure" role="alert" { "Nobody works: messages wait, and no consumer is registered. Start one." }
+            p class="failure" role="alert" { "No worker is running: messages wait, and no consumer is registered. Start one." }
         }
     }
 }
 
-/// The samples of what `of` tells of each look, all topics together.
+/// The samples of `of` at each look, over all topics.
 fn together(
     live: &Snapshot,
     of: impl Fn(&Point) -> f64,
@@ -120,7 +120,7 @@ fn ranking(live: &Snapshot) -> Markup {
     }
 }
 
-/// What needs somebody: dead letters, groups that lose messages, topics that are shut.
+/// What needs attention: dead letters, groups that lose messages, topics that are closed.
 fn failing(live: &Snapshot) -> Markup {
     let mut troubles: Vec<(&TopicName, String, String)> = Vec::new();
     for TopicNow { topic, depth, .. } in &live.topics {

@@ -41,7 +41,7 @@ fn stage(run: &Run) -> Markup {
     }
 }
 
-/// The runs of late.
+/// The recent runs.
 pub(super) fn list(console: &Console) -> Markup {
     let runs = console.runs.all();
     html! {

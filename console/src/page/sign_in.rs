@@ -14,7 +14,7 @@ use crate::role::Role;
 use crate::state::Console;
 use crate::visitor::{Address, cookie, set_cookie};
 
-/// What somebody signs in with by a link.
+/// The name of a user who signs in by a link.
 const BY_LINK: &str = "console";
 
 #[derive(Debug, Default, Deserialize)]
@@ -60,7 +60,7 @@ fn form(console: &Console, wish: &Wish, wrong: Option<&str>) -> maud::Markup {
     )
 }
 
-/// Signs somebody in, unless too many have been wrong of late.
+/// Signs a user in, unless there were too many failed sign-ins recently.
 pub(crate) async fn sign_in(
     State(console): At,
     Address(address): Address,
@@ -80,7 +80,7 @@ pub(crate) async fn sign_in(
         (None, None) => None,
     };
     let Some(role) = role else {
-        tracing::warn!(%address, "Somebody has failed to sign in.");
+        tracing::warn!(%address, "A sign-in has failed.");
         let wish = Wish { to, token: String::new() };
         let wrong = match console.link {
             Some(_) => {
@@ -98,7 +98,8 @@ pub(crate) async fn sign_in(
     Ok((set, Redirect::to(local(&to))).into_response())
 }
 
-/// That somebody signed in must not depend on the database: its state is what they come to see.
+/// Writes the sign-in into the audit. A failure does not prevent the sign-in: users come to see
+/// the state of the database.
 async fn record(console: &Console, actor: Actor) {
     let change = Change { actor, action: Action::SignIn, target: String::new(), detail: None };
     let note =
@@ -108,7 +109,7 @@ async fn record(console: &Console, actor: Actor) {
     }
 }
 
-/// A page of ours, and nowhere else.
+/// The path if it leads to a page of ours, else the overview.
 fn local(to: &str) -> &str {
     let is_ours =
         to.starts_with('/') && !to.starts_with("//") && !to.contains(['\\', '\r', '\n', '\t']);

@@ -228,7 +228,7 @@ pub(crate) async fn set_access(
     Ok(back)
 }
 
-/// Sets it and writes the audit, in one transaction.
+/// Sets the access and writes the audit, in one transaction.
 pub(crate) async fn set(
     console: &Console,
     by: &SignedIn,

@@ -8,13 +8,13 @@ use rowmq_core::store::inspect::DEPTH_CAP;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How far back it is remembered.
+/// How long points are kept.
 const KEPT: TimeDelta = TimeDelta::minutes(15);
 
-/// Over how long rates are taken: one look alone would jump.
+/// The period that rates are taken over: from one look to the next they would jump.
 const RATE_OVER: TimeDelta = TimeDelta::seconds(10);
 
-/// What was seen of a topic or a group at one look.
+/// What one look saw of a topic or a group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Point {
     /// When, by the server's clock.
@@ -23,13 +23,13 @@ pub(crate) struct Point {
     pub(crate) waiting: u64,
     /// How old the oldest of them was.
     pub(crate) oldest_ms: Option<u64>,
-    /// Messages that have ever passed, where that is counted.
+    /// All messages that have ever passed, where that is counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) passed: Option<u64>,
-    /// What its consumers have got done.
+    /// What its consumers have done.
     #[serde(flatten)]
     pub(crate) throughput: Throughput,
-    /// How fast it changed, over the last seconds before.
+    /// How fast it changed over the last seconds.
     #[serde(skip)]
     pub(crate) rates: Rates,
 }
@@ -37,21 +37,21 @@ pub(crate) struct Point {
 /// How fast something changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Rates {
-    /// By how many messages a second the backlog grows, or shrinks; nothing where it is not
-    /// counted to its end.
+    /// By how many messages a second the backlog grows, or shrinks; nothing where the count is
+    /// capped.
     pub(crate) change_per_second: Option<f64>,
     /// Messages a second that have passed, where that is counted.
     pub(crate) passed_per_second: Option<f64>,
-    /// Deliveries a second that consumers have handled well.
+    /// Deliveries a second that consumers have handled successfully.
     pub(crate) done_per_second: Option<f64>,
     /// Those that failed.
     pub(crate) failed_per_second: Option<f64>,
-    /// How long they have waited for a consumer on average, in milliseconds; nothing where none was
-    /// picked up.
+    /// How long messages have waited for a consumer on average, in milliseconds; nothing where none
+    /// was picked up.
     pub(crate) waited_ms: Option<f64>,
 }
 
-/// What was seen of late.
+/// The recent points.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
     topics: HashMap<TopicName, VecDeque<Point>>,
@@ -67,7 +67,7 @@ impl Histories {
         append(&mut self.groups, name, point)
     }
 
-    /// Topics that were deleted go with their last point.
+    /// Drops deleted topics once their last point is too old.
     pub(super) fn forget_before(&mut self, now: DateTime<Utc>) {
         let is_recent =
             |points: &VecDeque<Point>| points.back().is_some_and(|last| now - last.at < KEPT);
@@ -82,7 +82,7 @@ fn append(
     mut point: Point,
 ) -> (Rates, Arc<[Point]>) {
     let points = all.entry(name.clone()).or_default();
-    // A clock that was put back would make a plot run backwards.
+    // A clock that was set back would make a plot run backwards.
     points.retain(|old| old.at < point.at && point.at - old.at < KEPT);
     let since = points.iter().rev().take_while(|old| point.at - old.at <= RATE_OVER).last();
     point.rates = since.map_or_else(Rates::default, |since| rates(*since, point));
@@ -102,7 +102,7 @@ fn rates(from: Point, to: Point) -> Rates {
     let change = counted(from).zip(counted(to)).map(|(from, to)| per_second(from, to));
     let passed = from.passed.zip(to.passed).map(|(from, to)| per_second(from, to));
     let (before, now) = (from.throughput, to.throughput);
-    // Workers that have begun anew, after a failover that lost rows, would make it negative.
+    // A failover may lose rows, and workers then count from zero again: this would be negative.
     let grown = |from: u64, to: u64| (to >= from).then(|| per_second(from, to));
     let picked_up = now.picked_up.saturating_sub(before.picked_up);
     let waited = now.waited.checked_sub(before.waited);

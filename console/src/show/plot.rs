@@ -8,7 +8,7 @@ const HEIGHT: f64 = 120.0;
 /// A number at a moment.
 pub(crate) type Sample = (DateTime<Utc>, f64);
 
-/// A plot of what was seen of late, with what it shows in words.
+/// A plot of recent samples, with what it shows in words.
 pub(crate) fn plot(title: &str, samples: &[Sample], label: impl Fn(f64) -> String) -> Markup {
     let highest = highest(samples);
     let last = samples.last().map_or(0.0, |sample| sample.1);
@@ -56,7 +56,7 @@ fn points(samples: &[Sample]) -> String {
     let highest = highest(samples).max(f64::EPSILON);
     let point = |(at, value): &Sample| {
         let x = (*at - first.0).as_seconds_f64() / span * WIDTH;
-        // A line at the top or the bottom keeps its whole width.
+        // A line at the top or the bottom keeps its whole thickness.
         let y = HEIGHT - 2.0 - value / highest * (HEIGHT - 4.0);
         format!("{x:.1},{y:.1}")
     };

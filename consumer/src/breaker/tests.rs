@@ -8,12 +8,12 @@ fn breaker() -> Breaker {
     Breaker::new("50%/4".parse().expect("a rate"), PAUSE)
 }
 
-/// So many messages, the first ones of which failed.
+/// Builds the tally of `handled` messages, the first `failed` of which failed.
 fn tally(handled: usize, failed: usize) -> Tally {
     Tally((0..handled).map(|nth| nth < failed).collect())
 }
 
-/// One run after the other, each of one message; what the last one changes.
+/// Runs one message after the other; returns the change that the last one makes.
 fn runs(breaker: &mut Breaker, now: Instant, failed: &[bool]) -> Option<Change> {
     let mut change = None;
     for failed in failed {

@@ -95,7 +95,7 @@ impl Destination {
 }
 
 impl Source {
-    /// One batch at a time, so that the order is kept.
+    /// Registers one batch at a time, so that the order is kept.
     fn register(
         self,
         builder: ConsumerBuilder,

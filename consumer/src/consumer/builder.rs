@@ -24,32 +24,32 @@ pub struct ConsumerBuilder {
 }
 
 impl ConsumerBuilder {
-    /// How the consumer works.
+    /// Sets the options of the consumer.
     pub fn options(mut self, options: ConsumerOptions) -> Self {
         self.consumer.options = options;
         self
     }
 
-    /// Where the consumer tells how it fares.
+    /// Sets where the consumer reports its health.
     pub fn health(mut self, health: Health) -> Self {
         self.consumer.health = health;
         self
     }
 
-    /// Who is told what became of each delivery.
+    /// Calls `listener` with the settlement of each delivery.
     pub fn on_settled(mut self, listener: SettledListener) -> Self {
         self.consumer.listener = Some(listener);
         self
     }
 
-    /// The codecs that encoded bodies are decoded with, for every topic. Without this the default
-    /// ones: gzip. What none of them decodes is dead-lettered.
+    /// Sets the codecs that decode encoded bodies, for every topic. The default is gzip. A body
+    /// that none of them decodes is dead-lettered.
     pub fn codecs(mut self, codecs: Codecs) -> Self {
         self.consumer.codecs = codecs;
         self
     }
 
-    /// Works around the runs of all handlers, within the middleware that was registered before.
+    /// Puts middleware around the runs of all handlers, inside the middleware registered before it.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.consumer.layers.push(Arc::new(middleware));
         self
@@ -70,7 +70,7 @@ impl ConsumerBuilder {
         self.register(topic, options, 1, Work::Plain(Arc::new(Raw(handler))))
     }
 
-    /// Handles the messages of `topic` by their kinds.
+    /// Handles the messages of `topic` by their kind.
     pub fn kinds(self, topic: TopicName, options: TopicOptions, kinds: Kinds) -> Self {
         self.register(topic, options, 1, Work::Plain(Arc::new(kinds)))
     }
@@ -98,7 +98,7 @@ impl ConsumerBuilder {
     }
 
     /// Handles the messages of `topic`, whose bodies are JSON, each in a transaction that is also
-    /// its ack. Each of the handlers at once has a connection of its own.
+    /// its ack. Each concurrent handler has its own connection.
     pub fn tx_handler(
         self,
         topic: TopicName,
@@ -140,7 +140,7 @@ impl ConsumerBuilder {
         self
     }
 
-    /// The consumer.
+    /// Builds the consumer.
     ///
     /// # Errors
     /// [`Error::TwoHandlers`], [`Error::NoHandler`], [`Error::Setting`].

@@ -6,9 +6,9 @@ use std::process::Stdio;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// A file in memory that holds the whole body before the program starts. By a pipe, a consumer
-/// that dies would leave its program with the beginning of a message, and an end that looks like
-/// the true one.
+/// Returns a file in memory that holds the whole body before the program starts. With a pipe, a
+/// consumer that dies would leave its program with only the beginning of the message, and an end of
+/// file that looks like the true one.
 ///
 /// # Errors
 /// If there is no memory or no file descriptor left.

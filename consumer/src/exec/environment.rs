@@ -15,14 +15,14 @@ pub struct Environment {
 }
 
 impl Default for Environment {
-    /// What nearly every program needs, and nothing that could hold a secret.
+    /// What nearly every program needs, and no variable that could hold a secret.
     fn default() -> Self {
         Self { pass: ["PATH", "LANG", "HOME"].map(OsString::from).to_vec(), set: Vec::new() }
     }
 }
 
 impl Environment {
-    /// The variables as they are now; those set win over those passed on.
+    /// Returns the variables as they are now; `set` wins over `pass`.
     pub(super) fn resolve(self) -> Result<Vec<(OsString, OsString)>, ExecError> {
         let passed = self.pass.into_iter().map(|name| {
             let value = std::env::var_os(&name);
@@ -42,7 +42,7 @@ impl Environment {
     }
 }
 
-/// The message's facts.
+/// Returns the message's `ROWMQ_*` variables.
 pub(super) fn message_variables(context: &Context) -> Vec<(&'static str, OsString)> {
     let delivery = &*context.delivery;
     // A map of strings can always be written as JSON.

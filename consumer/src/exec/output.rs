@@ -2,7 +2,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::process::Pipes;
 
-/// How much is read from a pipe at once: some lines; what is read is mostly thrown away.
+/// How many bytes are read from a pipe at once: some lines; most of it is discarded.
 const CHUNK: usize = 8 * 1024;
 
 /// The end of what a program wrote.
@@ -40,7 +40,7 @@ impl Tail {
         self.cut |= excess > 0;
     }
 
-    /// As text, with a mark where the beginning is missing.
+    /// Returns the tail as text, with a mark where the beginning is missing.
     pub(super) fn text(&self) -> String {
         let is_inner_byte = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
         let skipped =

@@ -14,22 +14,22 @@ use super::hidden::hide;
 /// How a run ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ended {
-    /// By itself.
+    /// The program ended by itself.
     Exited(ExitStatus),
-    /// It took longer than this, and was ended.
+    /// The run took longer than this, and was ended.
     TimedOut(Duration),
-    /// The context was cancelled, and it was ended.
+    /// The context was cancelled, and the run was ended.
     Cancelled,
 }
 
-/// What the program writes.
+/// The streams that the program writes to.
 #[derive(Debug)]
 pub(super) struct Pipes {
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
 }
 
-/// A running program, the leader of a process group. Dropped early, the group is killed.
+/// A running program, the leader of a process group. Dropping it early kills the group.
 #[derive(Debug)]
 pub(super) struct Process {
     group: Arc<Group>,
@@ -37,18 +37,18 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Asks the whole group to end.
+    /// Sends TERM to the whole group.
     pub(super) fn terminate(&self) {
         self.group.signal(Signal::TERM);
     }
 
-    /// Ends the whole group.
+    /// Sends KILL to the whole group.
     pub(super) fn kill(&self) {
         self.group.signal(Signal::KILL);
     }
 
-    /// Waits until the leader has ended, and the rest of the group with it. May be dropped and
-    /// called again until it has returned.
+    /// Waits until the leader and the rest of its group have ended. May be dropped and called again
+    /// until it has returned.
     pub(super) async fn exit(&mut self) -> io::Result<ExitStatus> {
         let lost = || io::Error::other("the thread that waits for the program has ended");
         (&mut self.exit).await.unwrap_or_else(|_| Err(lost()))
@@ -61,8 +61,8 @@ impl Drop for Process {
     }
 }
 
-/// A process group while its leader has not been reaped: until then its number cannot be given to
-/// another process, so that no signal can hit a stranger.
+/// A process group, until its leader is reaped. Until then the kernel cannot give its number to
+/// another process, so a signal cannot hit the wrong one.
 #[derive(Debug)]
 struct Group {
     id: Pid,
@@ -79,7 +79,7 @@ impl Group {
     fn signal(&self, signal: Signal) {
         let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         if !*reaped {
-            // It fails only when nobody is left, which is what was wanted.
+            // It fails only when no process is left, which is what was wanted.
             kill_process_group(self.id, signal).unwrap_or_default();
         }
     }
@@ -95,9 +95,9 @@ impl Group {
 
 /// Starts a program as the leader of its own group. It cannot read `hidden`.
 ///
-/// Each has a thread of its own that starts it and waits for it. A parent-death signal comes when
-/// the *thread* that started a process ends: a thread of a runtime's pool may end long before the
-/// program does.
+/// Each program has its own thread that starts it and waits for it: a parent-death signal comes
+/// when the *thread* that started a process ends, and a thread of a runtime's pool may end long
+/// before the program does.
 pub(super) async fn start(command: Command, hidden: Vec<PathBuf>) -> io::Result<(Process, Pipes)> {
     let (sender, started) = oneshot::channel();
     std::thread::Builder::new()
@@ -115,7 +115,7 @@ pub(super) async fn start(command: Command, hidden: Vec<PathBuf>) -> io::Result<
 
 type Streams = (Option<std::process::ChildStdout>, Option<std::process::ChildStderr>);
 
-/// The life of a program, from the thread that is its parent.
+/// Runs a program to its end, on the thread that is its parent.
 fn run(
     mut command: Command,
     hidden: &[PathBuf],
@@ -133,7 +133,7 @@ fn run(
     };
     let streams = (child.stdout.take(), child.stderr.take());
     let process = Process { group: Arc::clone(&group), exit };
-    // If nobody waits for it any more, it is dropped here, and the group killed.
+    // If the receiver is gone, the process is dropped here, which kills the group.
     drop(started.send(Ok((process, streams))));
     wait_for_end(group.id);
     drop(sender.send(group.reap(&mut child)));
@@ -142,6 +142,6 @@ fn run(
 /// Waits for the leader's end without reaping it.
 fn wait_for_end(leader: Pid) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    // Every other error means that there is nothing to wait for; reaping will say what is wrong.
+    // Every other error means that there is nothing to wait for; reaping will report what is wrong.
     while waitid(WaitId::Pid(leader), options).is_err_and(|error| error == Errno::INTR) {}
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::ExecError;
 
-/// The absolute path of the program `name`: found once, so that a later change of `PATH` or of the
-/// working directory cannot put another program in its place.
+/// Finds the absolute path of the program `name`. This happens once, so that a later change of
+/// `PATH` or of the working directory cannot put another program in its place.
 pub(super) fn find(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ExecError> {
     let not_found = || ExecError::NotFound { program: name.into() };
     if name.as_bytes().contains(&b'/') {
@@ -20,7 +20,7 @@ pub(super) fn find(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf,
             Err(ExecError::NotExecutable { program })
         };
     }
-    // An empty entry would mean the working directory; a service should not run what lies there.
+    // An empty entry would mean the working directory; a service must not run what lies there.
     std::env::split_paths(search_path.unwrap_or_default())
         .filter(|directory| directory.is_absolute())
         .map(|directory| directory.join(name))

@@ -10,12 +10,14 @@ use signal_hook::iterator::Signals;
 /// The first argument that makes a binary a supervisor.
 pub const SUBCOMMAND: &str = "exec-child";
 
-/// The supervisor could not do its work, as shells say it of a program they cannot run.
+/// The exit code when the supervisor could not do its work; shells use it for a program that they
+/// cannot run.
 const CANNOT_RUN: u8 = 127;
 
-/// Runs one program for a consumer and kills its whole process group as soon as the consumer is
-/// gone, however it went. To be called first thing in `main` by the binary that
-/// [`ExecOptions::supervisor`](super::ExecOptions::supervisor) names, with `std::env::args_os()`:
+/// Runs one program for a consumer, and kills its whole process group as soon as the consumer is
+/// gone, for whatever reason. The binary that
+/// [`ExecOptions::supervisor`](super::ExecOptions::supervisor) names must call it first thing in
+/// `main`, with `std::env::args_os()`:
 ///
 /// ```no_run
 /// # use std::process::ExitCode;
@@ -28,17 +30,17 @@ const CANNOT_RUN: u8 = 127;
 /// }
 /// ```
 ///
-/// `None` unless the arguments are those of a supervisor. A binary that does not call this must
-/// not be named as one: it would start itself again for every message.
+/// Returns `None` unless the arguments are those of a supervisor. Do not name a binary that does
+/// not call this as a supervisor: it would start itself again for every message.
 ///
-/// It passes the program's exit code through, a death by signal n as 128 + n.
+/// Passes the program's exit code through; death by signal n becomes 128 + n.
 pub fn supervise(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != SUBCOMMAND {
         return None;
     }
     Some(run(args).unwrap_or_else(|error| {
-        // With standard error gone there is nobody to tell.
+        // If standard error is gone too, the error has nowhere to go.
         drop(writeln!(io::stderr(), "{error}"));
         ExitCode::from(CANNOT_RUN)
     }))
@@ -51,7 +53,7 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<ExitCode> {
     };
     let parent = args.next().and_then(|text| text.to_str()?.parse().ok()).and_then(Pid::from_raw);
     let (Some(parent), Some(program)) = (parent, args.next()) else { return Err(usage()) };
-    // Otherwise killing the group would kill whoever shares it.
+    // Otherwise killing the group would kill every process that shares it.
     if getpgrp() != getpid() {
         return Err(usage());
     }
@@ -61,11 +63,11 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<ExitCode> {
     let is_orphan = move || getppid() != Some(parent);
     std::thread::spawn(move || {
         for _ in &mut signals {
-            // The consumer's own TERM is meant for the program, which has a grace to end by
-            // itself. The kernel changes the parent before it sends its signal; and when only the
-            // thread that started us has ended, the parent is still the same.
+            // The consumer's own TERM is meant for the program, which has a grace to end by itself.
+            // The kernel changes the parent before it sends its signal; if only the thread that
+            // started us has ended, the parent is still the same.
             if is_orphan() {
-                // Ourselves included: there is nobody left to report to.
+                // This process included: there is no consumer left to report to.
                 kill_process_group(getpid(), Signal::KILL).unwrap_or_default();
             }
         }

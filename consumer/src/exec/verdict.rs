@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::output::Output;
 use super::process::Ended;
 
-/// `EX_DATAERR` of `sysexits.h`: the input is wrong, and will be the next time.
+/// `EX_DATAERR` of `sysexits.h`: the input is wrong, and will be wrong again the next time.
 const DATA_ERROR: i32 = 65;
 /// The first number behind those of `sysexits.h`.
 const DISCARD: i32 = 79;
@@ -25,7 +25,7 @@ const RETRY_AT: i32 = 81;
 pub(super) enum RunError {
     #[error("the program {program} could not be started")]
     NotStarted { program: String, source: io::Error },
-    #[error("nobody can say how the program {program} ended")]
+    #[error("it is unknown how the program {program} ended")]
     Lost { program: String, source: io::Error },
     #[error("the program ended with exit code {code}{}{}", as_signal(*code), after_colon(said))]
     Code { code: i32, said: String },
@@ -45,7 +45,7 @@ pub(super) enum RunError {
     DeadlinePassed { said: String },
 }
 
-/// The table of the module's documentation. `EX_TEMPFAIL` (75) needs no line of its own.
+/// Applies the table of the module's documentation. `EX_TEMPFAIL` (75) needs no line of its own.
 pub(super) fn verdict(
     ended: Ended,
     output: &Output,
@@ -96,15 +96,15 @@ fn of_status(status: ExitStatus, said: String, output: &Output) -> Result<(), Ha
     }
 }
 
-/// A time that a program asks for.
+/// A time that a program asks for on standard error.
 enum Said {
-    /// So long.
+    /// After this long.
     Time(Duration),
-    /// Until then.
+    /// At this time.
     Moment(DateTime<Utc>),
 }
 
-/// The time on the last line of standard error.
+/// Reads the time on the last line of standard error.
 fn time_said(output: &Output) -> Option<Said> {
     let text = output.stderr.text();
     let line = text.lines().next_back()?.trim();
@@ -117,7 +117,8 @@ fn said(output: &Output) -> String {
     if errors.is_empty() { output.stdout.text() } else { errors }
 }
 
-/// Shells and our own supervisor report a death by signal n as code 128 + n.
+/// Names the signal of a code 128 + n: shells and our own supervisor report a death by signal n
+/// this way.
 fn as_signal(code: i32) -> String {
     match code {
         129..=192 => format!(" (as after signal {})", code - 128),

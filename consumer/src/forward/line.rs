@@ -18,10 +18,10 @@ struct Line<'a> {
     headers: &'a Headers,
 }
 
-/// The messages, a line each.
+/// Encodes the messages, one line each.
 ///
 /// # Errors
-/// None of a message that was claimed.
+/// Never for a message that was claimed.
 pub(super) fn lines(part: &[Context]) -> Result<Vec<u8>, serde_json::Error> {
     let mut lines = Vec::new();
     for context in part {

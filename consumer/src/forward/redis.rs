@@ -10,10 +10,10 @@ use tokio::sync::Mutex;
 
 use super::{Destination, NotTaken};
 
-/// How long a connection or an answer is waited for.
+/// How long a connection or an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which stream messages are appended to.
+/// Which stream messages are appended to, and where it is.
 #[derive(Clone)]
 pub struct RedisStreamOptions {
     /// `redis://` or `rediss://` with user, password, host, port and database number.
@@ -35,7 +35,7 @@ impl fmt::Debug for RedisStreamOptions {
     }
 }
 
-/// Why a stream cannot be forwarded to.
+/// Why messages cannot be forwarded to a stream.
 #[derive(Debug, Error)]
 #[error("the Redis URL cannot be used ({reason}); it looks like redis://:password@host:6379/0")]
 pub struct RedisStreamError {
@@ -44,11 +44,11 @@ pub struct RedisStreamError {
 
 /// A Redis stream: an entry for each message, appended by `XADD` in one pipeline for each part.
 ///
-/// The fields are `msg_id`, `topic`, `delivery_no`, `enqueued_at` (RFC 3339), `key` and `biz_id` if
-/// there are, `headers` as JSON if there are, and `body` byte for byte. An entry that Redis has
-/// answered is as durable as Redis has been told to make it (`appendonly`, `appendfsync`).
+/// The fields are `msg_id`, `topic`, `delivery_no`, `enqueued_at` (RFC 3339), `key`, `biz_id` and
+/// `headers` (as JSON) if the message has them, and `body` byte for byte. An entry that Redis has
+/// acknowledged is as durable as its configuration makes it (`appendonly`, `appendfsync`).
 ///
-/// Whatever Redis refuses is about Redis and not about a message (out of memory, read only, a key
+/// Every refusal by Redis concerns Redis itself, not a message (out of memory, read only, a key
 /// that holds no stream), so the batch waits.
 pub struct RedisStream {
     client: Client,
@@ -78,7 +78,7 @@ impl RedisStream {
 
     async fn append(&self, part: &[Context]) -> Result<(), RedisError> {
         let mut slot = self.connection.lock().await;
-        // A connection that failed, or whose answer nobody has read, is not used again.
+        // A connection that failed, or whose answer was not read, is not used again.
         let mut connection = match slot.take() {
             Some(connection) => connection,
             None => {
@@ -112,7 +112,7 @@ impl RedisStream {
                 entry.arg("biz_id").arg(biz_id.as_slice());
             }
             if !delivery.headers.is_empty() {
-                // A map of texts, which JSON can always hold.
+                // A map of strings, which can always be written as JSON.
                 let headers = serde_json::to_vec(&delivery.headers).unwrap_or_default();
                 entry.arg("headers").arg(headers);
             }

@@ -17,8 +17,8 @@ impl Destination for Stdout {
     async fn send(&self, part: &[Context]) -> Result<(), NotTaken> {
         let closed = |error: io::Error| NotTaken::Closed(error.into());
         let lines = lines(part).map_err(|error| closed(error.into()))?;
-        // On a thread of its own: a pipe that nobody reads must not hold up this one, and a line
-        // that was begun is finished also when nobody waits for it any more.
+        // On a thread of its own: a pipe without a reader must not block this one, and a line that
+        // was begun is finished even if this future is dropped.
         let write = move || {
             let mut out = io::stdout().lock();
             out.write_all(&lines)?;

@@ -14,14 +14,15 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// A web service: a POST request for each part, its body a line of JSON for each message
 /// (`application/x-ndjson`).
 ///
-/// `Queue-Topic` and `Queue-Messages` say where from and how many; `Idempotency-Key` is made of the
-/// message ids, so that a part that is sent again has the same; `Queue-Timestamp` and
-/// `Queue-Signature` are those of the [`webhook`](crate::webhook) handler, with the key in place of
-/// message id and delivery number. Which addresses are connected to is as for that handler, too.
+/// `Queue-Topic` and `Queue-Messages` give the topic and the number of messages. `Idempotency-Key`
+/// is made of the message ids, so that a part that is sent again has the same key.
+/// `Queue-Timestamp` and `Queue-Signature` are those of the [`webhook`](crate::webhook) handler,
+/// with the key in place of message id and delivery number. The rules for addresses are also those
+/// of that handler.
 ///
-/// A success takes the messages. 400, 413, 415 and 422 are about what is in the request: dead.
-/// So is another 5xx than 502, 503 and 504 without a `Retry-After`: retried. Everything else is
-/// about the service, and waits.
+/// A success status confirms the messages. 400, 413, 415 and 422 concern the contents of the
+/// request: dead-lettered. So do the 5xx without a `Retry-After` other than 502, 503 and 504:
+/// retried. Every other status concerns the service, and the batch waits.
 #[derive(Debug)]
 pub struct Webhook(WebhookHandler);
 
@@ -81,7 +82,7 @@ fn headers(part: &[Context], key: &str) -> Result<HeaderMap, HandlerError> {
     Ok(headers)
 }
 
-/// The same for the same messages in the same order.
+/// Computes a key that is the same for the same messages in the same order.
 fn idempotency_key(part: &[Context]) -> String {
     let mut hash = Sha256::new();
     part.iter().for_each(|context| hash.update(context.delivery.msg_id.as_bytes()));

@@ -69,7 +69,7 @@ struct Transactional {
     topic: TopicSettings,
     effects: Effects,
     give_up: CancellationToken,
-    /// What stands, whatever a middleware makes of it.
+    /// Endings that no middleware can change.
     over: Mutex<Vec<Option<Ending>>>,
 }
 
@@ -86,7 +86,7 @@ impl End for Transactional {
         places: &'a [usize],
     ) -> BoxFuture<'a, Vec<RunOutcome>> {
         async move {
-            // A middleware that drops this half-way leaves nobody who knows what was committed.
+            // If a middleware drops this half-way, it is unknown what was committed.
             for at in places {
                 self.over()[*at] = Some(Ending::InDoubt);
             }
@@ -100,7 +100,7 @@ impl End for Transactional {
     }
 }
 
-/// What a middleware sees of an ending; what of it stands is kept in `over`.
+/// Splits off what a middleware sees of an ending; what cannot change is kept in `over`.
 fn part(ending: Ending, over: &mut Option<Ending>) -> RunOutcome {
     match ending {
         Ending::Committed | Ending::InDoubt => {

@@ -1,4 +1,4 @@
-//! A delivery in the hands of the caller's code.
+//! A delivery that the caller's code holds.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::permit::Holding;
 use crate::settler::{Finished, OwnRun, Settler};
 
-/// A delivery in the caller's hands. Dropped without a word it is released, never acked.
+/// A delivery that the caller holds. Dropped without being settled, it is released, never acked.
 pub struct Received {
     pub(super) delivery: Arc<Delivery>,
     pub(super) topic: Arc<Topic>,
@@ -31,25 +31,26 @@ impl Deref for Received {
 }
 
 impl Received {
-    /// Whether somebody wants it [cancelled](rowmq_core::cancellation): stop then, and
-    /// [discard](HandlerError::Discard) it. Heard of within some 200 ms; what was not handed out
-    /// yet is discarded without you.
+    /// Returns whether the message is to be [cancelled](rowmq_core::cancellation): stop then, and
+    /// [discard](HandlerError::Discard) it. A cancellation arrives within some 200 ms; a message
+    /// that was not handed out yet is discarded without you.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.delivery.position.is_none() && self.worker.is_cancelled(self.delivery.row)
     }
 
-    /// Whether it is handed out alone: it was in two crashes that nothing else explains, and the
-    /// next crash is to tell on it only. [`Receiver::receive`](super::Receiver::receive) waits
-    /// until it is settled, so settle it before you ask for the next.
+    /// Returns whether it is handed out alone: it was in two crashes that nothing else explains,
+    /// and the next crash is to incriminate it only.
+    /// [`Receiver::receive`](super::Receiver::receive) waits until it is settled, so settle it
+    /// before you ask for the next.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.holding.as_ref().is_some_and(Holding::is_alone)
     }
 
-    /// Handled: returns once the server has it. Of a group's stream it may return before: such acks
-    /// are told in stretches, within about 100 ms, and a crash before that has the message handled
-    /// again.
+    /// Acks the message: returns once the server has stored the ack. For a group of a stream it may
+    /// return before: such acks are written in batches, within about 100 ms, and after a crash
+    /// before that the message is handled again.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the claim had been taken back.
@@ -57,7 +58,7 @@ impl Received {
         self.settle(RunOutcome::Returned(Ok(()))).await
     }
 
-    /// Not handled, for this reason, which decides what becomes of it as in a handler.
+    /// Fails the message; `error` decides what becomes of it, as in a handler.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the claim had been taken back.
@@ -65,7 +66,7 @@ impl Received {
         self.settle(RunOutcome::Returned(Err(error))).await
     }
 
-    /// Given back untouched; nothing is charged.
+    /// Gives the message back unhandled; nothing is charged.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the claim had been taken back.

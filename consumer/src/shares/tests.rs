@@ -2,7 +2,7 @@ use std::collections::BinaryHeap;
 
 use super::*;
 
-/// Topics on a clock of their own: when runs end, and how often each topic has run.
+/// Topics on a clock of their own: when their runs end, and how often each topic has run.
 struct Scene {
     topics: Vec<Topic>,
     /// Runs under way by their ends, the earliest first.
@@ -13,7 +13,7 @@ struct Scene {
 struct Topic {
     share: Share,
     took: Duration,
-    /// Messages that wait.
+    /// How many messages wait.
     backlog: usize,
     runs: u32,
     time: Duration,
@@ -33,7 +33,7 @@ impl Scene {
         Self { topics, ends: BinaryHeap::new(), now: Instant::now() }
     }
 
-    /// Everybody starts what may be started, until nobody can.
+    /// Starts every run that can start.
     fn start(&mut self) {
         let mut started = true;
         while started {
@@ -71,7 +71,7 @@ impl Scene {
         self.now = end;
     }
 
-    /// Each topic's percentage of the slots' time, and begins to count anew.
+    /// Returns each topic's percentage of the slots' time, and starts to count again.
     fn shares(&mut self) -> Vec<u128> {
         let times = self.topics.iter_mut().map(|topic| std::mem::take(&mut topic.time));
         let times: Vec<_> = times.map(|time| time.as_millis()).collect();
@@ -145,13 +145,13 @@ async fn whose_turn_it_is_is_woken_when_a_slot_comes_free() {
     second.turn().await;
     assert!(first.take(Instant::now()).is_none(), "it has used more, and the other one waits");
     second.turn().await;
-    // Nobody is waited for who wants nothing any more.
+    // No topic waits for one that no longer wants a slot.
     second.content();
     first.turn().await;
     assert!(first.take(Instant::now()).is_some());
 }
 
-/// Neither is owed for the time that it was away, also if nobody had work when it came back.
+/// Neither is owed for the time that it was away, even if no topic had work when it came back.
 #[test]
 fn who_worked_alone_for_long_does_not_wait_for_as_long() {
     let mut scene = Scene::new(1, &[(1, 10), (1, 10)]);

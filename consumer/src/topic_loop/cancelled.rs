@@ -1,4 +1,4 @@
-//! Messages that somebody cancels while this consumer has them.
+//! Messages that are cancelled while this consumer holds them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::run::Waiting;
 use crate::runs::hot_row;
 
 impl TopicLoop {
-    /// Discards what somebody has cancelled and no handler has begun; ends the runs of the rest.
+    /// Discards cancelled messages that no handler has begun; ends the runs of the others.
     pub(super) fn give_up_cancelled(&self, state: &mut State, life: &watch::Receiver<Life>) {
         if life.borrow().pulse.cancelled.is_empty() {
             return;

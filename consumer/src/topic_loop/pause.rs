@@ -1,4 +1,4 @@
-//! The pause of a topic on errors, as its loop keeps it.
+//! How the topic loop applies the pause on errors.
 
 use rowmq_core::telemetry;
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use super::{State, TopicLoop};
 use crate::breaker::{Breaker, Change};
 
 impl TopicLoop {
-    /// Ends a pause that is over.
+    /// Ends the pause if it is over.
     pub(super) fn turn_breaker(&self, state: &mut State) {
         let change = state.breaker.as_mut().and_then(|breaker| breaker.turn(Instant::now()));
         self.changed(change, state);
@@ -40,8 +40,8 @@ impl TopicLoop {
         }
     }
 
-    /// Gives back, uncharged, what no handler has begun and none may begin, while the topic is
-    /// paused on errors or one message is tried.
+    /// Gives back, uncharged, messages that no handler may begin while the topic is paused on
+    /// errors or one message is tried.
     pub(super) fn give_up_paused(&self, state: &mut State) {
         let limit = state.breaker.as_ref().and_then(Breaker::limit);
         if let Some(beyond) = limit.filter(|limit| *limit < state.waiting.len()) {

@@ -8,12 +8,12 @@ use super::{State, TopicLoop};
 use crate::breaker::Breaker;
 use crate::shares::Share;
 
-/// What is claimed beyond the free handlers is about this much work, so that fast handlers never
-/// wait for a claim and slow work is left to others.
+/// About this much work is claimed beyond the free handlers, so that fast handlers never wait for a
+/// claim and slow work is left to other workers.
 const PREFETCH: Duration = Duration::from_millis(50);
 
 impl TopicLoop {
-    /// How many messages to claim now; 0 while there is enough.
+    /// Returns how many messages to claim now; 0 while there are enough.
     pub(super) fn room(&self, state: &State) -> usize {
         if state.parked {
             return 0;
@@ -30,8 +30,8 @@ impl TopicLoop {
         let free = self.concurrency().saturating_sub(state.runs.len()) * size;
         let max_batch = options.max_batch as usize;
         let prefetch = match state.run_time {
-            // A row that waits in memory would use up the time that its run is allowed, or the
-            // room of another one that could run.
+            // A message that waits in memory would use up the time that its run is allowed, or the
+            // place of another one that could run.
             _ if self.is_limited() => 0,
             None => 0,
             Some(time) => {
@@ -42,13 +42,13 @@ impl TopicLoop {
             }
         };
         let room = (free + prefetch).saturating_sub(state.waiting.len());
-        // Small claims cost as much as large ones: wait until half of what may lie here is gone.
+        // Small claims cost as much as large ones: wait until half of the prefetch is used up.
         let worth = (prefetch / 2).max(1);
         if room < worth && !state.waiting.is_empty() { 0 } else { room.min(max_batch) }
     }
 
-    /// When there is something to do that nobody tells of: the next poll if there is `room`, the
-    /// end of a pause, or of the time for which a message waits for its turn.
+    /// Returns when the loop must act without being woken: at the next poll if there is `room`, at
+    /// the end of a pause, or when a message has waited too long for its turn.
     pub(super) fn next(&self, state: &State, room: usize) -> Option<Instant> {
         let pause = state.breaker.as_ref().and_then(Breaker::until);
         let next = pause.or_else(|| (room > 0).then(|| state.poll.due()));
@@ -57,13 +57,13 @@ impl TopicLoop {
         [next, turn].into_iter().flatten().min()
     }
 
-    /// Handlers of this topic that may run at once.
+    /// Returns how many handlers of this topic may run at once.
     fn concurrency(&self) -> usize {
         let slots = self.share.as_ref().map_or(usize::MAX, Share::slots);
         self.post.registration.options.concurrency.min(slots)
     }
 
-    /// Whether a claimed message costs something while it waits in memory.
+    /// Returns whether a claimed message costs something while it waits in memory.
     pub(super) fn is_limited(&self) -> bool {
         let topic = self.topic.borrow();
         topic.settings.max_run_time.is_some() || !topic.settings.limits.is_off()

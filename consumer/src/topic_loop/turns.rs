@@ -1,4 +1,4 @@
-//! A topic's turns, where the consumer's concurrency is shared.
+//! A topic's turns, if the consumer's concurrency is shared.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::shares::Slot;
 const WAITED: Duration = Duration::from_secs(1);
 
 impl TopicLoop {
-    /// The slot that a run needs; `Some(None)` where there are none to share. `None`: it is not the
-    /// topic's turn. What has waited too long for it is given back, and nothing is claimed until
-    /// the turn comes.
+    /// Takes the slot that a run needs; `Some(None)` if the concurrency is not shared. `None`: it
+    /// is not the topic's turn. Messages that have waited too long for it are given back, and
+    /// nothing is claimed until the turn comes.
     pub(super) fn take_turn(&self, state: &mut State) -> Option<Option<Slot>> {
         let Some(share) = &self.share else { return Some(None) };
         let slot = state.slot.take().or_else(|| share.take(Instant::now()));
@@ -31,7 +31,7 @@ impl TopicLoop {
         slot.map(Some)
     }
 
-    /// Claims again once it is the turn of a topic that holds nothing; false until then.
+    /// Lets a topic that holds nothing claim again once it is its turn; returns false until then.
     pub(super) fn is_unparked(&self, state: &mut State) -> bool {
         if let (true, Some(share)) = (state.parked, &self.share) {
             state.slot = share.take(Instant::now());
@@ -41,20 +41,21 @@ impl TopicLoop {
         !state.parked
     }
 
-    /// When what waits for the topic's turn has waited for too long. Others could handle it, it may
-    /// expire, and of a topic that bounds its runs or claims it uses up their time or room: the
-    /// janitor counts a run from the claim on, and takes the message back a lease after its end.
+    /// Returns when the messages that wait for the topic's turn have waited too long. Another
+    /// worker could handle them, and they may expire. If the topic bounds its runs or claims, they
+    /// also use up time or room: the janitor counts a run from the claim on, and takes the message
+    /// back a lease after its end.
     pub(super) fn turn_due(&self, state: &State) -> Option<Instant> {
         let half = self.post.crew.worker.lease() / 2;
         let first = state.waiting.front().filter(|_| self.share.is_some())?;
         if self.is_limited() {
             return Some(first.since + half);
         }
-        // While turns come, what was claimed ahead may lie here for longer.
+        // While turns come, messages that were claimed ahead may wait longer.
         Some(first.since.max(state.turn_at) + WAITED.min(half))
     }
 
-    /// The topic has nothing to run.
+    /// Declares that the topic has nothing to run.
     pub(super) fn want_no_turn(&self) {
         if let Some(share) = &self.share {
             share.content();
@@ -63,7 +64,7 @@ impl TopicLoop {
 }
 
 impl State {
-    /// Whether a run could begin with what waits.
+    /// Returns whether a run could begin with the messages that wait.
     pub(super) fn has_next(&self) -> bool {
         match &self.order {
             Some(order) => order.has_next(&self.waiting),

@@ -9,7 +9,7 @@ use url::Host;
 
 use super::public::is_public;
 
-/// Why an address is refused, to follow "is".
+/// Why an address is refused; it follows the word "is".
 pub(super) const REFUSED: &str = "not public and not allowed by the webhook's address policy";
 
 /// Which addresses a webhook may connect to.
@@ -20,13 +20,13 @@ pub enum AddressPolicy {
     /// that stands for such an IPv4 address.
     #[default]
     Public,
-    /// These and no others, whatever they are: a host by its name with every address it has, or a
+    /// Only these, whether public or not: a host by its name with every address it has, or a
     /// network.
     Allow(Vec<Allowed>),
 }
 
 impl AddressPolicy {
-    /// Whether `address`, which `host` resolved to, may be connected to.
+    /// Returns whether `address`, which `host` resolved to, may be connected to.
     pub(super) fn permits(&self, host: &str, address: IpAddr) -> bool {
         match self {
             Self::Public => is_public(address),
@@ -40,9 +40,9 @@ impl AddressPolicy {
         }
     }
 
-    /// Whether an address that is written in the URL itself may be connected to.
+    /// Returns whether an address that is written in the URL itself may be connected to.
     pub(super) fn permits_address(&self, address: IpAddr) -> bool {
-        // No name is empty.
+        // No host name is empty.
         self.permits("", address)
     }
 }
@@ -53,11 +53,11 @@ impl AddressPolicy {
 pub enum Allowed {
     /// A host by its name, in lower case.
     Host(String),
-    /// Addresses.
+    /// A network of addresses.
     Network(IpNet),
 }
 
-/// What is no [`Allowed`].
+/// A text that is not a valid [`Allowed`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{text:?} is no host name, address or network; write it like \
@@ -79,7 +79,7 @@ impl FromStr for Allowed {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::Network(address.into()));
         }
-        // As the URL's own host is read, so that both are written alike.
+        // Parsed as the URL's own host is, so that both are written alike.
         match Host::parse(text).map_err(|_| invalid())? {
             Host::Domain(name) => Ok(Self::Host(without_final_dot(&name).to_owned())),
             Host::Ipv4(address) => Ok(Self::Network(IpAddr::from(address).into())),

@@ -13,7 +13,7 @@ use url::Host;
 use super::address::{AddressPolicy, REFUSED};
 use super::{WebhookError, WebhookOptions};
 
-/// A client that can reach nothing but what the options permit.
+/// Builds a client that can reach nothing but what the options permit.
 pub(super) fn build(options: &WebhookOptions, origin: &str) -> Result<Client, WebhookError> {
     let roots = match options.url.scheme() {
         // A machine that has no certificates can still use plain http.
@@ -44,7 +44,7 @@ pub(super) fn build(options: &WebhookOptions, origin: &str) -> Result<Client, We
         .map_err(|error| failed(root_cause(&error.without_url())))
 }
 
-/// The innermost error: the outer ones only say that a request failed.
+/// Returns the innermost error: the outer ones only say that a request failed.
 pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -73,7 +73,7 @@ fn written_address(host: Option<Host<&str>>) -> Option<IpAddr> {
     }
 }
 
-/// Resolves names as the platform does, and gives only permitted addresses to connect to.
+/// Resolves names as the platform does, but returns only permitted addresses.
 #[derive(Debug)]
 struct GuardedResolver {
     policy: AddressPolicy,

@@ -1,11 +1,12 @@
-//! What is a public address.
+//! Which addresses are public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-/// What is not globally reachable in the IANA IPv4 special-purpose address registry, with
-/// multicast, what is reserved behind it, and one cloud's metadata address among public ones.
+/// The networks that the IANA IPv4 special-purpose address registry lists as not globally
+/// reachable, multicast, the reserved ones behind it, and a cloud's metadata address among the
+/// public ones.
 const NOT_PUBLIC_V4: &[Ipv4Net] = &[
     v4(0, 0, 0, 0, 8),        // this network
     v4(10, 0, 0, 0, 8),       // private
@@ -26,9 +27,9 @@ const NOT_PUBLIC_V4: &[Ipv4Net] = &[
 
 /// The same within global unicast (`2000::/3`), outside of which nothing is public.
 const NOT_PUBLIC_V6: &[Ipv6Net] = &[
-    v6(0x2001, 0, 23), // protocol assignments: Teredo, ORCHID
+    v6(0x2001, 0, 23),     // protocol assignments: Teredo, ORCHID
     v6(0x2001, 0xdb8, 32), // documentation
-    v6(0x3fff, 0, 20), // documentation
+    v6(0x3fff, 0, 20),     // documentation
 ];
 
 /// Global unicast.
@@ -42,11 +43,11 @@ const fn v6(a: u16, b: u16, prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix)
 }
 
-/// Whether the address is one that anybody can reach from anywhere.
+/// Returns whether the address can be reached from anywhere.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
-        // An address that stands for an IPv4 address leads there.
+        // An address that embeds an IPv4 address leads to that one.
         IpAddr::V6(address) => match embedded_v4(address) {
             Some(v4) => is_public_v4(v4),
             None => {
@@ -61,7 +62,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !NOT_PUBLIC_V4.iter().any(|network| network.contains(&address))
 }
 
-/// The IPv4 address inside an IPv4-mapped, NAT64 (RFC 6052) or 6to4 (RFC 3056) address.
+/// Returns the IPv4 address inside an IPv4-mapped, NAT64 (RFC 6052) or 6to4 (RFC 3056) address.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match address.segments() {

@@ -1,4 +1,4 @@
-//! What a request says about its message, and its signature.
+//! The headers of a request: its message's facts, and its signature.
 
 use std::fmt::Write;
 
@@ -36,7 +36,7 @@ pub(super) fn check_headers(headers: &HeaderMap) -> Result<(), WebhookError> {
     }
 }
 
-/// The headers of one request: those of the options, and the message's.
+/// Builds the headers of one request: those of the options, and the message's.
 pub(super) fn headers(
     context: &Context,
     fixed: &HeaderMap,
@@ -54,7 +54,7 @@ pub(super) fn headers(
     headers.insert(FAILURES, HeaderValue::from(delivery.failures));
     if let Some(here) = context.traceparent() {
         headers.insert(TRACE_PARENT, HeaderValue::from_str(&here.to_string())?);
-        // What is no header's value is nobody's: it is left out, and the message is sent.
+        // A value that is not valid in a header is left out, and the message is sent.
         let state = delivery.headers.tracestate().map(HeaderValue::from_str);
         headers.extend(state.and_then(Result::ok).map(|state| (TRACE_STATE, state)));
     }
@@ -63,15 +63,15 @@ pub(super) fn headers(
     Ok(headers)
 }
 
-/// Says when the request is made, and signs it if there is a secret; `name` is what the signature
-/// calls its body.
+/// Sets the time of the request, and signs it if there is a secret. In the signature, `name` stands
+/// for the body.
 pub(super) fn sign(
     headers: &mut HeaderMap,
     secret: Option<&SecretString>,
     name: &str,
     body: &[u8],
 ) -> Result<(), HandlerError> {
-    // The service compares it with its own clock, so it is this machine's and not the database's.
+    // The service compares it with its own clock, so it is this machine's time, not the database's.
     let timestamp = Utc::now().timestamp();
     headers.insert(TIMESTAMP, HeaderValue::from(timestamp));
     if let Some(secret) = secret {
@@ -87,7 +87,8 @@ fn content_type(delivery: &Delivery) -> Option<HeaderValue> {
     HeaderValue::from_str(value).ok().filter(|value| !value.is_empty())
 }
 
-/// `v1=` and the HMAC-SHA256 of `timestamp "." name "." body`. The version lets another way of signing be added beside it.
+/// Returns `v1=` and the HMAC-SHA256 of `timestamp "." name "." body`. The version allows another
+/// scheme to be added beside it.
 fn signature(
     secret: &SecretString,
     timestamp: i64,

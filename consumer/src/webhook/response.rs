@@ -1,4 +1,4 @@
-//! What the answer of a web service makes of the message.
+//! How the answer of a web service decides what becomes of the message.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use rowmq_core::handler::HandlerError;
 
-/// The header by which a service has a message come back later with nothing charged.
+/// The header with which a service snoozes a message, with nothing charged.
 const SNOOZE: &str = "queue-snooze";
-/// How much of an answer goes into the error, in bytes: the first sentences of an error page.
+/// How many bytes of an answer go into the error: the first sentences of an error page.
 const EXCERPT: usize = 300;
 /// The longest wait that a service may ask for: as long as the longest backoff of a topic's
 /// defaults.
@@ -19,7 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// answer must not hold the worker.
 const BODY_GRACE: Duration = Duration::from_secs(5);
 
-/// Why a run failed. `origin` is all that is shown of the URL.
+/// Why a run failed. `origin` is the only part of the URL that is shown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     #[error("the webhook at {origin} gave no answer: {reason}")]
@@ -37,12 +37,12 @@ pub(super) enum RunError {
     Redirect { origin: String, status: StatusCode },
 }
 
-/// What the service said.
+/// A web service's answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// The wait that it asks for.
+    /// The wait that the service asks for.
     pub(crate) wait: Option<Duration>,
-    /// For how long it wants to be left alone with the message.
+    /// How long the service wants to snooze the message.
     snooze: Option<Duration>,
     said: String,
 }
@@ -56,7 +56,7 @@ impl Answer {
         Self { status, wait, snooze, said: excerpt(response, limit).await }
     }
 
-    /// What is told of an answer that is no success.
+    /// Makes an error of an answer that is not a success.
     pub(crate) fn into_error(self, origin: &str) -> impl Error + Send + Sync + 'static {
         let (origin, status) = (origin.to_owned(), self.status);
         if status.is_redirection() {
@@ -65,7 +65,7 @@ impl Answer {
         RunError::Status { origin, status, said: self.said }
     }
 
-    /// The table of the module's documentation.
+    /// Applies the table of the module's documentation.
     pub(super) fn verdict(self, origin: &str) -> Result<(), HandlerError> {
         let Self { status, wait, snooze, .. } = self;
         if status.is_success() {
@@ -89,19 +89,19 @@ impl Answer {
     }
 }
 
-/// For how long the service wants to be left alone with the message, in seconds.
+/// Reads how long the service wants to snooze the message, in seconds.
 fn snooze(headers: &HeaderMap) -> Option<Duration> {
     seconds(headers.get(SNOOZE)?.to_str().ok()?.trim())
 }
 
-/// So many seconds, of a text that says nothing else.
+/// Reads a number of seconds from a text that holds nothing else.
 fn seconds(text: &str) -> Option<Duration> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let wait = || text.parse().map_or(LONGEST_WAIT, Duration::from_secs).min(LONGEST_WAIT);
     is_number.then(wait)
 }
 
-/// The wait that the service asks for; `None` if it asks for none, or for one that is over.
+/// Returns the wait that the service asks for; `None` if it asks for none, or for one that is over.
 fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
     let asked = text(RETRY_AFTER)?;
@@ -109,14 +109,14 @@ fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
         return Some(wait).filter(|wait| !wait.is_zero());
     }
     let date = |text: &str| DateTime::parse_from_rfc2822(text).ok();
-    // Against the service's own clock, if it tells the time.
+    // Against the service's own clock, if the answer has its time.
     let now = text(DATE).and_then(date).map_or(now, |date| date.to_utc());
     let wait = (date(asked)?.to_utc() - now).to_std().ok()?;
     Some(wait.min(LONGEST_WAIT)).filter(|wait| !wait.is_zero())
 }
 
-/// The beginning of the answer, for people. It is read on up to the limit so that the connection
-/// can be used again.
+/// Returns the beginning of the answer, for the error text. The answer is read on up to the limit
+/// so that the connection can be used again.
 async fn excerpt(mut response: Response, limit: usize) -> String {
     let mut start = Vec::new();
     let reading = async {
@@ -129,7 +129,7 @@ async fn excerpt(mut response: Response, limit: usize) -> String {
             start.extend_from_slice(&chunk[..missing]);
         }
     };
-    // What came in time will do.
+    // What has arrived in time will do.
     drop(tokio::time::timeout(BODY_GRACE, reading).await);
     let text = String::from_utf8_lossy(&start).replace(char::is_control, " ");
     text.trim().to_owned()

@@ -14,16 +14,15 @@ use self::ruler::Ruler;
 use crate::duty::{Duty, Sweep};
 use crate::gauges::Gauges;
 
-/// How often the topics are measured: what producers send between two times may go beyond the
-/// limit.
+/// How often the topics are measured: in between, producers may exceed the limit.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// However many topics have a limit, measuring them takes at most one part in so many of the
+/// However many topics have a limit, measuring them takes at most one part in this many of the
 /// sweeper's time.
 const SHARE: u32 = 10;
 
-/// How often a measurement is written down that changes nothing: often enough to hold, seldom
-/// enough that old versions of the topic's row do not pile up behind a long transaction.
+/// How often an unchanged measurement is written: often enough to stay valid, seldom enough that
+/// old versions of the topic's row do not pile up behind a long transaction.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 
 /// How many bodies are looked at in one run. Their mean goes into the mean of earlier ones.
@@ -43,35 +42,36 @@ pub struct Backlogs {
 pub struct BacklogsReport {
     /// Topics measured.
     pub measured: usize,
-    /// Those of them that are full.
+    /// How many of them are full.
     pub full: usize,
-    /// Topics that became full or took messages again.
+    /// How many became full, or accept messages again.
     pub turned: usize,
 }
 
-/// What is known of a topic between two runs.
+/// What is kept about a topic between two runs.
 #[derive(Debug, Default)]
 struct Measuring {
     ruler: Ruler,
-    /// The mean bytes of a message, of late.
+    /// The recent mean size of a message in bytes.
     mean_bytes: Option<f64>,
     written_at: Option<Instant>,
 }
 
-/// What a measurement has counted.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     depth: u64,
     bytes: Option<u64>,
-    /// Whether nothing is left to be counted.
+    /// Whether everything was counted.
     is_whole: bool,
 }
 
 impl Counted {
-    /// What that makes of a topic that was so.
+    /// Judges the topic by this count, given its last state.
     fn judged(self, was: Option<Backlog>, settings: &TopicSettings) -> Backlog {
         let was = was.filter(|was| was.full);
-        // Of a full topic, the sweeper before this one has counted what this one has not yet.
+        // The previous sweeper has counted messages of a full topic that this one has not counted
+        // yet.
         let unseen = was.filter(|_| !self.is_whole);
         let depth = unseen.map_or(0, |was| was.depth).max(self.depth);
         let before = unseen.and_then(|was| was.bytes).unwrap_or(0);
@@ -136,7 +136,7 @@ impl Measuring {
         Ok(counted.judged(topic.backlog, &topic.settings))
     }
 
-    /// So many messages times the mean of those looked at.
+    /// Returns this many messages times the mean of the sampled ones.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

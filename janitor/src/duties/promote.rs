@@ -11,38 +11,38 @@ use tokio::time::Instant;
 
 use crate::duty::{Duty, Sweep};
 
-/// The most messages of one move: what one list of keys may name.
+/// The most messages of one move: the most keys that one list may name.
 const BATCH: u32 = 512;
 
-/// The most moves of one run: other duties wait meanwhile.
+/// The most moves of one run: other duties wait during it.
 const ROUNDS: usize = 20;
 
 /// Messages that fall due within this time are promoted together: a commit costs about as much.
 const TOGETHER: Duration = Duration::from_millis(5);
 
-/// How often everything is looked at, however long it has been due.
+/// How often all messages are looked at, however long they have been due.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
-/// A full look that found nothing costs at most a hundredth of the time.
+/// A full look that found nothing takes at most a hundredth of the time.
 const FULL_LOOK_SHARE: u32 = 100;
 
-/// The longest time between full looks, as with those of claims.
+/// The longest time between full looks, as for those of claims.
 const FULL_LOOK_CAP: Duration = Duration::from_secs(30);
 
-/// The most bytes of bodies of one move, unless a single one is larger: a transaction of gigabytes
-/// would miss its deadline, and so would the next one of the same rows.
+/// The most bytes of bodies in one move, unless a single body is larger: a transaction of gigabytes
+/// would miss its deadline, and so would the next one with the same rows.
 const BYTES: u64 = 4 * 1024 * 1024;
 
 /// Makes due messages ready: delayed ones, and retries whose wait is over. It asks when the next
-/// one is due and runs then; what is enqueued meanwhile with a nearer time is seen by the next
-/// regular run.
+/// message is due and runs then. A message that is enqueued in the meantime and due earlier is
+/// found by the next regular run.
 #[derive(Debug, Default)]
 pub struct Promote {
-    /// When the next message known of is due.
+    /// When the next known message is due.
     next: Option<Instant>,
     /// When to look at everything again.
     full_look: Option<Instant>,
-    /// How many were made ready since the start.
+    /// How many messages were made ready since the start.
     promoted: usize,
 }
 
@@ -61,7 +61,7 @@ impl Duty for Promote {
         Duration::from_millis(100)
     }
 
-    /// It may run hundreds of times a second; its metrics tell.
+    /// It may run hundreds of times a second; its metrics show what it does.
     fn is_notable(_: &PromoteReport) -> bool {
         false
     }
@@ -72,7 +72,7 @@ impl Duty for Promote {
         let reach = if full { Reach::All } else { Reach::Recent };
         self.next = None;
         if full {
-            // Should it fail, the recent ones are looked for meanwhile.
+            // If this look fails, only recent messages are looked for until then.
             self.full_look = Some(began + FULL_LOOK_CAP);
         }
         let mut wait = next_due(sweep.session, reach).await?;
@@ -93,7 +93,7 @@ impl Duty for Promote {
             self.promoted += due.len();
             wait = next_due(sweep.session, reach).await?;
         }
-        // What is due still is locked by another promoter, or more than this run may take.
+        // Messages still due are locked by another promoter, or more than this run may take.
         if full {
             self.full_look = Some(began + if is_due(wait) { TOGETHER } else { pause });
         }
@@ -111,7 +111,8 @@ async fn next_due(session: &mut Session, reach: Reach) -> Result<Option<Duration
     session.call("promote", async |conn| scheduled::next_due(conn, reach).await).await
 }
 
-/// One move: keys locked, inserted and deleted by them, floors published (histories H1, H2, H24).
+/// Moves some messages: locks their keys, inserts and deletes the rows by them, publishes the
+/// floors (histories H1, H2, H24).
 async fn promote_some(conn: &mut impl Connection, reach: Reach) -> Result<Vec<Due>> {
     let mut due = scheduled::lock_due(conn, reach, BATCH).await?;
     if due.is_empty() {
@@ -128,7 +129,7 @@ async fn promote_some(conn: &mut impl Connection, reach: Reach) -> Result<Vec<Du
     Ok(due)
 }
 
-/// How many of the messages, at least one, are moved together.
+/// Returns how many of the messages, at least one, are moved together.
 fn fitting(due: &[Due]) -> usize {
     let mut bytes = 0;
     let fitting = due.iter().take_while(|due| {

@@ -23,27 +23,27 @@ const BATCH: u32 = 1000;
 /// The most workers whose throughput is folded in one transaction: three statements each.
 const FOLD: u32 = 50;
 
-/// The most statements a table and run.
+/// The most statements for each table in a run.
 const ROUNDS: usize = 10;
 
-/// Between two runs where the first left something: the other duties' turn.
+/// The pause before the next run if one left something: the other duties get their turn.
 const BREATH: Duration = Duration::from_millis(20);
 
 /// A lane that no producer has used for a day has nothing in doubt any more.
 const LANE_IDLE: Duration = Duration::from_secs(24 * 3600);
 
-/// A producer with a journal on its disk may come back after weeks and ask what became of its last
-/// batch; one that comes later finds it in doubt. A row is some hundred bytes, and one is left only
-/// where a connection broke or a process was killed.
+/// A producer with a journal on disk may come back after weeks and ask what became of its last
+/// batch; if it comes later than this, the batch stays in doubt. A row is some hundred bytes, and
+/// one is left only where a connection broke or a process was killed.
 const DURABLE_LANE_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What nobody hears of any more, and nobody asks for again.
+/// A cancellation this old reaches no worker any more, and is not asked for again.
 const CANCELLATION: Duration = cancel::ASKED_FOR.saturating_mul(2);
 
 /// Ended workers are shown for an hour.
 const WORKER_ENDED: Duration = Duration::from_secs(3600);
 
-/// How often the audit is looked at: what comes of age there comes slowly.
+/// How often the audit is looked at: its entries age slowly.
 const AUDIT: Duration = Duration::from_secs(3600);
 
 /// Removes rows that have served their time.
@@ -51,13 +51,13 @@ const AUDIT: Duration = Duration::from_secs(3600);
 pub struct Prune {
     /// How long the audit keeps its entries; `None`: for ever.
     audit_retention: Option<Duration>,
-    /// Only a janitor's account may remove dead letters.
+    /// Whether it removes dead letters: only a janitor's account may.
     dead: bool,
-    /// When the audit had nothing left to remove.
+    /// When the audit last had nothing left to remove.
     audit_pruned: Option<Instant>,
     lookup: PruneLookup,
     again: Option<Instant>,
-    /// Workers were removed whose throughput is still under their numbers.
+    /// Whether removed workers still have throughput under their numbers.
     unfolded: bool,
 }
 
@@ -74,32 +74,32 @@ pub struct PruneReport {
     pub dedupe: usize,
     /// Unique keys whose time was over.
     pub unique: usize,
-    /// Dead letters whose topics keep them no longer.
+    /// Dead letters that their topics no longer keep.
     pub dead: usize,
     /// Entries removed from the audit.
     pub audit: usize,
     /// Events removed from the traces of messages.
     pub trace: usize,
-    /// Requests to cancel a message whose maker has gone.
+    /// Cancellations whose requester is gone.
     pub cancellations: usize,
-    /// Checkpoints of messages that never came to an end.
+    /// Checkpoints of messages that were never settled finally.
     pub checkpoints: usize,
     /// Lanes removed.
     pub lanes: usize,
     /// Ended workers removed.
     pub workers: usize,
-    /// There is more, and the next run follows at once.
+    /// Whether more is left, and the next run follows at once.
     pub left: bool,
 }
 
 impl Prune {
-    /// A janitor's, with an audit that keeps its entries for so long, or for ever.
+    /// Makes the duty of a janitor, whose audit keeps its entries for this long, or for ever.
     #[must_use]
     pub fn of_janitor(audit_retention: Option<Duration>) -> Self {
         Self { audit_retention, dead: true, ..Self::default() }
     }
 
-    /// A stand-in's, which removes neither entries of the audit nor dead letters.
+    /// Makes the duty of a stand-in, which removes neither audit entries nor dead letters.
     #[must_use]
     pub fn of_stand_in() -> Self {
         Self::default()
@@ -121,7 +121,7 @@ impl Prune {
     }
 }
 
-/// Whether that is all that a run may remove, so that there may be more.
+/// Returns whether `pruned` is the most that a run may remove, so that there may be more.
 fn is_full(pruned: usize) -> bool {
     pruned >= ROUNDS * BATCH as usize
 }
@@ -219,7 +219,7 @@ impl Duty for Prune {
     }
 }
 
-/// The first failure of a run: one table's holds up no other.
+/// The first failure of a run: a failure in one table does not stop the others.
 #[derive(Default)]
 struct Failed(Option<Error>);
 
@@ -242,7 +242,7 @@ async fn some(
     for _ in 0..ROUNDS {
         let batch = session.transaction(operation, &prune).await?;
         pruned += batch.removed;
-        // Where somebody keeps all that was found locked, the next look would find the same.
+        // If other sessions keep all that was found locked, the next look would find the same.
         if batch.found < BATCH as usize || batch.removed == 0 {
             break;
         }

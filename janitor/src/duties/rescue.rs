@@ -1,4 +1,4 @@
-//! Rescue: deciding which workers are dead, and taking their claims back.
+//! Rescue: decides which workers are dead, and takes their claims back.
 
 mod observation;
 mod overdue;
@@ -26,10 +26,10 @@ use self::taking::{Found, Taking, What};
 use crate::duty::{Duty, Sweep};
 use crate::gauges::Gauges;
 
-/// Claims read at once.
+/// How many claims are read at once.
 const PAGE: u32 = 500;
 
-/// The most pages of one run: other duties wait meanwhile.
+/// The most pages of one run: other duties wait during it.
 const PAGES_PER_RUN: usize = 20;
 
 /// How often claims of unknown workers are looked for: it reads every claim.
@@ -40,11 +40,12 @@ const ORPHANS_EVERY: Duration = Duration::from_secs(10);
 pub struct RescueOptions {
     /// How often the workers are looked at.
     pub sweep: Duration,
-    /// How long a worker's sessions must have been missing, on this sweeper's own clock. Shorter
-    /// rescues sooner; too short for a reconnect (0.2 s until it is noticed) costs second runs.
+    /// How long a worker's sessions must have been missing, on this sweeper's own clock. A shorter
+    /// grace rescues sooner; one too short for a reconnect (0.2 s until it is noticed) costs second
+    /// runs.
     pub grace: Duration,
-    /// The most workers declared dead in one sweep, so that a fault of our own sight never takes
-    /// the whole fleet at once.
+    /// The most workers declared dead in one sweep, so that an error of our own observation never
+    /// takes the whole fleet at once.
     pub deaths_per_sweep: usize,
 }
 
@@ -88,19 +89,19 @@ pub struct Rescue {
     orphans_at: Option<Instant>,
 }
 
-/// What holds as long as the sweeper's session does: grants and incarnation cannot change in it.
+/// What stays true as long as the sweeper's session: grants and incarnation cannot change in it.
 #[derive(Debug, Clone)]
 struct SessionFacts {
     sight: Sight,
     incarnation: Incarnation,
-    /// The view of connections shows all of them, without PROCESS.
+    /// Whether the view of connections shows all of them, without PROCESS.
     has_view: bool,
-    /// Galera's name locks are per node.
+    /// Whether name locks prove anything: Galera's are per node.
     locks_count: bool,
 }
 
 impl Rescue {
-    /// Rescue with these options.
+    /// Makes the duty with these options.
     #[must_use]
     pub fn new(options: RescueOptions) -> Self {
         let observations = Observations::new(options.grace);
@@ -141,7 +142,7 @@ impl Rescue {
         Ok(SessionFacts { sight, incarnation, has_view, locks_count })
     }
 
-    /// Looks at every worker and declares those dead that are.
+    /// Looks at every worker, and declares dead those that are.
     async fn decide(
         &mut self,
         sweep: &mut Sweep<'_>,
@@ -158,7 +159,7 @@ impl Rescue {
         let alive = async |conn: &mut _| worker::alive(conn).await;
         let workers = sweep.session.call("list the workers", alive).await?;
         report.workers_alive = workers.len();
-        // Read after the candidates: a session that opens in between is in the list already.
+        // Read after the candidates: a session that opens in between is already in the list.
         let list = if workers.iter().any(|worker| !(worker.locked && facts.locks_count)) {
             let show = async |conn: &mut _| match facts.has_view {
                 true => process_list::through_view(conn, &facts.sight).await,
@@ -173,7 +174,7 @@ impl Rescue {
             incarnation: &facts.incarnation,
             locks_count: facts.locks_count,
             sees_all: facts.sight.process || facts.has_view,
-            // A list without ourselves is no list (seed defect S8).
+            // A list without the sweeper's own session is not valid (seed defect S8).
             list: list.filter(|list| list.contains(&facts.sight.conn)),
         };
         report.list_proved = workers.iter().all(|worker| evidence.is_proved_for(worker));
@@ -200,7 +201,7 @@ impl Rescue {
     }
 }
 
-/// How a claim comes to be nobody's.
+/// Why no worker can settle a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Find {
     Zombies,
@@ -240,7 +241,7 @@ impl Rescue {
         Ok(())
     }
 
-    /// Takes back what living workers hold for longer than a run may take.
+    /// Takes back what living workers have held for longer than a run may take.
     async fn take_overdue(
         &mut self,
         sweep: &mut Sweep<'_>,
@@ -261,7 +262,7 @@ impl Duty for Rescue {
         self.options.sweep
     }
 
-    /// A sweep right when the grace of a missing worker is over, not up to a sweep later.
+    /// Sweeps right when the grace of a missing worker is over, not up to a sweep later.
     fn wants_run_at(&self) -> Option<Instant> {
         self.hurry
     }
@@ -290,11 +291,12 @@ impl Duty for Rescue {
     }
 }
 
-/// Who crashed is not known to be a single message.
+/// It is not known that a single message caused the crash.
 const SHARED_BLAME: Why = Why::Crashed { rows_held: u64::MAX };
 
-/// Only the sweep that declared the death knows how many rows the worker held: what a later sweep
-/// finds may be the last of many, and must not be taken for a lone crash (history H22).
+/// Finds why a claim is taken back. Only the sweep that declared the death knows how many rows the
+/// worker held: what a later sweep finds may be the last of many, and must not be taken for a lone
+/// crash (history H22).
 fn why(worker: WorkerId, crashed: bool, held: &HashMap<WorkerId, u64>) -> Why {
     match held.get(&worker) {
         Some(rows) => Why::Crashed { rows_held: *rows },
@@ -303,7 +305,7 @@ fn why(worker: WorkerId, crashed: bool, held: &HashMap<WorkerId, u64>) -> Why {
     }
 }
 
-/// Declares the worker dead unless anything of it has moved; the rows it held then.
+/// Declares the worker dead unless anything of it has moved; returns the rows that it held then.
 async fn declare(session: &mut Session, seen: &WorkerRow, death: Death) -> Result<Option<u64>> {
     let declared = session
         .call("declare the worker dead", async |conn| {

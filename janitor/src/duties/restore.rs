@@ -10,11 +10,12 @@ use crate::duty::{Duty, Sweep};
 /// How often messages without a topic are looked for.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// However many topics there are, the look takes at most one part in so many of the sweeper's time.
+/// However many topics there are, the look takes at most one part in this many of the sweeper's
+/// time.
 const SHARE: u32 = 50;
 
 /// Gives messages of a deleted topic a topic again: an open transaction with an old snapshot can
-/// enqueue to one that has just been deleted, and its COMMIT has been acknowledged.
+/// enqueue to a topic that has just been deleted, and its COMMIT has been acknowledged.
 #[derive(Debug, Default)]
 pub struct Restore {
     /// How long the last look took.
@@ -24,7 +25,7 @@ pub struct Restore {
 /// What a run of [`Restore`] did.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct RestoreReport {
-    /// The topics that were made for messages without one.
+    /// The topics that were created for messages without one.
     pub topics: Vec<String>,
 }
 

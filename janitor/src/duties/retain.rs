@@ -10,10 +10,10 @@ use crate::duty::{Duty, Sweep};
 /// The most transactions of one run.
 const ROUNDS: usize = 50;
 
-/// Removes what the streams' retention does not keep.
+/// Removes messages that are past their stream's retention.
 #[derive(Debug, Default)]
 pub struct Retain {
-    /// The last run has left something.
+    /// Whether the last run has left something.
     more: bool,
 }
 

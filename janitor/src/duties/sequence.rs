@@ -11,10 +11,10 @@ use crate::duty::{Duty, Sweep};
 /// The most messages of one transaction.
 const BATCH: u32 = 1000;
 
-/// The most transactions a stream and run.
+/// The most transactions for each stream in a run.
 const TURNS: usize = 10;
 
-/// Gives the messages of streams that nobody reads at the moment their offsets.
+/// Gives messages their offsets in streams that no group reads at the moment.
 #[derive(Debug, Default)]
 pub struct Sequence;
 
@@ -29,7 +29,7 @@ impl Duty for Sequence {
     const NAME: &'static str = "sequence";
     type Report = SequenceReport;
 
-    /// Consumers do it at once; this is for streams without any.
+    /// Consumers do this at once; this duty is for streams without consumers.
     fn interval(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -52,7 +52,7 @@ impl Duty for Sequence {
                     sequence(conn, topic.id, BATCH, Contention::Leave).await
                 };
                 let done = match sweep.session.transaction("sequence", turn).await {
-                    // Somebody has purged a row meanwhile.
+                    // Another session has purged a row in the meantime.
                     Err(Error::Counts { .. }) => break,
                     other => other?,
                 };

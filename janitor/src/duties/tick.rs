@@ -16,10 +16,10 @@ const BATCH: u32 = 1000;
 /// How long a schedule whose messages are refused is left alone.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Enqueues what is due of the schedules.
+/// Enqueues the messages of schedules that are due.
 #[derive(Debug, Default)]
 pub struct Tick {
-    /// When the next tick known of is due.
+    /// When the next known tick is due.
     next: Option<Instant>,
     /// Schedules whose messages are refused, and since when they are left alone.
     refused: HashMap<ScheduleName, Instant>,
@@ -83,7 +83,7 @@ impl Duty for Tick {
     }
 }
 
-/// Whether the error is the trouble of the schedule's topic, which is not the others'.
+/// Returns whether the error concerns only this schedule's topic, not the other schedules.
 fn is_its_own(error: &Error) -> bool {
     matches!(error, Error::TopicFull { .. } | Error::TopicPaused { .. })
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::duty::{Duty, Sweep};
 use crate::gauges::Gauges;
 
-/// Reads for the metrics endpoint how the server fares and how large the tables are.
+/// Reads the server's state and the size of the tables, for the metrics endpoint.
 #[derive(Debug, Default)]
 pub struct Watch {
     gauges: Gauges,
@@ -20,7 +20,7 @@ pub struct Watch {
 pub struct WatchReport {
     /// Bytes that the tables take on disk.
     pub table_bytes: u64,
-    /// Transactions whose old row versions are not purged, if the server tells.
+    /// Transactions whose old row versions are not purged, if the server shows it.
     pub history: Option<u64>,
     /// Whether every commit reaches the disk before it is acknowledged.
     pub durable: bool,

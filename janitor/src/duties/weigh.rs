@@ -11,8 +11,8 @@ use crate::gauges::Gauges;
 /// How often the topics are weighed.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// However many topics there are, weighing them takes at most one part in so many of the sweeper's
-/// time.
+/// However many topics there are, weighing them takes at most one part in this many of the
+/// sweeper's time.
 const SHARE: u32 = 50;
 
 /// Weighs the topics and the streams' logs for the metrics endpoint.

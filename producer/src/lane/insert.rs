@@ -17,32 +17,32 @@ use crate::resend::Tries;
 
 const OPERATION: &str = "send the batch";
 
-/// Batches of a stream from this size on go past its inbox. While one does, no other message of the
-/// stream gets its offset, until it is committed: too long for a few messages.
+/// Batches of a stream from this size on bypass its inbox. Until such a batch is committed, no
+/// other message of the stream gets its offset, which is too long for a few messages.
 const DIRECT: usize = 100;
 
-/// How far a batch came.
+/// How far a batch has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Nothing of it has been sent.
     Before,
-    /// Its transaction may hold locks, and its COMMIT has not been sent.
+    /// Its transaction may hold locks, but its COMMIT has not been sent.
     Working,
-    /// What commits it may have been sent.
+    /// The statement that commits it may have been sent.
     Committing,
 }
 
-/// How far a try came.
+/// How far a try has got.
 pub(super) struct Course {
     pub(super) stage: Stage,
-    /// What becomes of each message if it is committed.
+    /// The outcome of each message if it is committed.
     pub(super) enqueued: Vec<Enqueued>,
 }
 
-/// Stores a batch and advances the lane: in one statement that commits by itself, or, if it is too
-/// large for one, its topic is searchable or it leaves a trace, in a transaction whose last INSERT
-/// of messages advances the lane. A large batch of a stream goes past its inbox, if that way is
-/// free.
+/// Stores a batch and advances the lane. One autocommitted statement does both, unless the batch is
+/// too large for one, its topic is searchable or it leaves a trace: then a transaction does, whose
+/// last INSERT of messages advances the lane. A large batch of a stream bypasses the inbox if the
+/// log is free.
 pub(super) async fn store_batch(
     conn: &mut Link,
     topic: &Topic,
@@ -59,7 +59,7 @@ pub(super) async fn store_batch(
     course.enqueued = batch.messages.iter().map(stored).collect();
     let sorted = sorted(&batch.messages);
     let parts = statements(conn, topic, &sorted).await?;
-    // The lane's row can only be advanced beside messages that are ready, or alone.
+    // The lane's row can only be advanced together with ready messages, or alone.
     let (first, last) = match parts.split_last() {
         Some((Part::Ready(last), first)) => (first, *last),
         Some((Part::Later(_), _)) => (&parts[..], &[][..]),
@@ -68,7 +68,7 @@ pub(super) async fn store_batch(
     tries.hand_over();
     if goes_direct(topic, last) {
         match append(conn, topic, batch, (first, last), position, course).await {
-            // A message of the inbox was purged meanwhile.
+            // A message of the inbox was purged in between.
             Err(Error::Counts { .. }) => {}
             done => return done,
         }
@@ -98,14 +98,14 @@ pub(super) async fn store_batch(
     .await
 }
 
-/// Whether the messages may go into the log of a stream at once.
+/// Whether the messages may go straight into the log of a stream.
 pub(super) fn goes_direct(topic: &Topic, messages: &[NewMessage]) -> bool {
-    // The lookup names rows of the inbox.
+    // Lookup entries name rows of the inbox.
     let named = topic.settings.searchable.is_some();
     topic.is_stream() && !named && messages.len() >= DIRECT
 }
 
-/// Stores a batch in the log, unless somebody else is at work on it, and advances the lane.
+/// Stores a batch in the log and advances the lane, unless another session is working on the log.
 async fn append(
     conn: &mut Link,
     topic: &Topic,
@@ -132,8 +132,8 @@ async fn append(
     Ok(())
 }
 
-/// The same for a batch in which are messages that may be duplicates. Which of them are is known
-/// before the commit, so that it is known too if that has no answer.
+/// Stores a batch that may contain duplicates. Which messages are duplicates is known before the
+/// commit, so that it is known even if the commit gets no answer.
 async fn store_once(
     conn: &mut Link,
     topic: &Topic,
@@ -142,7 +142,7 @@ async fn store_once(
     tries: &mut Tries<'_>,
     course: &mut Course,
 ) -> Result<()> {
-    // What the topic refuses is found before anything is sent.
+    // Checks what the topic refuses before anything is sent.
     statements(conn, topic, &batch.messages).await?;
     tries.hand_over();
     transaction(conn, OPERATION, async |conn| {
@@ -155,8 +155,8 @@ async fn store_once(
     .await
 }
 
-/// The delayed messages first: in any other order they would be a statement each. Order is promised
-/// to those that are ready, and they keep it.
+/// Puts the delayed messages first: in any other order, each would need a statement of its own.
+/// Order is promised to the ready messages only, and they keep it.
 fn sorted(messages: &[NewMessage]) -> Cow<'_, [NewMessage]> {
     let is_ready = |message: &NewMessage| message.deliver.is_none();
     if messages.is_sorted_by_key(is_ready) {

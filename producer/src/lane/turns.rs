@@ -7,18 +7,18 @@ use std::time::Duration;
 use rowmq_core::model::TopicId;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-/// How long a lane waits for its turn: many batches' time. Then it takes the way by the inbox,
-/// where nobody waits.
+/// How long a lane waits for its turn: the time of many batches. After that it goes through the
+/// inbox, which needs no turn.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Whose turn it is to append to the log of a stream. Only one lane can, and those that found it
-/// locked filled the inbox, which the next one had to empty first: four lanes made 0.16 of the raw
-/// INSERT, and one alone 0.42.
+/// Whose turn it is to append to the log of a stream. Only one lane can append at a time. Without
+/// turns, the lanes that found the log locked filled the inbox, which the next lane had to empty
+/// first: four lanes made 0.16 of the raw INSERT, and one alone 0.42.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns(Arc<Mutex<HashMap<TopicId, Arc<Turn<()>>>>>);
 
 impl Turns {
-    /// Waits for the turn, which lasts until it is dropped; `None` if it took too long.
+    /// Waits for the turn, which lasts until the guard is dropped; `None` if it took too long.
     pub(super) async fn take(&self, stream: TopicId) -> Option<OwnedMutexGuard<()>> {
         let turn = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,14 +12,14 @@ use rowmq_service::location::Located;
 use crate::encode::EncodeArgs;
 use crate::spill_args::SpillArgs;
 
-/// How often the process shows that it is alive while nothing comes.
+/// How often the process shows that it is alive while no request comes.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// Takes messages by HTTP: `POST /topics/TOPIC/messages` with the body as it is.
 ///
 /// The answer is 201 with the message's id once the message is stored, 200 if it was there already,
-/// and 202 once it is in the spill journal, if there is one. When it is none of these in time it is
-/// 503 with Retry-After. Messages that come together are stored together.
+/// and 202 once it is in the spill journal, if there is one. If none of these happens in time, the
+/// answer is 503 with Retry-After. Messages that come together are stored together.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Where to listen: ADDRESS:PORT of this machine alone, or PORT of 127.0.0.1; port 0 takes a
@@ -30,12 +30,12 @@ pub(crate) struct Arguments {
     /// is 503.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(super) give_up_after: Duration,
-    /// Sends NDJSON from standard input to TOPIC besides, as `rowmq-producer send --ndjson -` does,
-    /// and ends when that ends and everything is stored. Lines that are no message are reported,
-    /// and make the exit status 1.
+    /// Also sends NDJSON from standard input to TOPIC, as `rowmq-producer send --ndjson -` does,
+    /// and ends when the input ends and everything is stored. Lines that are no message are
+    /// reported, and make the exit status 1.
     #[arg(long, value_name = "TOPIC")]
     pub(super) stdin: Option<TopicName>,
-    /// The largest body that is read, in bytes; the topic's own limit holds besides.
+    /// The largest body that is read, in bytes; the topic's own limit applies, too.
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     pub(super) body_limit: usize,
     #[command(flatten)]
@@ -53,7 +53,7 @@ impl Arguments {
         (&self.server, &self.service)
     }
 
-    /// Finds everything that can be wrong without a server.
+    /// Finds everything that can be wrong without asking a server.
     pub(super) fn prepare(&self, settings: &Settings) -> anyhow::Result<Located> {
         if self.give_up_after.is_zero() {
             return Err(settings.refused("give_up_after", Nothing("give_up_after", "10s")));
@@ -75,7 +75,7 @@ impl Arguments {
     }
 }
 
-/// A setting without which nothing could be taken.
+/// A setting that is 0, so that no message could be accepted.
 #[derive(Debug, thiserror::Error)]
 #[error("'{0}' is 0, so nothing would be taken: use more, such as {1}")]
 struct Nothing(&'static str, &'static str);

@@ -19,10 +19,10 @@ use tokio::time::timeout;
 use super::response::{Refusal, Taken};
 use super::{Relay, kibibytes};
 
-/// A header of the request that begins so is one of the message.
+/// The prefix of request headers that become message headers.
 const HEADER_PREFIX: &str = "queue-header-";
 
-/// What the query may say.
+/// The parameters of the query.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameters {
@@ -76,7 +76,7 @@ pub(super) async fn take(
     let body = timeout(relay.patience, to_bytes(body, relay.body_limit)).await;
     let body = body.map_err(|_| Refusal::slow())?.map_err(|_| Refusal::body(relay.body_limit))?;
     let message = parameters.message(body.into(), message_headers(&headers)?)?;
-    // Neither holds a connection: the lanes run on a thread of their own.
+    // Neither future holds a connection: the lanes run on a thread of their own.
     let accepted = timeout(relay.patience, relay.producer.send_async(&topic, message)).await;
     let Ok(receipt) = accepted else {
         return Err(Refusal::busy("The relay has no room for more messages, none of it is stored"));
@@ -104,8 +104,8 @@ impl Parameters {
     }
 }
 
-/// HTTP has no capitals in its names, so these have none either. A body that the request calls
-/// encoded is stored so, and its consumers decode it.
+/// HTTP header names have no capitals, so the message's have none either. A body that the request
+/// declares encoded is stored as it is, and its consumers decode it.
 fn message_headers(headers: &HeaderMap) -> Result<Headers, Refusal> {
     let encoded = headers.get(CONTENT_ENCODING).map(|value| (codec::CONTENT_ENCODING, value));
     let own = headers

@@ -1,4 +1,4 @@
-//! What a request is answered.
+//! The answers to requests.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -9,11 +9,11 @@ use rowmq_producer::{Place, SendError, Sent};
 use rowmq_service::process::sentence;
 use serde::Serialize;
 
-/// After how many seconds it is worth trying again.
+/// After how many seconds a retry is worthwhile.
 const AGAIN_AFTER: &str = "1";
 
 /// 201: the message is stored. 200: it was there already, or has replaced another; then the id is
-/// that of the message that is there. 202: it is in the spill journal.
+/// that of the existing message. 202: it is in the spill journal.
 #[derive(Debug)]
 pub(super) struct Taken(pub(super) Sent);
 
@@ -23,7 +23,7 @@ struct Id {
     outcome: &'static str,
 }
 
-/// It is not, or nobody knows.
+/// The message is not stored, or its outcome is unknown.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,

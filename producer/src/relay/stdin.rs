@@ -14,8 +14,8 @@ use crate::send::{Bar, Input, Intake, Pace, Sending, Summary};
 /// The most messages of one transaction: some 5 ms.
 const BATCH: u32 = 500;
 
-/// Sends every line to the topic, and waits until all is stored: failure if some of it is not, or
-/// messages of the spill journal were `set_aside`.
+/// Sends every line to the topic, and waits until all are stored. Returns failure if some are not,
+/// or if messages of the spill journal were `set_aside`.
 ///
 /// # Errors
 /// An input that cannot be read further.

@@ -55,13 +55,13 @@ pub(crate) struct Arguments {
     /// When they become ready: a time from now (48h), or a moment (2026-12-24T18:00:00Z).
     #[arg(long, value_name = "WHEN")]
     pub(super) deliver: Option<Moment>,
-    /// When they are worth nothing any more; nobody begins to handle them after that.
+    /// When they expire: no consumer begins to handle them after that.
     #[arg(long, value_name = "WHEN")]
     pub(super) expires: Option<Moment>,
     /// A header; may be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(super) headers: Vec<(String, String)>,
-    /// How a message waits that fails, in place of its topic's policy: 'exponential 1s..1h',
+    /// How a failed message waits, in place of its topic's policy: 'exponential 1s..1h',
     /// 'ladder 10s 30s 1m' or 'fixed 30s'.
     #[arg(long, value_name = "POLICY")]
     pub(super) retry: Option<RetryPolicy>,

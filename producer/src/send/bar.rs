@@ -10,7 +10,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// For an input of `size` bytes, or one that has no known end.
+    /// A bar for an input of `size` bytes, or one that has no known end.
     pub(crate) fn new(size: Option<u64>) -> Self {
         let template = match size {
             Some(_) => "{bar:30} {percent:>3}%  {msg}  {elapsed}, {eta} to go",
@@ -28,28 +28,28 @@ impl Bar {
         Self { bar: ProgressBar::hidden() }
     }
 
-    /// So many messages are sent, up to this byte of the input.
+    /// Shows that so many messages are sent, up to this byte of the input.
     pub(crate) fn sent(&self, messages: u64, end: u64) {
         self.bar.set_position(end);
         self.bar.set_message(format!("{} sent", HumanCount(messages)));
     }
 
-    /// So many messages are still in the journal.
+    /// Shows how many messages are still in the journal.
     pub(crate) fn draining(&self, messages: u64) {
         if messages > 0 {
             self.bar.set_message(format!("{} in the spill journal", HumanCount(messages)));
         }
     }
 
-    /// Something keeps the messages from being sent.
+    /// Shows why messages are not being sent.
     pub(crate) fn waiting(&self, why: &str) {
         self.bar.set_message(format!("waiting: {why}"));
     }
 
-    /// One line on standard error, clear of the bar.
+    /// Prints one line on standard error without breaking the bar.
     pub(crate) fn say(&self, sentence: &str) {
         self.bar.suspend(|| {
-            // Standard error may be closed; there is nobody left to tell.
+            // Standard error may be closed; then there is nowhere to report that.
             drop(writeln!(std::io::stderr(), "rowmq-producer: {sentence}"));
         });
     }

@@ -14,10 +14,10 @@ use rowmq_core::{Headers, Moment, NewMessage, Priority};
 use super::arguments::Arguments;
 use super::intake::{Intake, Item};
 
-/// The longest line: the largest packet that either server can be set to take.
+/// The longest line: the largest packet that either server can be configured to accept.
 const LINE_LIMIT: u64 = 1024 * 1024 * 1024;
 
-/// What every message gets that does not say otherwise.
+/// What every message gets unless its line says otherwise.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Template {
     pub(crate) priority: Priority,
@@ -54,7 +54,7 @@ impl Template {
 pub(crate) struct Input {
     source: Source,
     template: Template,
-    /// How people find a piece of it again: `line` or `body`.
+    /// The word by which users find an item again: `line` or `body`.
     unit: &'static str,
     name: String,
     size: Option<u64>,
@@ -97,7 +97,7 @@ impl Input {
         Self { source, template: Template::default(), unit: "Line", name, size: None }
     }
 
-    /// The place of an item, for people.
+    /// The place of an item, for users.
     pub(crate) fn place(&self) -> impl Fn(u64) -> String + use<> {
         let (unit, name) = (self.unit, self.name.clone());
         move |number| format!("{unit} {number} of {name}")
@@ -108,13 +108,13 @@ impl Input {
         self.size
     }
 
-    /// Whether it may be long.
+    /// Whether the input may be long.
     pub(crate) fn is_file_or_pipe(&self) -> bool {
         matches!(self.source, Source::Lines { .. })
     }
 
     /// Reads all of it into `intake`, on a thread of its own: a read from a terminal or a pipe
-    /// cannot be interrupted and must not hold the process at its end.
+    /// cannot be interrupted, and must not block the end of the process.
     pub(crate) fn read_into(self, intake: Arc<Intake>) -> anyhow::Result<()> {
         let read = move || {
             let end = match self.source {
@@ -183,7 +183,7 @@ fn put_lines(
         end += read as u64;
         let message = match format {
             Format::Newline | Format::Nul => Ok(template.message(line)),
-            // A blank line separates nothing.
+            // A blank line is skipped.
             Format::Ndjson if line.trim_ascii().is_empty() => continue,
             Format::Ndjson => MessageLine::parse(&line)
                 .and_then(|line| line.into_message(|body| template.message(body)))

@@ -7,22 +7,22 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rowmq_core::NewMessage;
 use tokio::sync::Notify;
 
-/// The most items that wait: two of the largest batches.
+/// The most items in the buffer: two of the largest batches.
 const MOST_ITEMS: usize = 20_000;
 
-/// The most bytes that wait, unless a single message is larger.
+/// The most bytes in the buffer, unless a single message is larger.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// The most bytes in one batch, unless a single message is larger: it must be through within a
-/// lease also on a slow line.
+/// The most bytes in one batch, unless a single message is larger: it must finish within a lease
+/// even on a slow line.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// A piece of the input.
+/// An item of the input.
 #[derive(Debug)]
 pub(crate) struct Item {
     /// Its number, from 1.
     pub(crate) number: u64,
-    /// Where the input stands after it, in bytes.
+    /// The input's position after it, in bytes.
     pub(crate) end: u64,
     /// The message, or why it is none.
     pub(crate) message: Result<NewMessage, String>,
@@ -51,7 +51,7 @@ struct State {
 }
 
 impl Intake {
-    /// Puts an item in, waiting for room; false when no more is wanted. Blocks the thread.
+    /// Puts an item in, and waits for room; false once the reading is ended. Blocks the thread.
     pub(crate) fn put(&self, item: Item) -> bool {
         let mut state = self.state();
         let full = |state: &State| {
@@ -71,17 +71,17 @@ impl Intake {
         true
     }
 
-    /// No more comes, or could be read.
+    /// Ends the input: it is complete, or could not be read further.
     pub(crate) fn end(&self, end: anyhow::Result<()>) {
         self.state().end = Some(end);
         self.filled.notify_one();
     }
 
-    /// Up to `limit` of the items that are there, as soon as there is one; none at the end. May be
-    /// dropped while it waits.
+    /// Returns up to `limit` of the items that are there, as soon as there is one; none at the end.
+    /// May be dropped while it waits.
     ///
     /// # Errors
-    /// Why the input could not be read further, after everything before that.
+    /// Why the input could not be read further, once all items before that are taken.
     pub(crate) async fn take(&self, limit: usize) -> anyhow::Result<Vec<Item>> {
         loop {
             {
@@ -100,7 +100,7 @@ impl Intake {
         }
     }
 
-    /// Ends the reading; whether input was left.
+    /// Stops the reading; returns whether input was left.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state();
         state.stopped = true;

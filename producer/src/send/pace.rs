@@ -13,12 +13,12 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.strip_suffix("/s").unwrap_or(text);
         let rate = number.parse().map_err(|_| "a rate looks like 100/s".to_owned())?;
-        // A message a day is the slowest that makes sense, and keeps the waits finite.
+        // One message a day is the slowest rate that makes sense, and keeps the waits finite.
         if (1e-5..=1e9).contains(&rate) { Ok(Self(rate)) } else { Err("0 < N ≤ 1e9".to_owned()) }
     }
 }
 
-/// Spaces batches so that no more than the rate is sent; what was not used earlier is not made up.
+/// Spaces batches so that they stay below the rate; unused time is not made up for later.
 pub(crate) struct Pace {
     rate: Option<Rate>,
     next: Instant,
@@ -32,13 +32,13 @@ impl Pace {
     /// The largest batch: what a tenth of a second allows, so that the flow is even.
     pub(crate) fn batch(&self, batch: usize) -> usize {
         let Some(Rate(rate)) = self.rate else { return batch };
-        // A float beyond the range is cut to it; 1 ≤ n ≤ batch.
+        // A float out of range is clamped; 1 ≤ n ≤ batch.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let tenth = (rate / 10.0) as usize;
         tenth.clamp(1, batch)
     }
 
-    /// When `n` more messages may go.
+    /// Reserves `n` more messages, and returns when they may go.
     pub(crate) fn book(&mut self, n: usize) -> Instant {
         let Some(Rate(rate)) = self.rate else { return self.next };
         let start = self.next.max(Instant::now());

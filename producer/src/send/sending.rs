@@ -1,4 +1,4 @@
-//! The way of an input to the producer: in order, batch by batch, and what is wrong with it.
+//! Sends an input to the producer, in order and batch by batch, and reports the items that fail.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Sourced {
 }
 
 impl Sending {
-    /// Sends what `intake` gives until its end, a failure or a signal.
+    /// Sends what `intake` yields until its end, a failure or a signal.
     pub(crate) async fn all(
         &mut self,
         intake: &Intake,
@@ -46,7 +46,7 @@ impl Sending {
         health: &Health,
     ) -> anyhow::Result<()> {
         let limit = pace.batch(batch as usize);
-        // Until the end is reached, something is left.
+        // Until the end is reached, input is left.
         self.summary.left = true;
         loop {
             health.alive();
@@ -69,12 +69,12 @@ impl Sending {
                 break;
             }
         }
-        // After a signal, perhaps nothing is left all the same.
+        // After a signal, all of the input may have been read all the same.
         self.summary.left = self.summary.left && intake.stop();
         Ok(())
     }
 
-    /// Sends a batch as it was read, with what is no message in between.
+    /// Sends a batch as it was read, and reports the items in between that are no message.
     async fn items(&mut self, items: Vec<Item>) -> ControlFlow<()> {
         let mut batch = Vec::with_capacity(items.len());
         for Item { number, end, message } in items {
@@ -90,8 +90,8 @@ impl Sending {
         self.batch(batch).await
     }
 
-    /// Sends a batch. If a message of it is refused for what it is, the batch is halved until that
-    /// message is alone: the others lose nothing by its company.
+    /// Sends a batch. If the server refuses a message for its content, the batch is halved until
+    /// that message is alone, so that the others are still stored.
     async fn batch(&mut self, batch: Vec<Sourced>) -> ControlFlow<()> {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
@@ -127,7 +127,7 @@ impl Sending {
         Continue(())
     }
 
-    /// Sends messages, unless a second signal says not to wait for the answer.
+    /// Sends messages, and waits for the answer unless a second signal comes.
     async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<Sent>, SendError> {
         let unknown = SendError::Unknown {
             topic: self.topic.clone(),
@@ -150,7 +150,7 @@ impl Sending {
         Break(())
     }
 
-    /// Waits until everything spilled is stored, unless a signal says not to.
+    /// Waits until every spilled message is stored, or until a signal.
     pub(crate) async fn drained(&self, health: &Health) {
         let show = async {
             loop {
@@ -162,13 +162,13 @@ impl Sending {
         tokio::select! {
             biased;
             () = self.shutdown.drain.cancelled() => {}
-            // Closed: what is left stays in the journal, and is counted.
+            // If the producer is closed, what is left stays in the journal, and is counted.
             _ = self.producer.drained() => {}
             () = show => {}
         }
     }
 
-    /// Closes the producer, unless that is not to be waited for.
+    /// Closes the producer, and waits for it unless a second signal says not to.
     pub(crate) async fn end(mut self, spill: &SpillArgs) -> Summary {
         self.summary.in_journal = self.producer.in_journal();
         if let (1.., Some(dir)) = (self.summary.in_journal, &spill.spill_dir) {
@@ -180,13 +180,13 @@ impl Sending {
         }
         self.bar.finish();
         let closed = self.producer.close();
-        // Cut short, it leaves a row that the janitor prunes.
+        // If the wait is cut short, the lane's row stays, and the janitor prunes it.
         let _cut_short = self.shutdown.quit.run_until_cancelled(closed).await;
         self.summary
     }
 }
 
-/// The error as one sentence, with the fix where the project knows one.
+/// The error as one sentence, with the fix where one is known.
 fn reason(error: SendError) -> String {
     match error {
         SendError::Refused(error) => sentence(&error.into()),

@@ -4,24 +4,24 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 
-/// What became of the messages.
+/// The outcome of the messages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// Stored or in the spill journal, each once, or there already.
     pub(crate) sent: u64,
-    /// Of the sent, those that were there already, or have replaced one that was.
+    /// Of the sent, those that were there already, or that replaced an existing message.
     pub(crate) duplicates: u64,
-    /// Messages that were given to the server once more, after a lost or refused reply.
+    /// Messages that were handed to the server once more, after a lost or refused reply.
     pub(crate) resent: u64,
-    /// Not stored, or not known to be.
+    /// Not stored, or not known to be stored.
     pub(crate) failed: u64,
     /// Of the failed, those that may be stored all the same.
     pub(crate) unknown: u64,
     /// Messages that went into the spill journal.
     pub(crate) spilled: u64,
-    /// Messages of the spill journal that were stored, those found in it too.
+    /// Messages of the spill journal that were stored, including those found in it at the start.
     pub(crate) drained: u64,
-    /// Messages of the spill journal that were put into a file, for a person to decide on.
+    /// Messages of the spill journal that were put into a file, for an operator to decide on.
     pub(crate) set_aside: u64,
     /// Messages in the spill journal at the end.
     pub(crate) in_journal: u64,
@@ -38,13 +38,13 @@ impl Summary {
         self
     }
 
-    /// Whether everything there was is stored, or in the spill journal if that is enough.
+    /// Whether all of the input is stored, or in the spill journal if that is enough.
     pub(crate) fn is_whole(&self, spilled_is_enough: bool) -> bool {
         let drained = self.set_aside == 0 && (self.in_journal == 0 || spilled_is_enough);
         !self.left && self.failed == 0 && drained
     }
 
-    /// What the spill journal had to do with it, if it had.
+    /// A sentence on the spill journal, if it was used.
     fn spill(&self) -> Option<String> {
         let Self { spilled, drained, set_aside, in_journal, .. } = self;
         let aside = match set_aside {

@@ -1,5 +1,5 @@
-//! Messages of the journal that cannot be sent from it: in a file for a person, as lines that
-//! `rowmq-producer send --ndjson` reads.
+//! Messages of the journal that cannot be sent from it. They go into a file for an operator, as
+//! lines that `rowmq-producer send --ndjson` reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -74,12 +74,12 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The file for messages of the group's topic that ended so.
+/// The file for messages of this topic that failed for this reason.
 pub(super) fn file_of(dir: &Path, topic: &str, why: &SendError) -> PathBuf {
     dir.join(format!("{}-{topic}.ndjson", reason(why)))
 }
 
-/// In one word, for the name of the file and the metric.
+/// The reason in one word, for the name of the file and the metric.
 pub(super) fn reason(why: &SendError) -> &'static str {
     match why {
         SendError::Unknown { .. } => "unknown",
@@ -88,8 +88,8 @@ pub(super) fn reason(why: &SendError) -> &'static str {
 }
 
 /// Writes the messages of the group into their file. They are on the disk when this returns, each
-/// once, if `may_repeat` says whether an earlier try, of this process or one before it, may have
-/// written some of them.
+/// once, provided that `may_repeat` is set whenever an earlier try, of this process or an earlier
+/// one, may have written some of them.
 pub(super) fn keep(dir: &Path, group: &Group, why: &SendError, may_repeat: bool) -> io::Result<()> {
     let Some(record) = group.records.first() else { return Ok(()) };
     let path = file_of(dir, record.topic.as_str(), why);
@@ -122,25 +122,25 @@ pub(super) fn keep(dir: &Path, group: &Group, why: &SendError, may_repeat: bool)
 struct Tail {
     /// Where its last whole line ends.
     end: u64,
-    /// The ids of its last lines; `None` of what a person has put there.
+    /// The ids of its last lines; `None` for a line that a person has added.
     ids: VecDeque<Option<MsgId>>,
 }
 
-/// Of a line, what tells it from others. A body may say anything, so the line is parsed.
+/// The part of a line that identifies it. A body may hold any text, so the line is parsed.
 #[derive(Deserialize)]
 struct Identity {
     msg_id: MsgId,
 }
 
 impl Tail {
-    /// Reads the file, and keeps the ids of so many lines.
+    /// Reads the file, and keeps the ids of its last `lines` lines.
     fn of(file: &File, lines: usize) -> io::Result<Self> {
         let mut tail = Self { end: 0, ids: VecDeque::new() };
         let (mut reader, mut line) = (BufReader::new(file), Vec::new());
         loop {
             line.clear();
             let read = reader.read_until(b'\n', &mut line)?;
-            // A line that a crash has cut short is written again.
+            // A line that a crash has cut short will be written again.
             if line.last() != Some(&b'\n') {
                 return Ok(tail);
             }

@@ -1,6 +1,6 @@
-//! How far the journal is sent, and what is on its way: a file of two slots that are written in
-//! turn, so that one of them is always whole. It never grows, so that a full disk does not keep the
-//! journal from being emptied.
+//! How far the journal is sent, and which batch is in flight. The file has two slots that are
+//! written in turn, so that one of them is always whole. It never grows, so that a full disk does
+//! not keep the journal from being emptied.
 
 use std::fs::File;
 use std::io;
@@ -15,19 +15,19 @@ use crate::lane::Position;
 
 const MAGIC: &[u8; 6] = b"QSPCUR";
 
-/// A slot is a sector of the disk, which is written whole or not at all, and has a check sum where
-/// that is not so.
+/// A slot is one sector of the disk, which is written whole or not at all. A checksum covers disks
+/// that do not guarantee that.
 const SLOT: usize = 512;
 
-/// Where a slot's check sum is, behind everything else.
+/// Where a slot's checksum is, behind everything else.
 const SUM_AT: usize = 64;
 
 /// How far the journal is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
-    /// Every record before this one is stored, or was put aside.
+    /// Every record before this one is stored or put aside.
     pub(super) settled: u64,
-    /// The batch that may be on its way.
+    /// The batch that may be in flight.
     pub(super) intent: Option<Intent>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Cursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Intent {
     pub(super) records: u64,
-    /// Where its lane stands before it.
+    /// Where its lane stood before it.
     pub(super) position: Position,
 }
 
@@ -47,8 +47,8 @@ pub(super) struct CursorFile {
 }
 
 impl CursorFile {
-    /// Takes a file, which may be new if `may_begin`. The error of kind `InvalidData` says in words
-    /// why it is no cursor; that of kind `NotFound`, that nothing was ever written to it.
+    /// Opens a cursor's file, which may be new if `may_begin`. An error of kind `InvalidData` says
+    /// in words why it is no cursor; one of kind `NotFound`, that nothing was ever written to it.
     pub(super) fn open(file: File, may_begin: bool) -> io::Result<(Self, Cursor)> {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut &file, &mut bytes)?;
@@ -56,7 +56,7 @@ impl CursorFile {
             if !may_begin {
                 return Err(io::Error::from(io::ErrorKind::NotFound));
             }
-            // Both slots take their room now.
+            // Reserve the room of both slots now.
             file.write_all_at(&[0; 2 * SLOT], 0)?;
             let mut new = Self { file, generation: 0 };
             new.write(Cursor::default())?;
@@ -69,13 +69,13 @@ impl CursorFile {
         }
     }
 
-    /// Writes it down; it is on the disk when this returns.
+    /// Writes the cursor; it is on the disk when this returns.
     pub(super) fn write(&mut self, cursor: Cursor) -> io::Result<()> {
         let generation = self.generation + 1;
         let slot = generation % 2 * SLOT as u64;
         self.file.write_all_at(&bytes(generation, cursor), slot)?;
         self.file.sync_data()?;
-        // Only now: after a failure the next try must not go over the slot that is whole.
+        // Only now: after a failure, the next try must not overwrite the slot that is whole.
         self.generation = generation;
         Ok(())
     }
@@ -83,7 +83,7 @@ impl CursorFile {
 
 #[cfg(test)]
 impl CursorFile {
-    /// Writes to another file from now on; the one before it.
+    /// Writes to another file from now on; returns the earlier one.
     pub(super) fn replaced(&mut self, file: File) -> File {
         std::mem::replace(&mut self.file, file)
     }
@@ -103,7 +103,7 @@ fn bytes(generation: u64, cursor: Cursor) -> Vec<u8> {
     bytes
 }
 
-/// What a slot says; `None` if it was never written, or not to its end.
+/// The content of a slot; `None` if it was never written, or not completely.
 fn read(slot: &[u8]) -> io::Result<Option<(u64, Cursor)>> {
     let Some(version) = slot.strip_prefix(MAGIC).and_then(<[u8]>::first_chunk) else {
         return Ok(None);
@@ -154,7 +154,7 @@ mod tests {
             let (again, read) = open().expect("read");
             assert_eq!((read, again.generation), (cursor(settled, 2), settled + 1));
         }
-        // A slot that is written half shows what the other one says.
+        // A half-written slot leaves the content of the other one in force.
         let slot = (cursors.generation + 1) % 2 * SLOT as u64;
         let next = bytes(cursors.generation + 1, cursor(5, 2));
         for len in 0..next.len() {
@@ -178,7 +178,7 @@ mod tests {
         let opened = CursorFile::open(open(true).expect("opened"), true);
         let (mut cursors, _) = opened.expect("new");
         cursors.write(cursor(1, 2)).expect("written");
-        // Nothing can be written to it for a while.
+        // Writes fail for a while.
         let whole = std::mem::replace(&mut cursors.file, open(false).expect("opened"));
         cursors.write(cursor(2, 2)).expect_err("not to be written");
         cursors.file = whole;

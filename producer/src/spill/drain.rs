@@ -1,7 +1,7 @@
 //! Sends what is in the journal, in order, through a lane of its own.
 //!
-//! Before a batch is sent, the journal says through which lane, and where the lane stands: whoever
-//! comes after a crash asks the lane what became of it. So each batch is stored once.
+//! Before a batch is sent, the journal records its lane and where that lane stands. After a crash,
+//! the next process asks that lane for the outcome. So each batch is stored once.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
@@ -19,8 +19,7 @@ use crate::lane::{Attempt, Lane, Position, Turns, lane_gone};
 use crate::options::{ProducerOptions, Progress};
 use crate::resend::Tries;
 
-/// Every so many waits, the log says again what keeps the journal from being sent: about each
-/// minute.
+/// After so many waits, about each minute, the log repeats what keeps the journal from being sent.
 const WAITS_A_LINE: u32 = 30;
 
 /// See the module.
@@ -30,15 +29,15 @@ pub(crate) struct Drain {
     url: ServerUrl,
     options: Arc<ProducerOptions>,
     end: CancellationToken,
-    /// Waits since something was sent.
+    /// Waits since the last batch was sent.
     waits: u32,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 enum Done {
-    /// As far as is known, so many of its messages were there already.
+    /// Stored; as far as is known, so many of its messages were there already.
     Stored { duplicates: usize },
-    /// It is in doubt, and nobody can say.
+    /// It is in doubt, and its outcome can no longer be found out.
     Unknown,
     /// It would be refused again.
     Refused(Error),
@@ -55,7 +54,7 @@ impl Drain {
         Self { spill, lane, url, options, end, waits: 0 }
     }
 
-    /// Sends until it is told to end.
+    /// Sends until it is asked to end.
     pub(crate) async fn run(mut self) {
         let end = self.end.clone();
         loop {
@@ -63,7 +62,7 @@ impl Drain {
                 // Nothing is in doubt, and the cursor says so.
                 self.lane.close().await;
             }
-            // Only a channel is waited on here.
+            // Only a channel is awaited here.
             match end.run_until_cancelled(self.spill.filled()).await {
                 Some(Ok(())) => {}
                 Some(Err(_)) | None => break,
@@ -72,8 +71,8 @@ impl Drain {
                 break;
             }
         }
-        // A lane that stands has nothing in doubt. Its row may go once the journal does not name
-        // it.
+        // A lane that stands has nothing in doubt. Its row may be removed once the journal does not
+        // name it.
         if self.lane.stands() && self.spill.intend(None).await.is_err() {
             self.lane.leave();
         }
@@ -81,7 +80,7 @@ impl Drain {
         self.spill.close().await;
     }
 
-    /// Sends the next batch.
+    /// Sends the next batch, or finds the outcome of one that is in doubt.
     async fn batch(&mut self) -> ControlFlow<()> {
         let mut group = match self.spill.peek().await {
             Ok(group) => group,
@@ -101,7 +100,8 @@ impl Drain {
         loop {
             match self.send(&group).await? {
                 Done::Refused(error) if is_about_message(&error) && group.records.len() > 1 => {
-                    // Halved until that message is alone: the others lose nothing by its company.
+                    // Halve the batch until that message is alone, so that the others are still
+                    // stored.
                     group.truncate(group.records.len() / 2);
                 }
                 done => return self.settle(group, done).await,
@@ -109,7 +109,7 @@ impl Drain {
         }
     }
 
-    /// Asks a lane what became of a batch, until it answers.
+    /// Asks a lane for the outcome of a batch until it answers.
     async fn ask(&mut self, group: &Group, position: Position) -> ControlFlow<(), Fenced> {
         loop {
             match self.lane.fence(position).await {
@@ -155,7 +155,7 @@ impl Drain {
                             created = true;
                             continue;
                         }
-                        // Somebody deletes it as often as it is created.
+                        // The topic is deleted as often as it is created.
                         Ok(()) => {
                             self.wait(Some(group), &error).await?;
                             continue;
@@ -172,8 +172,8 @@ impl Drain {
         }
     }
 
-    /// Sends a batch once, through a lane that the journal names. `intended`: the position that it
-    /// says already.
+    /// Sends a batch once, through a lane that the journal names. `intended` is the position that
+    /// the journal already holds.
     async fn attempt(
         &mut self,
         group: &Group,
@@ -195,7 +195,7 @@ impl Drain {
         self.lane.transact(batch, tries).await
     }
 
-    /// Writes down what became of the group, and never sends it again.
+    /// Records the outcome of the group, which is then never sent again.
     async fn settle(&mut self, group: Group, done: Done) -> ControlFlow<()> {
         let Some(topic) = group.records.first().map(|record| record.topic.clone()) else {
             return Continue(());
@@ -214,14 +214,16 @@ impl Drain {
                 })
             }
         };
-        // Before the journal is seen to be empty: whoever waits for that counts what was told.
+        // Before the journal is seen to be empty: a caller that waits for that also counts this
+        // event.
         self.tell(match &unsent {
             None => Progress::Drained { topic: &topic, messages },
             Some(_) => Progress::SetAside { topic: &topic, messages },
         });
         while let Err(error) = self.spill.settle(Arc::clone(&group), unsent.clone()).await {
             if let Break(()) = self.wait(Some(&group), &error).await {
-                // The lane, or the file that has it, says it to the next process.
+                // The lane, or the file that holds the group, records the outcome for the next
+                // process.
                 self.lane.leave();
                 return Break(());
             }
@@ -241,7 +243,7 @@ impl Drain {
         Continue(())
     }
 
-    /// Waits before something is tried again; breaks when it is time to end.
+    /// Waits before the next try; breaks when it is time to end.
     async fn wait(&mut self, group: Option<&Group>, error: &Error) -> ControlFlow<()> {
         self.waits = self.waits.saturating_add(1);
         let wait = self.options.resend.backoff.delay(self.waits);

@@ -1,4 +1,4 @@
-//! The bytes of a segment: a header, then records, each with its length and a check sum.
+//! The bytes of a segment: a header, then records, each with its length and a checksum.
 
 use std::io;
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::path::Path;
 /// The version of everything in a spill directory.
 pub(super) const VERSION: u16 = 1;
 
-/// What a segment begins with, before its version and the number of its first record.
+/// What a segment begins with, followed by its version and the number of its first record.
 const MAGIC: &[u8; 6] = b"QSPILL";
 
 /// Bytes before the first record.
 pub(super) const HEADER: u64 = 16;
 
-/// What a record begins with, so that records can be found behind damage.
+/// What a record begins with, so that records behind damage can be found.
 const MARK: [u8; 4] = *b"rec\n";
 
-/// Bytes of a record before its payload: mark, length, check sum.
+/// Bytes of a record before its payload: mark, length, checksum.
 pub(super) const FRAME: usize = 12;
 
 /// The header of a segment whose first record has this number.
@@ -23,8 +23,8 @@ pub(super) fn header(first: u64) -> Vec<u8> {
     [&MAGIC[..], &VERSION.to_le_bytes(), &first.to_le_bytes()].concat()
 }
 
-/// Adds a record to `out`; its number goes into the check sum, so that a record of another place
-/// is none here. The error: it has 4 GiB or more.
+/// Appends a record to `out`. Its number goes into the checksum, so that a record from another
+/// place is not accepted here. Fails for a record of 4 GiB or more.
 pub(super) fn put(out: &mut Vec<u8>, number: u64, payload: &[u8]) -> io::Result<()> {
     let len = u32::try_from(payload.len()).map_err(io::Error::other)?;
     out.extend(MARK);
@@ -34,14 +34,14 @@ pub(super) fn put(out: &mut Vec<u8>, number: u64, payload: &[u8]) -> io::Result<
     Ok(())
 }
 
-/// The length of the payload behind a record's frame; `None`: no record begins so.
+/// The length of the payload behind a record's frame; `None` if this is no frame.
 pub(super) fn payload_len(frame: &[u8]) -> Option<usize> {
     let (mark, rest) = frame.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*rest.first_chunk()?);
     if *mark == MARK { usize::try_from(len).ok() } else { None }
 }
 
-/// The payload of record `number`, which `bytes` begin with; `None`: it is cut short or changed.
+/// The payload of record `number` at the start of `bytes`; `None` if it is cut short or damaged.
 pub(super) fn payload(bytes: &[u8], number: u64) -> Option<&[u8]> {
     let len = payload_len(bytes)?;
     let expected = u32::from_le_bytes(*bytes.get(8..FRAME)?.first_chunk()?);
@@ -61,32 +61,32 @@ fn sum(number: u64, payload: &[u8]) -> u32 {
 pub(super) struct Scan {
     /// Where its last whole record ends, in bytes.
     pub(super) len: u64,
-    /// How many records there are up to there.
+    /// How many records precede that point.
     pub(super) records: u64,
     pub(super) end: End,
 }
 
-/// What comes behind the last whole record.
+/// What follows the last whole record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Nothing,
     /// What a crash leaves of a record that was being written.
     Torn,
-    /// Whole records: what was between has been changed.
+    /// Whole records: the bytes in between are damaged.
     Records,
 }
 
-/// Why a segment is none.
+/// Why a file is no segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoSegment {
-    /// A crash while it was made has left nothing in it.
+    /// A crash during its creation has left nothing in it.
     Empty,
-    /// Another version of this program has written it.
+    /// Another version of this program wrote it.
     Version(u16),
     Foreign,
 }
 
-/// Looks through the bytes of the segment whose first record has the number `first`, and hands each
+/// Scans the bytes of the segment whose first record has the number `first`, and passes each
 /// record's payload to `see`.
 pub(super) fn scan(
     bytes: &[u8],
@@ -120,15 +120,15 @@ pub(super) fn scan(
     Ok(Scan { len: at as u64, records: number - first, end })
 }
 
-/// Whether a whole record begins anywhere behind the first byte, of a number from `number` on.
+/// Whether a whole record, numbered `number` or later, begins anywhere behind the first byte.
 fn holds_record(bytes: &[u8], number: u64) -> bool {
-    // A record has a byte of payload at least, so this is how many there can be.
+    // A record has at least one byte of payload, so there can be no more than this many.
     let most = number.saturating_add((bytes.len() / FRAME) as u64);
     let begins = |at: &usize| bytes[*at..].starts_with(&MARK);
     (1..bytes.len()).filter(begins).any(|at| {
         let len = payload_len(&bytes[at..]).unwrap_or(0);
         let fits = at + FRAME + len <= bytes.len();
-        // The numbers behind damage are not known: only near ones are tried.
+        // The numbers behind damage are unknown: only near ones are tried.
         fits && (number..most.min(number + 4096)).any(|n| payload(&bytes[at..], n).is_some())
     })
 }
@@ -181,7 +181,7 @@ mod tests {
             let (payloads, end) = seen(&bytes[..len]);
             assert_eq!((payloads.len(), end), (1, Ok(End::Torn)), "{len}");
         }
-        // A file system may have made the room and not written it.
+        // A file system may have allocated the room without writing to it.
         let mut zeros = segment(&[b"first"]);
         zeros.resize(whole + 5000, 0);
         assert_eq!(seen(&zeros).1, Ok(End::Torn));

@@ -11,8 +11,8 @@ use super::cursor::{Cursor, CursorFile, Intent};
 use super::format::{self, FRAME, HEADER};
 use super::record::Record;
 
-/// From this size on, records go into a new segment; from a quarter of the limit on if that is
-/// less, because room comes back segment by segment.
+/// A new segment begins at this size, or at a quarter of the limit if that is less, because room is
+/// freed segment by segment.
 const SEGMENT: u64 = 16 << 20;
 
 /// The most messages of a batch that is sent from the journal: a transaction of some 5 ms.
@@ -33,7 +33,7 @@ pub(super) struct Journal {
     /// The number of the next record.
     pub(super) next: u64,
     pub(super) cursors: CursorFile,
-    /// What the cursor's file says.
+    /// The content of the cursor's file.
     pub(super) cursor: Cursor,
     /// The first record that is still to be sent.
     pub(super) place: Place,
@@ -47,7 +47,7 @@ pub(super) struct Journal {
 pub(super) struct Segment {
     /// The number of its first record.
     pub(super) first: u64,
-    /// Where the last record ends that is on the disk.
+    /// The end of the last record that is on the disk.
     pub(super) len: u64,
     pub(super) file: File,
 }
@@ -56,7 +56,7 @@ pub(super) struct Segment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) number: u64,
-    /// The segment it is in, by its first record.
+    /// Its segment, by the number of that segment's first record.
     pub(super) segment: u64,
     pub(super) at: u64,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Group {
     pub(crate) records: Vec<Record>,
     /// The number of the first of them.
     pub(super) first: u64,
-    /// The lane that a process before this one was sending it through.
+    /// The lane through which an earlier process was sending it.
     pub(super) intent: Option<Intent>,
     /// Where each of its records ends.
     ends: Vec<Place>,
@@ -84,7 +84,7 @@ impl Group {
         self.records.iter().map(|record| record.messages.len()).sum()
     }
 
-    /// The number behind its last record.
+    /// The number after its last record.
     pub(super) fn end(&self) -> u64 {
         self.ends.last().map_or(self.first, |end| end.number)
     }
@@ -114,7 +114,7 @@ impl Standing {
 pub(crate) enum NotAppended {
     /// They would go beyond the limit.
     Full,
-    /// What the file system said, in words.
+    /// The file system's error, in words.
     Failed(String),
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Pending {
 }
 
 impl Journal {
-    /// What is in it.
+    /// What the journal holds.
     pub(super) fn standing(&self) -> Standing {
         Standing {
             settled: self.place.number,
@@ -141,8 +141,8 @@ impl Journal {
         self.segments.iter().map(|segment| segment.len).sum()
     }
 
-    /// Adds records, if there is room for all of them, to what is written next: the number of the
-    /// first.
+    /// Adds records to the next write, if there is room for all of them, and returns the number of
+    /// the first.
     pub(super) fn add(
         &self,
         pending: &mut Pending,
@@ -168,7 +168,7 @@ impl Journal {
         Ok(first)
     }
 
-    /// Writes what was added, with one sync for all of it. After an error none of it is in the
+    /// Writes what was added, with one sync for all of it. After an error, none of it is in the
     /// journal.
     pub(super) fn append(&mut self, pending: Pending) -> Result<(), NotAppended> {
         if pending.records == 0 {
@@ -181,7 +181,7 @@ impl Journal {
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
         let written = segment.file.write_all_at(&pending.buffer, segment.len);
         if let Err(error) = written.and_then(|()| segment.file.sync_data()) {
-            // What is half there must not stand before what comes next.
+            // A half-written record must not stay in front of the next one.
             let cut = segment.file.set_len(segment.len).and_then(|()| segment.file.sync_data());
             if let Err(again) = cut {
                 let why = format!("{error}, and it could not be taken back: {again}");
@@ -215,8 +215,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The next batch: records of one topic. Those of an intent come as they were; one that is in
-    /// doubt comes alone. The error says in words what cannot be read.
+    /// The next batch: records of one topic. The records of an intent come as the same batch again;
+    /// a record in doubt comes alone. The error says in words what cannot be read.
     pub(super) fn peek(&self) -> Result<Group, String> {
         let end_of = |intent: &Intent| self.cursor.settled.saturating_add(intent.records);
         let intent = self.cursor.intent.filter(|intent| self.place.number < end_of(intent));
@@ -259,12 +259,12 @@ impl Journal {
         Ok((Record::from_payload(payload).map_err(cannot)?, bytes.len()))
     }
 
-    /// Where the record begins that comes after the one at `place`, which takes `len` bytes.
+    /// The place after the record at `place`, which is `len` bytes long.
     fn behind(&self, place: Place, len: usize) -> Place {
         self.seated(Place { number: place.number + 1, at: place.at + len as u64, ..place })
     }
 
-    /// The same place, in the next segment if this one ends there.
+    /// The same place, moved to the next segment if this one ends there.
     fn seated(&self, next: Place) -> Place {
         let mut segments = self.segments.iter().skip_while(|s| s.first != next.segment);
         let ended = segments.next().is_some_and(|segment| next.at >= segment.len);
@@ -277,7 +277,7 @@ impl Journal {
         }
     }
 
-    /// Writes down which batch may be on its way from now on, and how far the journal is settled.
+    /// Records which batch may be in flight from now on, and how far the journal is settled.
     pub(super) fn intend(&mut self, intent: Option<Intent>) -> io::Result<()> {
         let cursor = Cursor { settled: self.place.number, intent };
         self.cursors.write(cursor)?;
@@ -286,14 +286,14 @@ impl Journal {
         Ok(())
     }
 
-    /// The group is stored. While more is left, that is written down with the next intent: until
-    /// then the lane says it. After an error it is not settled.
+    /// Settles a group that is stored. While more records are left, this is only written down with
+    /// the next intent; until then, the lane knows it. After an error, the group is not settled.
     pub(super) fn settle(&mut self, group: &Group) -> io::Result<()> {
         self.go_behind(group, false)
     }
 
-    /// The group was put aside, which no lane says: it is written down at once. After an error it
-    /// is not settled.
+    /// Settles a group that was put aside. No lane knows that, so it is written down at once. After
+    /// an error, the group is not settled.
     pub(super) fn settle_aside(&mut self, group: &Group) -> io::Result<()> {
         self.go_behind(group, true)
     }
@@ -301,7 +301,7 @@ impl Journal {
     fn go_behind(&mut self, group: &Group, at_once: bool) -> io::Result<()> {
         let Some(end) = group.ends.last() else { return Ok(()) };
         let before = self.place;
-        // A segment may have begun there since it was looked at.
+        // A new segment may have begun at that place since the group was read.
         self.place = self.seated(*end);
         if (at_once || self.place.number == self.next)
             && let Err(error) = self.intend(None)
@@ -314,7 +314,7 @@ impl Journal {
     }
 
     /// Removes the segments of which every record is settled, on the disk too. One that cannot be
-    /// removed does no harm but for its room.
+    /// removed only takes up room.
     pub(super) fn remove_sent(&mut self) {
         while let Some(Segment { first, .. }) = self.segments.front() {
             let end = self.segments.get(1).map_or(self.next, |segment| segment.first);
@@ -341,12 +341,12 @@ fn failed(error: &io::Error) -> NotAppended {
     NotAppended::Failed(error.to_string())
 }
 
-/// Opens a file that nobody else on this machine can read, and makes it if it is not there.
+/// Opens a file that only this user can read, and creates it if it does not exist.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Makes sure that files made and removed in a directory stay so.
+/// Makes the creation and removal of files in a directory durable.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }

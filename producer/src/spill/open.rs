@@ -1,4 +1,4 @@
-//! The journal that a directory holds, after whatever has happened to it.
+//! Opens the journal of a directory, whatever state a crash or a disk has left it in.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, TryLockError};
@@ -12,8 +12,8 @@ use super::journal::{Journal, Place, Segment, open_file, sync_dir};
 use super::record;
 
 impl Journal {
-    /// Opens the directory, makes it if it is not there, and cuts off what a crash has left half
-    /// written. The error says in words what is wrong, and the fix.
+    /// Opens the directory, creates it if it does not exist, and cuts off what a crash has left
+    /// half written. The error says in words what is wrong, and the fix.
     pub(super) fn open(dir: &Path, limit: u64) -> Result<Self, String> {
         let writable = |error: io::Error| {
             format!("{error}; name a directory that this process can make or write to")
@@ -58,8 +58,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Leaves in the intent only the records that are still there: the numbers of the others are
-    /// given anew, to messages that were not in that batch.
+    /// Shortens the intent to the records that are still there: the numbers of the others will be
+    /// reused for messages that were not in that batch.
     fn shorten_intent(&mut self) -> io::Result<()> {
         let Some(intent) = self.cursor.intent else { return Ok(()) };
         let records = intent.records.min(self.next - self.cursor.settled);
@@ -73,7 +73,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes in a segment of the directory, behind those before it.
+    /// Adds a segment of the directory behind those before it.
     fn take(&mut self, first: u64, is_last: bool) -> Result<(), String> {
         let (path, name) = (self.path(first), format::name_of(first));
         let bytes = fs::read(&path).map_err(unreadable)?;
@@ -99,7 +99,7 @@ impl Journal {
         }
         let Scan { len, records, end } = match scan {
             Ok(scan) => scan,
-            // Its room was taken, and nothing has ever been in it.
+            // Its room was allocated, but it never held a record.
             Err(NoSegment::Empty) if is_last => return fs::remove_file(&path).map_err(unreadable),
             Err(why) => return Err(no_segment(&name, &why)),
         };
@@ -116,7 +116,7 @@ impl Journal {
                 spill.directory = %self.dir.display(),
                 spill.from = from,
                 spill.to = to,
-                "Records of the spill journal are missing, and with them their messages: somebody has removed a file, or a damaged one was kept aside."
+                "Records of the spill journal are missing, and with them their messages: a file was removed, or a damaged one was kept aside."
             );
         }
         if self.place.number >= self.next && first + records >= settled {
@@ -128,8 +128,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps a damaged segment for a person, so that the next start goes on with the records before
-    /// the damage and the segments behind: what to say about it.
+    /// Keeps a damaged segment for an operator, so that the next start continues with the records
+    /// before the damage and the segments behind. Returns what to report about it.
     fn keep_damaged(&self, first: u64, good: u64) -> io::Result<String> {
         let name = format::name_of(first);
         let kept = format!("damaged-{name}");
@@ -156,7 +156,7 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The numbers of the first records of the segments, in order, and which is the last.
+/// The numbers of the first records of the segments, in order, each with whether it is the last.
 fn segments_of(dir: &Path) -> io::Result<Vec<(u64, bool)>> {
     let mut firsts = Vec::new();
     for entry in fs::read_dir(dir)? {

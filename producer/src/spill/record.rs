@@ -1,5 +1,5 @@
-//! A batch as the payload of a record: what is said of its messages as JSON, then their bodies as
-//! they are.
+//! A batch as the payload of a record: its messages' metadata as JSON, then their bodies as they
+//! are.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ struct Entry {
     unique: Option<Held>,
 }
 
-/// What a message is the only one of.
+/// The unique key of a message, and its scope.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Held {
@@ -135,8 +135,9 @@ fn split(payload: &[u8]) -> Result<(Head, &[u8]), String> {
 
 impl Entry {
     fn of(message: &NewMessage) -> Self {
-        // Every field by name: one that is forgotten here would be lost in an outage. Whether the
-        // id was given is not kept: from here on it is, so that it is looked for once more.
+        // Name every field: one that is forgotten here would be lost in an outage. Whether the id
+        // was given is not kept: from here on it counts as given, so that it is looked for once
+        // more.
         let NewMessage {
             msg_id,
             body,
@@ -177,7 +178,7 @@ impl Entry {
     }
 }
 
-/// A moment as it is parsed again, to the nanosecond.
+/// A moment as text that parses to the same nanosecond.
 pub(super) fn text(moment: Moment) -> String {
     match moment {
         Moment::After(time) => humantime::format_duration(time).to_string(),

@@ -1,4 +1,4 @@
-//! Why records of the journal were put aside, for those who still ask.
+//! Why records of the journal were put aside, for callers that still ask.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::SendError;
 
-/// Somebody may still ask.
+/// A caller may still ask.
 pub(super) type Interest = Arc<()>;
 
 /// See the module.
@@ -23,7 +23,7 @@ impl SetAside {
         Arc::clone(&self.interest)
     }
 
-    /// These records were put aside.
+    /// Records that these were put aside, and why.
     pub(super) fn add(&self, records: Range<u64>, why: SendError) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::strong_count(&self.interest) == 1 {

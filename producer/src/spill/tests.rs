@@ -1,4 +1,4 @@
-//! The journal after whatever can happen to its files.
+//! The journal after damage to its files.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -96,7 +96,7 @@ fn an_intent_is_found_by_the_next_process_with_the_same_records() {
     let group = journal.peek().expect("read");
     assert_eq!((group.records.len(), group.intent), (3, Some(intent(3))));
     journal.settle(&group).expect("settled");
-    // That was not written down yet: the lane is to be asked.
+    // That was not recorded yet, so the lane has to be asked.
     drop(journal);
     let mut journal = open(folder.path());
     let group = journal.peek().expect("read");
@@ -159,7 +159,7 @@ fn messages_that_were_put_aside_are_in_their_file_once_whatever_it_holds() {
     let mut group = journal.peek().expect("read");
     let ids: Vec<_> = group.records.iter().map(|record| record.messages[0].msg_id).collect();
     let path = dir.join("refused-mail.ndjson");
-    // Words of a person, and a body that names a message.
+    // A person's text, and a body that names a message.
     let before = format!("what is this?\n{{\"body\":\"{}\"}}\n", ids[2]);
     fs::write(&path, &before).expect("written");
     let why = SendError::Closed;

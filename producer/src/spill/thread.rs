@@ -1,5 +1,5 @@
-//! The thread that does all work on the files, so that nobody else waits for a disk. What comes
-//! while it syncs shares the next sync.
+//! The thread that does all file work, so that no other task waits for a disk. Commands that arrive
+//! during a sync share the next one.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -15,16 +15,16 @@ use super::record::Record;
 use crate::error::SendError;
 use crate::options::SpillOptions;
 
-/// The most commands that wait for one sync: more would make the first wait for the last.
+/// The most commands that wait for one sync: with more, the first would wait for the last.
 const TOGETHER: usize = 1000;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// The answer to records to be appended: the number of the first, or the records and why they are
-/// not in the journal.
+/// The answer to an append: the number of the first record, or the records and why they are not in
+/// the journal.
 type Appended = Result<u64, (NotAppended, Vec<Record>)>;
 
-/// What the thread is asked for.
+/// A request to the thread.
 pub(super) enum Command {
     Append {
         records: Vec<Record>,
@@ -84,7 +84,7 @@ fn unusable(dir: &Path, reason: String) -> Error {
     Error::Spill { dir: dir.display().to_string(), reason }
 }
 
-/// The error of a thread that is no more.
+/// The error when the thread has ended.
 pub(super) fn ended() -> Error {
     unusable(&PathBuf::from("of this producer"), "the producer is closed".to_owned())
 }
@@ -93,12 +93,12 @@ struct Keeper {
     journal: Journal,
     standing: watch::Sender<Standing>,
     set_aside: Arc<SetAside>,
-    /// Whether the next group that is put aside may be in its file already: after a start, and
-    /// after a failure.
+    /// Whether the next group to be put aside may be in its file already: after a start, and after
+    /// a failure.
     may_repeat: bool,
 }
 
-/// Those who wait for a sync: their records, the number of the first, and whom to tell.
+/// The appends that wait for a sync: their records, the number of the first, and the reply.
 type Waiting = Vec<(Vec<Record>, u64, oneshot::Sender<Appended>)>;
 
 impl Keeper {
@@ -144,7 +144,7 @@ impl Keeper {
                 }
                 Err(why) => Err((why.clone(), records)),
             };
-            // Whoever has gone away does not want to know.
+            // The caller may have gone away.
             drop(reply.send(answer));
         }
     }
@@ -173,12 +173,12 @@ impl Keeper {
         aside::keep(&self.journal.dir, group, &why, may_repeat)?;
         self.journal.settle_aside(group)?;
         self.may_repeat = false;
-        // Before anybody is told that they are settled.
+        // Before the journal reports them as settled.
         self.set_aside.add(group.first..group.end(), why);
         Ok(())
     }
 
-    /// Tells everybody where the journal stands.
+    /// Publishes the journal's standing.
     fn tell(&self) {
         let standing = self.journal.standing();
         telemetry::spill_size(standing.bytes);

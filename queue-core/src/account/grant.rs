@@ -1,15 +1,15 @@
-//! What a GRANT statement says.
+//! The content of a GRANT statement.
 
 use std::fmt;
 
-/// What is granted on what.
+/// Privileges on an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The privileges.
     pub privileges: Vec<Privilege>,
-    /// What they are for.
+    /// The object that they apply to.
     pub object: Object,
-    /// Whether the account can do its work without.
+    /// Whether the account can work without it.
     pub is_optional: bool,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Privilege {
     }
 }
 
-/// What privileges are for, as the files name it.
+/// The object of privileges, as the files name it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
     /// `*.*`
@@ -57,7 +57,7 @@ impl fmt::Display for Object {
 const OPTIONAL: &str = "-- optional: ";
 
 impl Grant {
-    /// What a line of one of the files grants; `None` for comments.
+    /// The grant of a line of one of the files; `None` for comments.
     #[must_use]
     pub fn of_line(line: &str) -> Option<Self> {
         let is_optional = line.starts_with(OPTIONAL);
@@ -72,7 +72,7 @@ impl Grant {
     }
 }
 
-/// Privileges and object of `GRANT privileges ON object TO …`.
+/// Splits `GRANT privileges ON object TO …` into privileges and object.
 pub(super) fn parts(line: &str) -> Option<(Vec<Privilege>, &str)> {
     let (privileges, rest) = line.strip_prefix("GRANT ")?.split_once(" ON ")?;
     let (object, _) = rest.rsplit_once(" TO ")?;

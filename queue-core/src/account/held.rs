@@ -1,4 +1,4 @@
-//! What an account holds, as the server tells it, beside what it needs.
+//! The privileges that an account holds, compared with those it needs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::grant::{Privilege, parts};
 use super::{Account, Grant, Object};
 
-/// What an account holds, as `SHOW GRANTS` tells it.
+/// The privileges that an account holds, from `SHOW GRANTS`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
     rows: Vec<(Scope, Vec<Privilege>)>,
@@ -16,24 +16,25 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Server,
-    /// A database, or a pattern of some.
+    /// A database, or a pattern for several.
     Database(String),
     Table(String, String),
     Procedure(String, String),
 }
 
-/// How what an account holds differs from what it needs; each as `INSERT, UPDATE ON queue_log`.
+/// The difference between the privileges that an account holds and those it needs; each as
+/// `INSERT, UPDATE ON queue_log`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Shortfall {
-    /// What it lacks.
+    /// Privileges that it lacks.
     pub missing: Vec<String>,
-    /// What it holds and does not need.
+    /// Privileges that it holds but does not need.
     pub excess: Vec<String>,
 }
 
 impl Held {
-    /// Reads the lines of `SHOW GRANTS`. Lines of another form grant roles, whose privileges the
-    /// server shows beside them where they are active.
+    /// Reads the lines of `SHOW GRANTS`. Lines of another form grant roles; the server lists the
+    /// privileges of active roles separately.
     #[must_use]
     pub fn of_lines<'l>(lines: impl IntoIterator<Item = &'l str>) -> Self {
         let row = |line: &str| {
@@ -42,7 +43,7 @@ impl Held {
                 privileges.push(Privilege { name: "GRANT OPTION".to_owned(), columns: None });
             }
             for privilege in &mut privileges {
-                // What MariaDB calls it.
+                // MariaDB's name for it.
                 if privilege.name == "BINLOG MONITOR" {
                     "REPLICATION CLIENT".clone_into(&mut privilege.name);
                 }
@@ -52,7 +53,7 @@ impl Held {
         Self { rows: lines.into_iter().filter_map(row).collect() }
     }
 
-    /// What the account lacks, and what it holds beyond its need in the queue's `database`.
+    /// Compares the account's privileges with its need in the queue's `database`.
     #[must_use]
     pub fn beside(&self, account: Account, database: &str) -> Shortfall {
         let needed: Vec<_> = account.grants().collect();
@@ -106,7 +107,7 @@ impl Held {
     }
 }
 
-/// Whether one privilege reaches all the columns that the other does.
+/// Whether one privilege covers all the columns of the other.
 fn has_columns(held: &Privilege, wanted: &Privilege) -> bool {
     match (&held.columns, &wanted.columns) {
         (None, _) => true,
@@ -147,14 +148,14 @@ impl Scope {
         }
     }
 
-    /// What of the queue's it is; `None` if it is something else.
+    /// The queue's object that it names; `None` if it is something else.
     fn object(&self, of: &str) -> Option<Object> {
         let ours = |database: &String, name: &String| database == of && name.starts_with("queue_");
         match self {
             Self::Server => Some(Object::Server),
             Self::Database(pattern) => matches(pattern, of).then_some(Object::Database),
             Self::Table(database, name) => {
-                // The view of connections, which is granted beside the files.
+                // The view of connections, which is not granted by the files.
                 let is_table = ours(database, name) && name != "queue_connection";
                 is_table.then(|| Object::Table(name.clone()))
             }
@@ -165,7 +166,7 @@ impl Scope {
     }
 }
 
-/// Whether a database is one of a grant's pattern, in which `%` and `_` stand for others unless a
+/// Whether a database matches a grant's pattern, in which `%` and `_` are wildcards unless a
 /// backslash precedes them.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut chars = pattern.chars();

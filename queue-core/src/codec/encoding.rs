@@ -1,4 +1,4 @@
-//! What a sender does to its bodies.
+//! The encoding of a sender's bodies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Encoding {
         Self::default()
     }
 
-    /// And then this one.
+    /// Adds a codec after the others.
     #[must_use]
     pub fn then(mut self, codec: impl Codec) -> Self {
         self.0.push(Arc::new(codec));
@@ -30,8 +30,8 @@ impl Encoding {
         self.0.is_empty()
     }
 
-    /// Encodes the body, of a message for `topic` if that is known. What is encoded already is
-    /// encoded once more, as its header then says.
+    /// Encodes the body of a message, for `topic` if it is known. A body that is already encoded is
+    /// encoded once more, and its header says so.
     pub(crate) fn apply(
         &self,
         message: &mut NewMessage,
@@ -64,8 +64,8 @@ impl Encoding {
 }
 
 impl NewMessage {
-    /// Encodes the body with codecs, and says so in the header `content-encoding`. A
-    /// producer does it with those of its options.
+    /// Encodes the body with codecs, and names them in the header `content-encoding`. A producer
+    /// does this with the codecs of its options.
     ///
     /// # Errors
     /// [`Error::Codec`](crate::Error::Codec) if a codec cannot encode it.
@@ -74,8 +74,8 @@ impl NewMessage {
         Ok(self)
     }
 
-    /// As [`encoded`](Self::encoded), of a message that goes to this topic: a codec may bind the
-    /// body to it and to the message's id ([`Owner`]), so give the id before.
+    /// As [`encoded`](Self::encoded), for a message to this topic: a codec may bind the body to the
+    /// topic and to the message's id ([`Owner`]), so set the id first.
     ///
     /// # Errors
     /// As [`encoded`](Self::encoded).

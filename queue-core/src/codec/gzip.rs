@@ -12,7 +12,7 @@ use crate::model::BoxError;
 pub struct Gzip {
     /// 1 (fast) to 9 (small).
     pub level: u32,
-    /// Shorter bodies are left as they are: there is little to win.
+    /// Shorter bodies are left as they are: compressing them gains little.
     pub min_bytes: usize,
 }
 
@@ -41,7 +41,7 @@ impl Codec for Gzip {
     fn decode(&self, body: &[u8], limit: usize) -> Result<Vec<u8>, BoxError> {
         let mut decoded = Vec::new();
         let most = u64::try_from(limit).unwrap_or(u64::MAX);
-        // One more than the limit, to see that there would be more.
+        // One more than the limit, to detect that there would be more.
         MultiGzDecoder::new(body).take(most.saturating_add(1)).read_to_end(&mut decoded)?;
         if decoded.len() > limit {
             return Err(OverLimit.into());

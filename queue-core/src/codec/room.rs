@@ -9,7 +9,7 @@ use super::Codecs;
 /// The bytes of a unit: the semaphore counts in 32 bits.
 const UNIT: usize = 1024;
 
-/// So many units have room for so many bytes.
+/// The units that hold this many bytes.
 pub(super) fn units(bytes: usize) -> usize {
     bytes.div_ceil(UNIT).min(u32::MAX as usize)
 }
@@ -19,7 +19,7 @@ pub(super) fn units(bytes: usize) -> usize {
 pub struct Room(Option<OwnedSemaphorePermit>);
 
 impl Codecs {
-    /// Waits for room for bodies of up to [`limit`](Codecs::limit) bytes together, which is
+    /// Waits for room for bodies of up to [`limit`](Codecs::limit) bytes together; their size is
     /// not known before they are decoded. Safe to drop half-way.
     pub async fn room(&self) -> Room {
         let wanted = units(self.limit.min(self.budget));
@@ -30,7 +30,7 @@ impl Codecs {
 }
 
 impl Room {
-    /// Gives back what bodies of so many bytes do not need.
+    /// Gives back the room beyond `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         if let Some(held) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(units(bytes));

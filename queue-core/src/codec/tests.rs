@@ -2,7 +2,7 @@ use crate::model::{Headers, NewMessage};
 
 use super::*;
 
-/// Turns the body around, and marks it.
+/// Reverses the body, and marks it.
 struct Turned;
 
 impl Codec for Turned {
@@ -20,7 +20,7 @@ impl Codec for Turned {
     }
 }
 
-/// Would write more than anybody may read.
+/// Would write more than any reader may read.
 struct Flood;
 
 impl Codec for Flood {

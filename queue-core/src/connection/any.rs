@@ -7,17 +7,17 @@ use futures_util::{StreamExt, TryStreamExt};
 
 use super::{FromRow, Statement, row};
 
-/// What the store's statements run on: any of diesel-async's MySQL connections, pooled or not, and
-/// what a [`Session`](super::Session) holds.
+/// The connection that the store's statements run on: any of diesel-async's MySQL connections,
+/// pooled or not, and the one that a [`Session`](super::Session) holds.
 pub trait Connection: Send {
-    /// Runs a statement; the number of rows it matched.
+    /// Runs a statement. Returns the number of rows it matched.
     #[doc(hidden)]
     fn execute(
         &mut self,
         statement: Statement<'_>,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
-    /// Runs a query; its rows by position.
+    /// Runs a query. Returns its rows, read by position.
     #[doc(hidden)]
     fn load<T>(
         &mut self,
@@ -26,7 +26,7 @@ pub trait Connection: Send {
     where
         T: FromRow + Send;
 
-    /// Runs statements without values in one round trip, kept prepared by nobody.
+    /// Runs statements without values in one round trip; they are not kept prepared.
     #[doc(hidden)]
     fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
 }

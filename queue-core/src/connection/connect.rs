@@ -9,14 +9,14 @@ use crate::connection::ServerUrl;
 use crate::connection::standing::{self, Standing};
 use crate::model::{Error, Fault, Result};
 
-/// How long a connection may take to be made: TCP, TLS and login. A server that answers at all
-/// does so in milliseconds; an address that swallows packets never does.
+/// How long making a connection may take: TCP, TLS and login. A server that answers at all does so
+/// in milliseconds; an address that swallows packets never does.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The same for each of several hosts: the others should be reached within a lease.
+/// The same for each of several hosts: all of them should be tried within a lease.
 const DEADLINE_OF_SEVERAL: Duration = Duration::from_secs(2);
 
-/// What a connection is for, which decides how soon the server drops it when it falls silent.
+/// The purpose of a connection, which decides how soon the server drops it when it falls silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionKind {
     /// Holds claims or row locks: the server drops it after the lease, also in the middle of a
@@ -24,34 +24,34 @@ pub enum SessionKind {
     Leased(Duration),
     /// Holds nothing between statements.
     Plain,
-    /// Only reads: the server refuses it every write, and ends each statement after this time.
+    /// Only reads: the server refuses every write, and ends each statement after this time.
     Reading(Duration),
 }
 
-/// Which servers will do.
+/// The servers to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// One that takes writes.
+    /// A server that takes writes.
     Writer,
-    /// One that takes writes if there is one, else any that answers: for reading.
+    /// A server that takes writes if there is one, else any that answers: for reading.
     Any,
 }
 
-/// Opens a connection to the server that takes writes, set up as the protocol needs it: READ
-/// COMMITTED, strict mode, UTC, English errors, short lock waits.
+/// Opens a connection to the server that takes writes, with the session settings that the protocol
+/// needs: READ COMMITTED, strict mode, UTC, English errors, short lock waits.
 ///
-/// The hosts of the URL are tried one after the other from the one that served last. One that says
-/// `read_only` is refused also for an account that may write to it all the same: a replica that
-/// takes the queue's writes is no replica any more.
+/// Tries the hosts of the URL in turn, starting with the one that served last. A host that reports
+/// `read_only` is refused even for an account that could still write to it: a replica that takes
+/// the queue's writes is no longer a replica.
 ///
 /// # Errors
 /// [`Error::Connect`] with the reason and the fix, never the password; [`Error::ReadOnly`];
-/// [`Error::NoWriter`] if none of several hosts will do.
+/// [`Error::NoWriter`] if none of several hosts is accepted.
 pub async fn connect(url: &ServerUrl, kind: SessionKind) -> Result<AsyncMysqlConnection> {
     connect_to(url, kind, Wanted::Writer).await.map(|(conn, _)| conn)
 }
 
-/// As [`connect()`], to a server that will do.
+/// As [`connect()`], to any server that answers; a server that takes writes is preferred.
 ///
 /// # Errors
 /// As [`connect()`].
@@ -59,7 +59,7 @@ pub async fn connect_to_any(url: &ServerUrl, kind: SessionKind) -> Result<AsyncM
     connect_to(url, kind, Wanted::Any).await.map(|(conn, _)| conn)
 }
 
-/// As [`connect()`]; also which host it is.
+/// As [`connect()`]; also returns the host.
 pub(crate) async fn connect_to(
     url: &ServerUrl,
     kind: SessionKind,
@@ -131,7 +131,7 @@ async fn open(url: &ServerUrl, host: HostNo, kind: SessionKind) -> Result<(Conn,
     opened.await.map_err(|error| refused(url.hosts().name(host), &error))
 }
 
-/// The whole of `opening` owns the connection: past the deadline both are gone.
+/// Runs `opening` within the deadline. It owns the connection: past the deadline both are dropped.
 async fn in_time<T>(
     url: &ServerUrl,
     host: HostNo,
@@ -155,7 +155,7 @@ async fn in_time<T>(
     }
 }
 
-/// Sets up what a simulation opens instead of a connection to a server.
+/// Sets up a simulation's stand-in for a connection to a server.
 #[cfg(feature = "simulation")]
 pub(super) async fn set_up_stand_in<C: super::Connection>(
     url: &ServerUrl,
@@ -176,7 +176,7 @@ pub(super) async fn set_up_stand_in<C: super::Connection>(
     set_up.unwrap_or_else(|_| Err(failed("no answer".to_owned())))
 }
 
-/// One round trip for all session variables; both servers know every one of them.
+/// Sets all session variables in one round trip; both servers know every one of them.
 fn session_setup(kind: SessionKind) -> String {
     let access = if matches!(kind, SessionKind::Reading(_)) { ", READ ONLY" } else { "" };
     let mut set = format!(
@@ -192,7 +192,7 @@ fn session_setup(kind: SessionKind) -> String {
                 set.push_str(&format!(", {variable} = {seconds}"));
             }
         }
-        // The two servers count by another name, and in another unit.
+        // The two servers use different names and units for this limit.
         SessionKind::Reading(limit) => set.push_str(&format!(
             "/*!80000 , max_execution_time = {} */ /*M!100600 , max_statement_time = {} */",
             limit.as_millis().max(1),
@@ -229,7 +229,7 @@ fn refused(server: String, error: &DriverError) -> Error {
         DriverError::Io(error) => {
             (Fault::Gone, format!("{error}; check that the server runs and the address is right"))
         }
-        // MySQL answers an account it does not know with a plugin drawn by lot.
+        // MySQL answers an unknown account with a randomly chosen plugin.
         DriverError::Driver(RefusedByDriver::UnknownAuthPlugin { name }) => (
             Fault::Denied,
             format!(

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mysql_async::Opts;
 use secrecy::{ExposeSecret, SecretString};
 
-/// How long a host that gave no answer is tried after all others. Long enough that its silence is
-/// not waited for at every reconnect, short enough that a host repaired is soon in use again.
+/// How long a host that gave no answer is tried last. Long enough that reconnects do not each wait
+/// for it, short enough that a repaired host is soon in use again.
 const DISTRUST: Duration = Duration::from_secs(30);
 
 /// A host's place in the URL.
@@ -33,7 +33,8 @@ type Account = (Option<String>, Option<SecretString>);
 struct Learned {
     /// The host that served last.
     served: usize,
-    /// Every host takes writes (Galera): one writer comes of everybody taking the first that is up.
+    /// Every host takes writes (Galera). All processes use the first one that is up, so there is
+    /// one writer.
     all_write: bool,
     /// Until when each host is distrusted.
     distrusted: Vec<Option<Instant>>,
@@ -46,14 +47,14 @@ impl Hosts {
         Self { list, learned, account: Mutex::new(None) }
     }
 
-    /// Takes the account of `other` from here on.
+    /// Takes over the account of `other` from now on.
     pub(super) fn renew_account(&self, other: &Self) {
         let (user, password) = other.account(HostNo(0));
         let account = Some((user, password.map(SecretString::from)));
         *self.account.lock().unwrap_or_else(PoisonError::into_inner) = account;
     }
 
-    /// The account that a connection to `host` is made as.
+    /// The account for connections to `host`.
     pub(super) fn account(&self, host: HostNo) -> (Option<String>, Option<String>) {
         let renewed = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((user, password)) = &*renewed {
@@ -76,7 +77,7 @@ impl Hosts {
         &self.list[host.0]
     }
 
-    /// Host and port, or socket: what errors and logs may show.
+    /// Host and port, or socket: the name for errors and logs.
     pub(crate) fn name(&self, host: HostNo) -> String {
         let opts = self.opts(host);
         match opts.socket() {
@@ -85,8 +86,8 @@ impl Hosts {
         }
     }
 
-    /// Every host, in the order in which they are to be tried now: from the one that served last,
-    /// those without an answer of late at the end.
+    /// Every host, in the order in which to try them now: starting with the one that served last,
+    /// and with those that recently gave no answer at the end.
     pub(super) fn to_try(&self) -> Vec<HostNo> {
         let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, now) = (self.list.len(), Instant::now());
@@ -98,15 +99,15 @@ impl Hosts {
         order.into_iter().map(HostNo).collect()
     }
 
-    /// This host serves; `all_write` if the others would as well.
+    /// Records that this host serves; `all_write` if the others would as well.
     pub(super) fn serves(&self, host: HostNo, all_write: bool) {
         let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
         learned.served = host.0;
         learned.all_write = all_write;
     }
 
-    /// This host gave no answer in time: it may be dark, or cut off from its cluster and taking
-    /// commits that never end.
+    /// Records that this host gave no answer in time. It may be down, or cut off from its cluster
+    /// and taking commits that never end.
     pub(super) fn distrust(&self, host: HostNo) {
         let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
         learned.distrusted[host.0] = Some(Instant::now() + DISTRUST);

@@ -8,7 +8,7 @@ use super::simulation::{self, StandIn};
 use super::{Connection, FromRow, HostNo, ServerUrl, SessionKind, Statement, Wanted, connect_to};
 use crate::model::Result;
 
-/// What a [`Session`](super::Session) holds: a connection to a server, or to the model of one in a
+/// The connection of a [`Session`](super::Session): to a server, or to the model of one in a
 /// simulation.
 #[non_exhaustive]
 pub enum Link {
@@ -20,7 +20,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// Opens a connection to a server that will do; see [`connect()`](super::connect()).
+    /// Opens a connection to a server that is accepted; see [`connect()`](super::connect()).
     pub(crate) async fn open(
         url: &ServerUrl,
         kind: SessionKind,

@@ -14,11 +14,12 @@ use crate::model::{Error, Fault, Result};
 /// How long a caller waits for a free connection.
 const WAIT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A connection idle for longer is closed instead of used. The server closes it after twice this
-/// time: a transaction whose client has vanished must not hold its rows for hours (history H10).
+/// A connection that was idle for longer is closed instead of used. The server closes it after
+/// twice this time: a transaction whose client has vanished must not hold its rows for hours
+/// (history H10).
 const IDLE: Duration = Duration::from_secs(15);
 
-/// A pool of connections for work that is bound to no connection id: enqueueing, administration.
+/// A pool of connections for work that depends on no connection id: enqueueing, administration.
 #[derive(Clone)]
 pub struct Pool {
     pool: Deadpool<Opener>,
@@ -33,8 +34,8 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of at most `size` connections whose calls each take at most `deadline`. Nothing is
-    /// opened yet.
+    /// Creates a pool of at most `size` connections whose calls each take at most `deadline`. Opens
+    /// nothing yet.
     ///
     /// # Errors
     /// [`Error::Connect`] if the pool cannot be built.
@@ -42,8 +43,9 @@ impl Pool {
         Self::leased(url, size, deadline, IDLE * 2)
     }
 
-    /// As [`new`](Self::new); the server drops its connections after `lease` of silence, also in
-    /// the middle of a transaction, and one that is idle for half of it is closed instead of used.
+    /// As [`new`](Self::new). The server drops its connections after `lease` of silence, even in
+    /// the middle of a transaction. A connection that was idle for half of `lease` is closed
+    /// instead of used.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -121,7 +123,7 @@ impl Pool {
         }
     }
 
-    /// A connection for work of more than one call, each of which the caller bounds.
+    /// Returns a connection for work of more than one call; the caller bounds each call.
     pub(crate) async fn check_out(&self) -> Result<CheckedOut> {
         self.pool
             .get()
@@ -130,7 +132,7 @@ impl Pool {
             .map_err(|error| self.refused(error))
     }
 
-    /// Closes the connections that nobody uses now.
+    /// Closes the connections that are not in use.
     pub(crate) fn close_idle(&self) {
         self.pool.retain(|_, _| false);
     }
@@ -153,7 +155,7 @@ struct Opener {
     kind: SessionKind,
 }
 
-/// A pooled connection, and to which host it leads.
+/// A pooled connection, and the host it leads to.
 struct Pooled {
     conn: AsyncMysqlConnection,
     host: HostNo,
@@ -168,14 +170,14 @@ impl Manager for Opener {
         Ok(Pooled { conn, host })
     }
 
-    /// A connection comes back only after a call that ran to its end, so a check on checkout (a
-    /// round trip) would find nothing that `call` does not.
+    /// A connection comes back only after a call that completed, so a check at checkout (a round
+    /// trip) would find nothing that `call` does not.
     async fn recycle(&self, _: &mut Pooled, _: &Metrics) -> RecycleResult<Error> {
         Ok(())
     }
 }
 
-/// A pooled connection that goes back to the pool only when trusted again; otherwise it is closed.
+/// A pooled connection. It goes back to the pool only when trusted again; otherwise it is closed.
 pub struct CheckedOut(Option<Object<Opener>>);
 
 impl CheckedOut {

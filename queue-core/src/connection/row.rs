@@ -16,20 +16,20 @@ use crate::model::{
     Priority, RangeId, RowId, TopicId, TopicName, WorkerId,
 };
 
-/// What one column, or several that follow one another, are read as: a [`FromColumn`], a tuple, or
-/// a struct whose fields `row!` names in the order of the SELECT.
+/// The type that one column, or several consecutive ones, are read as: a [`FromColumn`], a tuple,
+/// or a struct whose fields `row!` names in the order of the SELECT.
 pub trait FromRow: Sized {
-    /// Takes the columns that it consists of.
+    /// Reads its columns.
     fn from_row<'r, R: Row<'r, Mysql>>(columns: &mut Columns<'_, R>) -> Result<Self>;
 }
 
-/// What one column is read as.
+/// The type that one column is read as.
 pub trait FromColumn: Sized {
     /// Reads it; `None` is NULL.
     fn from_column(value: Option<MysqlValue<'_>>) -> Result<Self>;
 }
 
-/// The columns of a row that are not read yet.
+/// The columns of a row that have not been read yet.
 #[derive(Debug)]
 pub struct Columns<'c, R> {
     row: &'c R,
@@ -37,13 +37,13 @@ pub struct Columns<'c, R> {
 }
 
 impl<'r, R: Row<'r, Mysql>> Columns<'_, R> {
-    /// Reads the next of them.
+    /// Reads the next columns.
     pub fn take<T: FromRow>(&mut self) -> Result<T> {
         T::from_row(self)
     }
 }
 
-/// Reads a row, which must have no other columns than `T` takes.
+/// Reads a row, which must have no columns beyond those of `T`.
 pub(super) fn read<'r, T: FromRow>(row: &impl Row<'r, Mysql>) -> QueryResult<T> {
     let mut columns = Columns { row, next: 0 };
     let read = columns.take().map_err(Error::DeserializationError)?;
@@ -54,7 +54,7 @@ pub(super) fn read<'r, T: FromRow>(row: &impl Row<'r, Mysql>) -> QueryResult<T> 
     Err(Error::DeserializationError(format!("{taken} of the {all} columns were read").into()))
 }
 
-/// The columns from here on, whatever they are.
+/// The remaining columns, whatever they are.
 #[derive(Debug)]
 pub(crate) struct Rest;
 
@@ -88,8 +88,8 @@ macro_rules! tuples {
 
 tuples! { (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) }
 
-/// Reads a struct from a row: its fields, in the order of the SELECT. Behind a field may stand a
-/// function that makes it of what is read.
+/// Reads a struct from a row: its fields, in the order of the SELECT. A function after a field
+/// converts the value that was read.
 macro_rules! row {
     ($Row:ident { $($field:ident $(: $through:path)?),+ $(,)? }) => {
         impl $crate::connection::FromRow for $Row {
@@ -179,7 +179,7 @@ impl FromColumn for DateTime<Utc> {
     }
 }
 
-/// What is no UTF-8 in it is replaced: people are to see the rest.
+/// Replaces invalid UTF-8, so that people see the rest.
 impl FromColumn for String {
     fn from_column(value: Option<MysqlValue<'_>>) -> Result<Self> {
         Ok(Self::from_utf8_lossy(bytes(value.as_ref())?).into_owned())

@@ -4,10 +4,10 @@ use super::hosts::HostNo;
 use crate::connection::{Link, ServerUrl, SessionKind, Wanted, transaction};
 use crate::model::{Error, Fault, Result};
 
-/// One connection held for a purpose, with a deadline on every call.
+/// One dedicated connection, with a deadline on every call.
 ///
 /// A call that fails in a way that makes the connection doubtful, misses its deadline or is
-/// cancelled takes the connection down; the session is then [lost](Session::is_lost) and its owner
+/// cancelled closes the connection. The session is then [lost](Session::is_lost), and its owner
 /// decides how to go on. It never reconnects by itself: a new connection has a new id.
 #[derive(Debug)]
 pub struct Session {
@@ -26,7 +26,7 @@ impl Session {
         Self::open_to(url, kind, Wanted::Writer, deadline).await
     }
 
-    /// Opens a session to a server that will do.
+    /// Opens a session to an accepted server.
     ///
     /// # Errors
     /// As [`connect()`](super::connect()).
@@ -57,7 +57,7 @@ impl Session {
         work: impl AsyncFnOnce(&mut Link) -> Result<T>,
     ) -> Result<T> {
         let Some(mut conn) = self.conn.take() else { return Err(lost(operation)) };
-        // The connection is owned here: if this future is dropped, it goes with it.
+        // The connection is owned here: if this future is dropped, the connection is closed.
         match tokio::time::timeout(self.deadline, work(&mut conn)).await {
             Ok(result) => {
                 if !matches!(&result, Err(error) if error.fault().ends_connection()) {
@@ -86,7 +86,7 @@ impl Session {
         let result =
             self.call(operation, async |conn| transaction(conn, operation, work).await).await;
         match result {
-            // The deadline does not tell whether the commit had been sent.
+            // The deadline does not show whether the commit had been sent.
             Err(Error::Deadline { .. }) => {
                 let message = format!("no answer within {} ms", self.deadline.as_millis());
                 Err(Error::UnknownOutcome { operation, message })

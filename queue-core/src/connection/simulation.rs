@@ -1,5 +1,5 @@
-//! The seam for simulations: what takes the place of the server, of chance and of threads while a
-//! thread is [in one](enter). Compiled for tests only (feature `simulation`).
+//! The seam for simulations: what replaces the server, randomness and threads while a thread is
+//! [in one](enter). Compiled for tests only (feature `simulation`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub trait StandIn: Send {
     ) -> BoxFuture<'c, QueryResult<Answer>>;
 }
 
-/// What the server says to a statement.
+/// The server's answer to a statement.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     /// Rows matched by a statement that changes rows.
@@ -48,7 +48,7 @@ thread_local! {
     static WORLD: RefCell<Option<Rc<dyn World>>> = const { RefCell::new(None) };
 }
 
-/// This thread is in a simulation until the guard is dropped.
+/// Puts this thread into a simulation until the guard is dropped.
 #[must_use]
 pub fn enter(world: Rc<dyn World>) -> Entered {
     let source = world.clone();

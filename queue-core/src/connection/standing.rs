@@ -1,31 +1,32 @@
-//! How a server stands to its cluster: whether it takes writes.
+//! A server's standing in its cluster: whether it takes writes.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Row};
 
-/// How a server stands.
+/// A server's standing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// What keeps it from taking writes, or nothing.
+    /// The reason it takes no writes, if there is one.
     pub(crate) refusal: Option<String>,
-    /// Whether it is a node of Galera, where every node takes writes.
+    /// Whether it is a Galera node; every Galera node takes writes.
     pub(crate) galera: bool,
     /// The connection id in the greeting, of which the protocol sends 32 bits: the server's, or
-    /// that of a proxy before it.
+    /// that of a proxy in front of it.
     pub(crate) greeted_as: u32,
 }
 
-/// No index: whether the server takes writes, asked in words that every server takes: what is
-/// particular to a product stands in comments that only it reads. A MariaDB without Galera may not
-/// know `@@wsrep_on`.
+/// No index: asks whether the server takes writes, in a statement that every server accepts: what
+/// is particular to a product is in comments that only that product reads. A MariaDB without Galera
+/// may not know `@@wsrep_on`.
 const STANDING: &str = "SELECT CAST(@@global.read_only AS CHAR) AS read_only, \
      CAST(@@global.innodb_read_only AS CHAR) AS innodb_read_only \
      /*!80000 , CAST(@@global.super_read_only AS CHAR) AS super_read_only */ \
      /*M!100600 , (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES \
      WHERE VARIABLE_NAME = 'WSREP_ON') AS wsrep_on */";
 
-/// No index: whether a node of Galera is in the cluster, once it has applied all that the cluster
-/// had committed before: what a former writer acknowledged must be seen here (a lane's row, say).
+/// No index: asks whether a Galera node is in the cluster, once it has applied all that the cluster
+/// had committed before: what a former writer acknowledged must be visible here (a lane's row,
+/// say).
 const NODE: &str = "SET SESSION wsrep_sync_wait = 1; \
      SELECT (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
      WHERE VARIABLE_NAME = 'WSREP_READY') AS wsrep_ready, \
@@ -33,8 +34,8 @@ const NODE: &str = "SET SESSION wsrep_sync_wait = 1; \
      WHERE VARIABLE_NAME = 'WSREP_CLUSTER_STATUS') AS wsrep_cluster_status; \
      SET SESSION wsrep_sync_wait = DEFAULT";
 
-/// Runs the statements that set a session up, and asks in the same round trip how the server
-/// stands; a node of Galera costs one more.
+/// Runs the statements that set a session up, and asks for the server's standing in the same round
+/// trip; a Galera node costs one more.
 pub(crate) async fn set_up(conn: &mut Conn, setup: &str) -> Result<Standing, Error> {
     let row = answer(conn, &format!("{setup}; {STANDING}")).await?;
     let galera = row.iter().any(|(name, value)| name == "wsrep_on" && is_on(value));
@@ -46,7 +47,7 @@ pub(crate) async fn set_up(conn: &mut Conn, setup: &str) -> Result<Standing, Err
     Ok(Standing { refusal, galera, greeted_as: conn.id() })
 }
 
-/// Newer servers have values beside ON and OFF, all of which refuse writes.
+/// Newer servers have values besides ON and OFF, all of which refuse writes.
 fn is_on(value: &str) -> bool {
     !matches!(value, "OFF" | "0" | "NO" | "")
 }
@@ -57,7 +58,7 @@ fn cut_off(row: &[(String, String)]) -> Option<String> {
     wrong.map(|(name, value)| format!("{name} is {value}: this node is cut off from its cluster"))
 }
 
-/// The one row that these statements answer with.
+/// Returns the one row of these statements' answer.
 async fn answer(conn: &mut Conn, statements: &str) -> Result<Vec<(String, String)>, Error> {
     let mut results = conn.query_iter(statements).await?;
     let mut found = Vec::new();

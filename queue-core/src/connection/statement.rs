@@ -10,7 +10,7 @@ use crate::model::{Error, Result};
 
 /// SQL text with `?` for each bound value.
 ///
-/// diesel's own `sql_query` is prepared anew at every call (two round trips instead of one, in the
+/// diesel's own `sql_query` is prepared again at every call (two round trips instead of one, in the
 /// wire trace behind this); this one is kept prepared by its text. So the text must have few
 /// shapes: numbers and names are bound, never written into it, and lists come padded
 /// ([`RowSet`](crate::store::row_set::RowSet)).
@@ -47,8 +47,9 @@ impl<'q> Statement<'q> {
         self
     }
 
-    /// Not kept prepared: for texts of many shapes. A connection that had kept an INSERT of every
-    /// size up to 1000 rows cost the server 2 GB, and 16 of them all its prepared statements.
+    /// Does not keep the statement prepared if `once`: for texts of many shapes. A connection that
+    /// had kept an INSERT of every size up to 1000 rows cost the server 2 GB, and 16 of them used
+    /// up all its prepared statements.
     pub(crate) fn once(mut self, once: bool) -> Self {
         self.once = once;
         self
@@ -66,7 +67,7 @@ impl<'q> Statement<'q> {
         &self.values
     }
 
-    /// This statement's text and values, then those of `tail`.
+    /// Appends the text and values of `tail`.
     pub(crate) fn followed_by(mut self, tail: Self) -> Self {
         self.sql.to_mut().push_str(&tail.sql);
         self.values.extend(tail.values);
@@ -144,7 +145,7 @@ impl Query for Statement<'_> {
 
 impl<Conn> diesel::RunQueryDsl<Conn> for Statement<'_> {}
 
-/// Runs a statement; the number of rows it matched.
+/// Runs a statement. Returns the number of rows it matched.
 pub(crate) async fn execute(
     conn: &mut impl Connection,
     operation: &'static str,
@@ -153,13 +154,13 @@ pub(crate) async fn execute(
     conn.execute(statement).await.map_err(|error| Error::database(operation, &error))
 }
 
-/// Runs an UPDATE, a DELETE or an INSERT of a SELECT that may come upon the rows of a range: if it
-/// says that it matched nothing, it is run again, and believed the second time.
+/// Runs an UPDATE, a DELETE or an INSERT of a SELECT that may read the rows of a range. If it
+/// reports that nothing matched, runs it again and believes the second answer.
 ///
-/// On MariaDB a `KILL QUERY` that comes while a range is planned makes one match nothing, and
-/// answer that all is well (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
-/// keys are joined from a list, for which [`execute`] will do). A stream's worker took its own
-/// range for another's, and held it for as long as it lived.
+/// On MariaDB, a `KILL QUERY` that arrives while a range is planned makes the statement match
+/// nothing and report success (*run* on 11.8: with one kill in seven; not on MySQL 9.7, nor where
+/// keys are joined from a list, for which [`execute`] suffices). A stream's worker took its own
+/// range for another worker's, and held it for as long as it lived.
 pub(crate) async fn execute_surely(
     conn: &mut impl Connection,
     operation: &'static str,
@@ -171,7 +172,7 @@ pub(crate) async fn execute_surely(
     }
 }
 
-/// Runs a query; its rows by position.
+/// Runs a query. Returns its rows, read by position.
 pub(crate) async fn load<T>(
     conn: &mut impl Connection,
     operation: &'static str,
@@ -183,8 +184,8 @@ where
     conn.load(statement).await.map_err(|error| Error::database(operation, &error))
 }
 
-/// Runs a query by whose answer something may be taken to be gone: if it finds nothing, it is run
-/// again, for the same reason as in [`execute_surely`]. A SELECT by a whole key needs it not
+/// Runs a query whose empty answer would mean that something is gone. If it finds nothing, runs it
+/// again, for the same reason as [`execute_surely`]. A SELECT by a whole key does not need this
 /// (*run*).
 pub(crate) async fn load_surely<T>(
     conn: &mut impl Connection,

@@ -5,8 +5,8 @@ use crate::connection::Connection;
 use crate::model::{Error, Fault, Result};
 use crate::telemetry;
 
-/// How often a transaction is run before a conflict is handed to the caller. A deadlock is over at
-/// once; a lock wait has taken a second already, and more of them would outlast the deadline.
+/// How often a transaction is run before the caller gets the conflict. A deadlock is over at once;
+/// a lock wait has already taken a second, and more of them would exceed the deadline.
 fn tries(fault: Fault) -> u32 {
     if fault == Fault::Deadlock { 10 } else { 2 }
 }
@@ -14,7 +14,7 @@ fn tries(fault: Fault) -> u32 {
 /// The first wait after a conflict; it doubles, with jitter.
 const BACKOFF: Duration = Duration::from_millis(2);
 
-/// Runs `work` between BEGIN and COMMIT. A deadlock (1213) or lock wait (1205) anywhere, also in
+/// Runs `work` between BEGIN and COMMIT. A deadlock (1213) or lock wait (1205) anywhere, even in
 /// the commit, rolls back and runs `work` again: it must have no effect outside the database.
 ///
 /// Use it only for transactions that begin here; a caller's own transaction is never retried.
@@ -30,8 +30,8 @@ pub async fn transaction<C: Connection, T>(
     again_on_conflict(conn, operation, async |conn| once(conn, operation, &mut work).await).await
 }
 
-/// Runs `work`, of which nothing is left in the server when it fails with a deadlock or lock wait:
-/// a statement that commits by itself, say. It is then run again.
+/// Runs `work`, and runs it again after a deadlock or lock wait. After such a failure it must leave
+/// nothing in the server: a statement that commits by itself, say.
 ///
 /// # Errors
 /// What `work` returned.
@@ -70,7 +70,8 @@ pub(crate) async fn begin(conn: &mut impl Connection, operation: &'static str) -
     conn.batch("BEGIN").await.map_err(|error| Error::database(operation, &error))
 }
 
-/// Ends a transaction as its work came out: by COMMIT, or by ROLLBACK after an error.
+/// Ends a transaction according to the result of its work: by COMMIT, or by ROLLBACK after an
+/// error.
 pub(crate) async fn end<T>(
     conn: &mut impl Connection,
     operation: &'static str,
@@ -98,7 +99,7 @@ async fn roll_back<T>(
 ) -> Result<T> {
     match conn.batch("ROLLBACK").await {
         Ok(()) => Err(error),
-        // The work did not happen either way; what counts now is that the connection is gone.
+        // The work did not happen either way; what matters now is that the connection is gone.
         Err(rollback) => Err(Error::database(operation, &rollback)),
     }
 }

@@ -17,21 +17,21 @@ use crate::model::{Error, Result};
 /// How the connection to the server is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
-    /// Encrypted, with the certificate and the host name checked; by the authorities of a file with
-    /// `?ca=`.
+    /// Encrypted, with the certificate and the host name checked, against the authorities in a file
+    /// with `?ca=`.
     Verified,
-    /// Encrypted, but to whoever answers: `?tls=unverified`.
+    /// Encrypted, without checking which server answers: `?tls=unverified`.
     Unverified,
     /// Plain: the default for sockets and loopback, elsewhere only by `?tls=disable`.
     Disabled,
 }
 
-/// Where the server is, as which account, and into which database:
+/// The server's address, the account and the database:
 /// `mysql://user:password@host:3306/database?tls=…&ca=…&socket=…`.
 ///
-/// Of a cluster it names every server, `mysql://user:password@db1:3306,db2:3306,db3/database`, and
-/// each connection goes to the one that takes writes. Clones share what has been learned of the
-/// hosts. The password never shows in `Debug`, logs or errors.
+/// For a cluster it names every server, `mysql://user:password@db1:3306,db2:3306,db3/database`, and
+/// each connection goes to the one that takes writes. Clones share what they learn of the hosts.
+/// The password never shows in `Debug`, logs or errors.
 #[derive(Clone)]
 pub struct ServerUrl {
     url: SecretString,
@@ -92,8 +92,7 @@ impl ServerUrl {
         self.tls
     }
 
-    /// Host and port, or socket, of each server, with commas between: what errors and logs may
-    /// show.
+    /// Host and port, or socket, of each server, separated by commas: the name for errors and logs.
     #[must_use]
     pub fn server(&self) -> String {
         self.servers().join(", ")
@@ -105,16 +104,16 @@ impl ServerUrl {
         self.hosts.iter().map(|(host, _)| self.hosts.name(host)).collect()
     }
 
-    /// The URL itself, password included, for handing it to a child of the same trust.
+    /// The URL itself, password included, for passing to a child process of the same trust.
     #[must_use]
     pub fn expose(&self) -> &str {
         self.url.expose_secret()
     }
 
-    /// The same servers and account, another database.
+    /// The same servers and account, with another database.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] if the name cannot stand in a URL.
+    /// [`Error::InvalidUrl`] if the name cannot be part of a URL.
     pub fn with_database(&self, database: &str) -> Result<Self> {
         self.changed(|url| {
             url.set_path(database);
@@ -122,7 +121,7 @@ impl ServerUrl {
         })
     }
 
-    /// The same servers and database as another account.
+    /// The same servers and database, with another account.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] if the URL has no place for an account.
@@ -133,15 +132,15 @@ impl ServerUrl {
     /// The same account and database on other hosts, each with its port if it has one.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] if they cannot stand in a URL.
+    /// [`Error::InvalidUrl`] if they cannot be part of a URL.
     pub fn with_hosts<'h>(&self, hosts: impl IntoIterator<Item = &'h str>) -> Result<Self> {
         let hosts: Vec<&str> = hosts.into_iter().collect();
         let cut = Cut::new(self.expose()).ok_or_else(|| invalid("it has no ://"))?;
         Self::new(&cut.with(&hosts.join(",")))
     }
 
-    /// Takes the account and password of `other` for all connections made from here on, by this URL
-    /// and its clones: passwords are changed while processes run.
+    /// Takes over the account and password of `other` for all later connections of this URL and its
+    /// clones: passwords change while processes run.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] if `other` differs in more than that.
@@ -151,14 +150,14 @@ impl ServerUrl {
             && self.authorities == other.authorities;
         if !same {
             return Err(invalid(
-                "only the account and its password can change while a process runs; start it anew",
+                "only the account and its password can change while a process runs; restart it",
             ));
         }
         self.hosts.renew_account(&other.hosts);
         Ok(())
     }
 
-    /// Changes the URL around its hosts, which `url::Url` cannot hold together.
+    /// Changes the URL around its hosts, because `url::Url` cannot hold several.
     fn changed(&self, change: impl FnOnce(&mut ::url::Url) -> Result<(), ()>) -> Result<Self> {
         let cut = Cut::new(self.expose()).ok_or_else(|| invalid("it has no ://"))?;
         let first = cut.with(cut.hosts().next().unwrap_or_default());
@@ -189,10 +188,11 @@ impl ServerUrl {
         OptsBuilder::from_opts(self.hosts.opts(host).clone())
             .user(user)
             .pass(password)
-            // Left on, the driver would reconnect through the socket behind our back: another
-            // connection id, another account, past any proxy.
+            // Left on, the driver would silently reconnect through the socket: another connection
+            // id, another account, past any proxy.
             .prefer_socket(false)
-            // 0 affected rows must mean fenced, also when an UPDATE writes what is there already.
+            // 0 affected rows must mean fenced, even when an UPDATE writes the value that is
+            // already there.
             .client_found_rows(true)
             .stmt_cache_size(0)
             .tcp_nodelay(true)
@@ -201,10 +201,10 @@ impl ServerUrl {
     }
 }
 
-/// The kernel probes a silent peer after this time, so that a vanished server is noticed.
+/// The kernel probes a silent peer after this time, so that the process notices a vanished server.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// The URL as it would be with one of its hosts only.
+/// The URL with only one of its hosts.
 struct One {
     opts: Opts,
     tls: Option<String>,
@@ -245,7 +245,7 @@ fn is_loopback(host: &str) -> bool {
         || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// Takes a parameter of ours out of the URL: the driver refuses those it does not know.
+/// Removes one of our parameters from the URL: the driver refuses those it does not know.
 fn take_parameter(url: &mut ::url::Url, name: &str) -> Option<String> {
     let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
     let found = pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());

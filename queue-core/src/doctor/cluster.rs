@@ -1,4 +1,4 @@
-//! How the server stands to its cluster, and the other hosts of the URL to it.
+//! The server's standing in its cluster, and that of the URL's other hosts.
 
 use super::{Check, Verdict, check};
 use crate::connection::standing::Standing;
@@ -14,7 +14,7 @@ pub(super) fn writable(standing: &Standing) -> Check {
     check("writable", standing.refusal.is_none(), Verdict::Failure, detail)
 }
 
-/// Whether other servers take writes beside this one.
+/// Whether other servers take writes besides this one.
 pub(super) fn one_writer(variables: &Variables, standing: &Standing) -> Check {
     let in_group =
         variables.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
@@ -34,7 +34,7 @@ pub(super) fn one_writer(variables: &Variables, standing: &Standing) -> Check {
     check("one writer", !(standing.galera || several || stale), Verdict::Warning, detail.to_owned())
 }
 
-/// Whether this server copies another, if the account may know.
+/// Whether this server replicates another, if the account may know.
 pub(super) async fn replica(
     conn: &mut diesel_async::AsyncMysqlConnection,
     standing: &Standing,
@@ -46,7 +46,8 @@ pub(super) async fn replica(
         }
         source => source?,
     };
-    // One that refuses writes has failed already; this one takes what its source does not have.
+    // A replica that refuses writes has failed already; this one takes writes that its source does
+    // not have.
     let both = source.is_some() && standing.refusal.is_none();
     let detail = match source {
         None => "not a replica".to_owned(),
@@ -58,7 +59,7 @@ pub(super) async fn replica(
     Ok(check("replica", !both, Verdict::Warning, detail))
 }
 
-/// Each host of a URL that names several; nothing for one host.
+/// Checks each host of a URL that names several; nothing for one host.
 pub(super) async fn hosts(
     url: &ServerUrl,
     connected: HostNo,

@@ -1,4 +1,4 @@
-//! What a crash or a failover can cost: the grade of the server's settings.
+//! The loss that a crash or a failover can cost: the grade of the server's settings.
 
 use super::{Check, Verdict, check};
 use crate::store::doctor::Variables;
@@ -10,7 +10,7 @@ pub(super) fn is_durable(variables: &Variables) -> bool {
     flush == "1" && (!variables.is_on("log_bin") || sync == "1")
 }
 
-/// Whether what the server acknowledges survives its crash, and its machine's.
+/// Whether acknowledged commits survive a crash of the server and of its machine.
 pub(super) fn durability(variables: &Variables) -> Check {
     let flush = variables.get("innodb_flush_log_at_trx_commit").unwrap_or("1");
     let sync = variables.get("sync_binlog").unwrap_or("0");
@@ -20,7 +20,7 @@ pub(super) fn durability(variables: &Variables) -> Check {
             "innodb_flush_log_at_trx_commit is {flush}: a crash loses acknowledged messages (0 lost 15,631 of 60,280 in our test); SET GLOBAL innodb_flush_log_at_trx_commit = 1."
         )
     } else if binlog && sync != "1" {
-        // On recovery InnoDB rolls back what it has prepared and the binary log does not have.
+        // On recovery, InnoDB rolls back prepared transactions that the binary log does not have.
         format!(
             "sync_binlog is {sync} and the binary log is on: a crash of the machine can roll acknowledged messages back; SET GLOBAL sync_binlog = 1."
         )
@@ -31,8 +31,8 @@ pub(super) fn durability(variables: &Variables) -> Check {
     check("durability", is_durable(variables), Verdict::Warning, detail)
 }
 
-/// Whether what the server acknowledges survives a failover to its replica: said only of a server
-/// that has semi-synchronous replication at all, as nobody can tell here whether it has replicas.
+/// Whether acknowledged commits survive a failover to a replica. Reported only for a server with
+/// semi-synchronous replication: otherwise this check cannot know whether it has replicas.
 pub(super) fn semi_sync(variables: &Variables) -> Option<Check> {
     let either = |product: [&str; 2]| product.into_iter().find_map(|name| variables.get(name));
     let point = either(["rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point"])?;

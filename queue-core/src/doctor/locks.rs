@@ -1,4 +1,4 @@
-//! Who holds the name locks of the queue.
+//! The holders of the queue's name locks.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) async fn holders_of_locks(conn: &mut impl Connection) -> Result<Check
 
 async fn look(conn: &mut impl Connection) -> Result<Check> {
     if !has_secret(conn).await? {
-        let detail = "queue_installation has no row, so nobody can sweep: run `rowmq migrate`";
+        let detail = "queue_installation has no row, so no process can sweep: run `rowmq migrate`";
         return Ok(check("locks", false, Verdict::Failure, detail.to_owned()));
     }
     let held = holders(conn).await?;
@@ -32,7 +32,7 @@ async fn look(conn: &mut impl Connection) -> Result<Check> {
         let offices = held.iter().filter(is_office);
         let offices: Vec<_> = offices.map(|holder| describe(holder, &sessions)).collect();
         let detail =
-            if offices.is_empty() { "nobody sweeps now".to_owned() } else { offices.join("; ") };
+            if offices.is_empty() { "no process sweeps".to_owned() } else { offices.join("; ") };
         return Ok(check("locks", true, Verdict::Ok, detail));
     }
     let strangers: Vec<_> = strangers.iter().map(shown).collect();

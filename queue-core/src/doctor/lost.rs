@@ -1,4 +1,4 @@
-//! Whether messages lie in the tables that no topic has.
+//! Whether the tables hold messages that belong to no topic.
 
 use super::{Check, Verdict, check};
 use crate::connection::Connection;

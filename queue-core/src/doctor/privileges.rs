@@ -1,4 +1,4 @@
-//! What the account may see and do.
+//! The account's privileges.
 
 use super::{Check, Verdict, check};
 use crate::account::{Account, Held};
@@ -27,7 +27,8 @@ pub(super) async fn sight(conn: &mut impl Connection) -> Result<Check> {
     Ok(check("process list", sight.process, Verdict::Warning, detail))
 }
 
-/// What the account lacks of its file in ops/grants, and what it has beyond.
+/// Compares the account's privileges with its file in ops/grants: what it lacks, and what it has
+/// beyond.
 pub(super) async fn grants(
     conn: &mut impl Connection,
     account: Account,

@@ -1,4 +1,4 @@
-//! Whether the tables have the columns and keys that the migrations make. A restore, another tool
+//! Whether the tables have the columns and keys that the migrations create. A restore, another tool
 //! or a person may have changed them.
 
 use std::collections::BTreeSet;
@@ -8,8 +8,8 @@ use crate::connection::Connection;
 use crate::model::Result;
 use crate::store::doctor::shape;
 
-/// What the migrations make, as [`shape`] reads it. A test compares it with both servers, and
-/// writes it: `the_tables_have_the_shape_that_the_doctor_expects`.
+/// The shape that the migrations create, as [`shape`] reads it. A test compares it with both
+/// servers, and writes it: `the_tables_have_the_shape_that_the_doctor_expects`.
 const EXPECTED: &str = include_str!("shape.txt");
 
 /// The most differences that the check names.

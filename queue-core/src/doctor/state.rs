@@ -1,4 +1,4 @@
-//! How the server fares, for the metrics.
+//! The state of the server, for the metrics.
 
 use super::{durability, is_mariadb};
 use crate::connection::Connection;
@@ -6,14 +6,14 @@ use crate::model::Result;
 use crate::store::doctor::{self as ask, Variables};
 use crate::store::server::{history_length, status};
 
-/// How the server fares. What it does not tell this account, or does not know, is `None`.
+/// The state of the server. A value that it hides from this account, or does not know, is `None`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ServerState {
     /// MariaDB or MySQL.
     pub product: &'static str,
-    /// Its version, as it says it.
+    /// Its version string.
     pub version: String,
-    /// Whether every commit reaches the disk before it is acknowledged, by its settings.
+    /// Whether its settings make every commit reach the disk before it is acknowledged.
     pub durable: bool,
     /// Whether semi-synchronous replication waits for a replica; `None` where it is off.
     pub semi_sync: Option<bool>,
@@ -25,10 +25,7 @@ pub struct ServerState {
     pub connections_limit: Option<u64>,
 }
 
-/// Asks the server how it fares: two or three statements that read no table.
-///
-/// # Errors
-/// A database failure.
+/// Reads the state of the server: two or three statements that read no table.
 pub async fn server_state(conn: &mut impl Connection) -> Result<ServerState> {
     let variables = ask::variables(conn).await?;
     let status = status(conn).await?;

@@ -1,18 +1,18 @@
-//! What an event of the binary log means to the queue.
+//! The meaning of a binary log event for the queue.
 
 use mysql_async::binlog::EventType;
 use mysql_async::binlog::events::{Event, EventData, TableMapEvent};
 
 use super::rows::{self, Topics};
 
-/// What was heard.
+/// The meaning of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Nothing of ours.
+    /// Nothing of the queue's.
     Nothing,
-    /// Something of the queue's in this database that wakes nobody, such as a beat.
+    /// An event of the queue in this database that wakes no consumer, such as a beat.
     Sign,
-    /// A topic's settings, or which topics there are.
+    /// A topic's settings or the list of topics changed.
     TopicsChanged,
     /// Messages of these topics became ready.
     Messages(Rung),
@@ -20,16 +20,16 @@ pub(crate) enum Heard {
     Floors(Rung),
 }
 
-/// Whose messages.
+/// The topics that an event concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rung {
     Topics(Topics),
-    /// The event is not understood: anybody's.
+    /// The event is not understood: any topic.
     Everybody,
 }
 
 /// The row events that `MariaDB` compresses (`log_bin_compress`): writes, updates and deletes of
-/// both versions, and before them the compressed statement.
+/// both versions, and the compressed statement before them.
 const COMPRESSED_QUERY: u8 = 165;
 const COMPRESSED_WRITES: [u8; 2] = [166, 169];
 const COMPRESSED: std::ops::RangeInclusive<u8> = 166..=171;
@@ -43,7 +43,7 @@ const UPDATES: [u8; 3] = [
 const DELETES: [u8; 2] =
     [EventType::DELETE_ROWS_EVENT as u8, EventType::DELETE_ROWS_EVENT_V1 as u8];
 
-/// Makes out what `event` means; `table` knows the tables announced by the stream.
+/// Determines what `event` means; `table` looks up the tables announced by the stream.
 pub(super) fn understand<'t>(
     event: &Event,
     database: &str,
@@ -63,7 +63,8 @@ pub(super) fn understand<'t>(
     }
     let writes = WRITES.contains(&kind) || COMPRESSED_WRITES.contains(&kind);
     match table.table_name_raw() {
-        // The log's, too: batches are appended to it, and a member has the sequencer's to share.
+        // Writes to the log ring, too: batches are appended to it directly, and every member reads
+        // what one of them has sequenced.
         b"queue_message" | b"queue_log" if writes => Heard::Messages(rung(event, table)),
         b"queue_floor" => Heard::Floors(rung(event, table)),
         b"queue_topic" | b"queue_switch" => Heard::TopicsChanged,
@@ -72,13 +73,13 @@ pub(super) fn understand<'t>(
     }
 }
 
-/// The first six bytes of an event of rows say which table's they are.
+/// Returns the table id of a row event, from its first six bytes.
 fn table_id(data: &[u8]) -> Option<u64> {
     let bytes = data.get(..6)?;
     Some(bytes.iter().rev().fold(0, |id, byte| id << 8 | u64::from(*byte)))
 }
 
-/// Some servers write names in lower case, however they were created.
+/// Some servers write names in lower case, whatever case they were created with.
 fn same_name(one: &[u8], other: &[u8]) -> bool {
     one.eq_ignore_ascii_case(other)
 }
@@ -92,7 +93,7 @@ fn rung(event: &Event, table: &TableMapEvent<'_>) -> Rung {
     topics.map_or(Rung::Everybody, Rung::Topics)
 }
 
-/// A statement in the log's stead of rows (`binlog_format = MIXED`), or one that ends an XA
+/// A statement logged in place of rows (`binlog_format = MIXED`), or one that ends an XA
 /// transaction, whose rows came with its preparation.
 fn statement(data: &[u8], database: &str, compressed: bool) -> Heard {
     let Some((name, text)) = database_and_text(data) else { return Heard::Nothing };
@@ -103,8 +104,8 @@ fn statement(data: &[u8], database: &str, compressed: bool) -> Heard {
     if rings { Heard::Messages(Rung::Everybody) } else { Heard::Nothing }
 }
 
-/// Thread, time, length of the name, error, length of the variables; the variables; the name of
-/// the session's database, a zero, the text.
+/// The layout: thread, time, length of the name, error, length of the variables; the variables; the
+/// name of the session's database, a zero, the text.
 fn database_and_text(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::from(*data.get(8)?);
     let variables = usize::from(u16::from_le_bytes([*data.get(11)?, *data.get(12)?]));

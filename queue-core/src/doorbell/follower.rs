@@ -1,5 +1,5 @@
-//! The follower: an actor that opens a stream, rings by what it hears, and opens another one when
-//! that ends.
+//! The follower: an actor that opens a stream, rings for its events, and opens another stream when
+//! it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,22 @@ use crate::actor;
 use crate::model::{Error, Result};
 use crate::telemetry;
 
-/// The pause before the first new try; it doubles up to the longest.
+/// The pause before the first retry; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A doorbell that cannot be had is asked for again this often: somebody may have granted it.
+/// The longest pause. A follower without the privilege keeps retrying at this interval: the
+/// privilege may have been granted since.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// This many beats that are not heard are no accident.
+/// This many missed beats are no accident.
 const BEATS: u32 = 4;
 
-/// Starts the follower on a thread of its own: a handler that blocks its runtime stops no bell.
+/// Starts the follower on its own thread: a handler that blocks its runtime stops no ring.
 pub(super) fn start(house: Arc<House>, beat: Duration, stop: CancellationToken) -> Result<()> {
     let follower = Follower { house, patience: beat * BEATS, warned: false, pause: PAUSE };
     actor::spawn("rowmq-doorbell", move || async move {
         let house = Arc::clone(&follower.house);
-        // Nothing is awaited in it that another one needs: its connection ends with it.
+        // It awaits nothing that another task needs; its connection ends with it.
         stop.run_until_cancelled(follower.run()).await;
         set_ringing(&house, false);
     })
@@ -36,7 +37,7 @@ pub(super) fn start(house: Arc<House>, beat: Duration, stop: CancellationToken) 
 
 struct Follower {
     house: Arc<House>,
-    /// How long it may hear nothing of its own process.
+    /// How long it may receive nothing from its own process.
     patience: Duration,
     warned: bool,
     pause: Duration,
@@ -46,7 +47,7 @@ impl Follower {
     async fn run(mut self) {
         loop {
             let house = Arc::clone(&self.house);
-            // A task of its own: the driver panics on an event that is cut short.
+            // A separate task: the driver panics on a truncated event.
             let heard = tokio::spawn(listen(house, self.patience)).await;
             let rang = self.house.ringing.borrow().to_owned();
             set_ringing(&self.house, false);
@@ -60,7 +61,7 @@ impl Follower {
         }
     }
 
-    /// One warning for each time it stops or cannot begin.
+    /// Logs one warning each time it stops or cannot begin.
     fn tell(&mut self, error: &Error) {
         if self.warned {
             tracing::debug!(%error, "The doorbell still does not ring.");
@@ -76,7 +77,7 @@ fn set_ringing(house: &House, now: bool) {
     house.ringing.send_if_modified(|ringing| std::mem::replace(ringing, now) != now);
 }
 
-/// Follows one stream to its end; what ended it.
+/// Follows one stream to its end. Returns the error that ended it.
 async fn listen(house: Arc<House>, patience: Duration) -> Error {
     let mut stream = match Stream::open(&house.url).await {
         Ok(stream) => stream,
@@ -93,7 +94,7 @@ async fn listen(house: Arc<House>, patience: Duration) -> Error {
             if !*house.ringing.borrow() {
                 tracing::info!(database = house.url.database(), "The doorbell rings.");
                 set_ringing(&house, true);
-                // What was committed while nobody followed.
+                // Messages may have been committed while no stream was open.
                 house.ring_all();
                 house.changes.send_modify(|count| *count += 1);
             }

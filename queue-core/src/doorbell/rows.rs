@@ -1,5 +1,5 @@
-//! The topics of the rows of one event, read without reading the rows: each value is only measured,
-//! so that bodies are passed over and never copied.
+//! The topics of one event's rows, found without reading the rows: each value is only measured, so
+//! bodies are skipped and never copied.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use mysql_async::consts::ColumnType;
 
 use crate::model::TopicId;
 
-/// How long a column's value is in a row.
+/// The length of a column's value in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     Fixed(usize),
-    /// That many bytes say how many follow.
+    /// This many bytes hold the length of what follows.
     Prefixed(usize),
 }
 
@@ -45,7 +45,7 @@ pub(super) fn changed(event: &RowsEventData<'_>) -> Option<Topics> {
 
 pub(super) type Topics = BTreeSet<TopicId>;
 
-/// Takes one row off the front; the topic in its first column.
+/// Takes one row off the front. Returns the topic in its first column.
 fn take_row(rest: &mut &[u8], widths: &[Width]) -> Option<TopicId> {
     let nulls = take(rest, widths.len().div_ceil(8))?;
     let mut topic = None;
@@ -80,7 +80,7 @@ fn little_endian(bytes: &[u8]) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-/// The width of the types that the queue's tables have.
+/// The width of the types that the queue's tables use.
 fn width(table: &TableMapEvent<'_>, column: usize) -> Option<Width> {
     let meta = table.get_column_metadata(column)?;
     let byte = |at: usize| meta.get(at).map(|byte| usize::from(*byte));
@@ -94,7 +94,7 @@ fn width(table: &TableMapEvent<'_>, column: usize) -> Option<Width> {
         ColumnType::MYSQL_TYPE_VARCHAR => {
             Width::Prefixed(if byte(0)? | byte(1)? << 8 < 256 { 1 } else { 2 })
         }
-        // A BINARY: its type again, and its length, which is below 256.
+        // A BINARY: its real type, and its length, which is below 256.
         ColumnType::MYSQL_TYPE_STRING if byte(0)? == 254 => Width::Prefixed(1),
         ColumnType::MYSQL_TYPE_BLOB => Width::Prefixed(byte(0)?),
         _ => return None,

@@ -11,16 +11,17 @@ use crate::connection::{ServerUrl, connect_follower};
 use crate::model::{Error, Fault, Result};
 use crate::store::binlog;
 
-/// On a silent stream the server says so this often: that is no statement, and costs nothing.
+/// How often the server sends a heartbeat on a silent stream: a heartbeat is no statement, and
+/// costs nothing.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// After this silence the stream is taken for cut off.
+/// After this silence the stream counts as cut off.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Numbers of replicas that people give theirs are small.
+/// People give their replicas small ids.
 const SERVER_IDS: std::ops::Range<u32> = 0x8000_0000..u32::MAX;
 
-/// Under this name it is seen in `SHOW REPLICAS`.
+/// The name in `SHOW REPLICAS`.
 const HOSTNAME: &[u8] = b"rowmq-doorbell";
 
 pub(crate) struct Stream {
@@ -35,7 +36,7 @@ impl Stream {
     /// # Errors
     /// [`Error::NoDoorbell`] with what is missing and the fix; as [`connect()`](crate::connection).
     pub(crate) async fn open(url: &ServerUrl) -> Result<Self> {
-        // The future owns the connection: past the deadline both are gone.
+        // The future owns the connection: past the deadline both are dropped.
         match tokio::time::timeout(SILENCE, Self::request(url)).await {
             Ok(opened) => opened,
             Err(_) => {
@@ -64,10 +65,10 @@ impl Stream {
         Ok(opened)
     }
 
-    /// What is heard next; also nothing, at least once a heartbeat.
+    /// Returns the next event; also returns `Nothing`, at least once a heartbeat.
     ///
     /// # Errors
-    /// When the server ended the stream, or has been silent. The stream is of no use then.
+    /// If the server ended the stream, or has been silent. The stream is then unusable.
     pub(crate) async fn next(&mut self) -> Result<Heard> {
         let event = match tokio::time::timeout(SILENCE, self.stream.next()).await {
             Ok(Some(event)) => event.map_err(refused)?,
@@ -89,7 +90,7 @@ fn no_doorbell(reason: impl Into<String>) -> Error {
 
 fn refused(error: DriverError) -> Error {
     match error {
-        // The login was good: what is denied here is the privilege to follow.
+        // The login succeeded: the privilege to follow is what is denied here.
         DriverError::Server(error) if matches!(error.code, 1045 | 1227) => no_doorbell(format!(
             "the account may not follow the binary log ({}): GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* to it",
             error.code

@@ -1,4 +1,4 @@
-//! Which messages are stored: not those whose id, or whose unique key, is there already.
+//! Admission: a message is not stored if its id, or its unique key, is already there.
 
 use std::collections::HashSet;
 
@@ -8,20 +8,20 @@ use crate::model::{Hold, MsgId, NewMessage, Repeat, Result, Topic, Unique};
 use crate::store::unique::{Holder, WantedKey};
 use crate::store::{dedupe, lookup, trace, unique};
 
-/// What became of a message that was enqueued.
+/// The outcome of an enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
     /// It is stored.
     Stored(MsgId),
-    /// It is not: a message with its id was stored within the topic's dedupe window, or this one
-    /// holds its unique key.
+    /// It was not stored: a message with its id was stored within the topic's dedupe window, or
+    /// this message holds its unique key.
     Duplicate(MsgId),
-    /// It has taken the place of this message, whose id stays.
+    /// It replaced this message, whose id stays.
     Replaced(MsgId),
 }
 
 impl Enqueued {
-    /// The id of the message that is there.
+    /// The id of the stored message.
     #[must_use]
     pub fn msg_id(self) -> MsgId {
         match self {
@@ -56,7 +56,7 @@ fn is_deduped(topic: &Topic, message: &NewMessage) -> bool {
     topic.settings.dedupe_window.is_some() && message.has_given_id()
 }
 
-/// As [`enqueue_to`](super::enqueue_to), in a transaction that is certainly open, and that the
+/// As [`enqueue_to`](super::enqueue_to), in a transaction that is certainly open and that the
 /// caller rolls back after an error.
 ///
 /// # Errors
@@ -86,8 +86,8 @@ pub async fn enqueue_in_transaction(
     Ok(enqueued)
 }
 
-/// Cuts the messages so that no id and no key comes twice in a piece: the second one then finds the
-/// first where every other finds it, in the database.
+/// Splits the messages so that no id and no key occurs twice in a run: the second one then finds
+/// the first in the database, like any other.
 fn runs<'m>(
     topic: &Topic,
     mut messages: &'m [NewMessage],
@@ -106,8 +106,8 @@ fn runs<'m>(
     })
 }
 
-/// Enters the ids and takes the keys of the messages; what became of those that are not to be
-/// stored.
+/// Enters the ids and takes the keys of the messages. Returns the outcomes of those that must not
+/// be stored.
 async fn admit(
     conn: &mut impl Connection,
     topic: &Topic,
@@ -140,8 +140,8 @@ async fn admit(
             nowhere.push(message.msg_id);
         }
     }
-    // The id of a message that its key refused is as new as before. One that replaced another keeps
-    // it: what it brought is stored.
+    // A message that its key refused must leave its id unused. One that replaced another keeps its
+    // id: its content is stored.
     dedupe::take_back(conn, topic.id, &nowhere).await?;
     Ok(refused)
 }
@@ -151,14 +151,14 @@ fn wanted(message: &NewMessage) -> Option<WantedKey<'_>> {
     Some(WantedKey { key: unique.key(), msg_id: message.msg_id, time: unique.time() })
 }
 
-/// What becomes of a message whose key another one holds; `None`: it is stored, and has the key.
+/// Decides about a message whose key another one holds; `None`: it is stored, and has the key.
 async fn meet(
     conn: &mut impl Connection,
     topic: &Topic,
     message: &NewMessage,
     holder: &Holder,
 ) -> Result<Option<Enqueued>> {
-    // The same message once more: its first end would free the key of the second.
+    // The same message once more: the first one's end would free the second one's key.
     if holder.msg_id == message.msg_id {
         return Ok(Some(Enqueued::Duplicate(holder.msg_id)));
     }
@@ -181,8 +181,8 @@ async fn meet(
     Ok(None)
 }
 
-/// Inserts the messages, in order; one that may be replaced by itself, because its row is
-/// remembered.
+/// Inserts the messages, in order. A message that may be replaced is inserted alone, because its
+/// row is recorded.
 async fn store(conn: &mut impl Connection, topic: &Topic, messages: &[NewMessage]) -> Result<()> {
     let replaces = |message: &NewMessage| message.unique.as_ref().is_some_and(Unique::replaces);
     for piece in messages.chunk_by(|one, next| !replaces(one) && !replaces(next)) {

@@ -5,20 +5,20 @@ use crate::model::found::{Filter, Found, StateWord};
 use crate::store::find::Bodies;
 use crate::store::inspect::MessageTable;
 
-/// What is looked for, and how much of it.
+/// A query, and how much of the result is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// Which messages.
+    /// The condition.
     pub filter: Filter,
-    /// Where the answer before ended; `None`: from the start.
+    /// Where the previous answer ended; `None`: from the start.
     pub after: Option<Place>,
-    /// How many messages at most.
+    /// The most messages to return.
     pub limit: usize,
     /// Whether bodies are read.
     pub bodies: Bodies,
 }
 
-/// What was found.
+/// The result of a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Answer {
@@ -26,11 +26,11 @@ pub struct Answer {
     pub found: Vec<Found>,
     /// What was searched for them.
     pub searched: Vec<Searched>,
-    /// Where to go on; `None`: there is no more.
+    /// Where to continue; `None`: there is no more.
     pub next: Option<Place>,
 }
 
-/// What was searched.
+/// The part that was searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(tag = "searched", rename_all = "snake_case")]
@@ -43,9 +43,9 @@ pub enum Searched {
         /// searchable may have none.
         whole: bool,
     },
-    /// The scheduled, the dead and the archived messages, by their message ids: exactly.
+    /// The scheduled, the dead and the archived messages, by their message ids: complete.
     MsgIds,
-    /// The log of a stream, from the newest message on, or around the time that a message id tells.
+    /// The log of a stream, from the newest message backwards, or around the time in a message id.
     Log {
         /// How many of its messages were read.
         rows: usize,
@@ -54,7 +54,7 @@ pub enum Searched {
     },
     /// A table, row by row.
     Table {
-        /// Which one.
+        /// The table.
         table: MessageTable,
         /// How many of the topic's rows were read.
         rows: usize,
@@ -64,7 +64,7 @@ pub enum Searched {
 }
 
 impl Searched {
-    /// Whether there is no more of it.
+    /// Whether it was searched to its end.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         match self {

@@ -5,11 +5,8 @@ use crate::model::Result;
 use crate::store::topic::server_time;
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// The server times between which that lies which happened `within` a time and longer ago than
-/// `older_than`, the first included; the server is asked only if one of them is given.
-///
-/// # Errors
-/// A database failure.
+/// Returns the server times of a period: `within` this time before now, and longer ago than
+/// `older_than`; its start is included. Asks the server only if one of them is given.
 pub async fn between(
     session: &mut Session,
     within: Option<Duration>,
@@ -23,7 +20,7 @@ pub async fn between(
     Ok((within.map(|time| ago(now, time)), older_than.map(|time| ago(now, time))))
 }
 
-/// So long before `now`; what is longer than the calendar goes back to its beginning.
+/// The time this long before `now`; the start of 1970 if that is before the calendar.
 fn ago(now: DateTime<Utc>, time: Duration) -> DateTime<Utc> {
     let time = TimeDelta::from_std(time).ok();
     time.and_then(|time| now.checked_sub_signed(time)).unwrap_or(DateTime::UNIX_EPOCH)

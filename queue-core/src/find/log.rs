@@ -15,17 +15,17 @@ use crate::stream::group::at_time;
 /// Messages that are read together.
 const READ: usize = 500;
 
-/// How much later than its enqueue a message may get its offset to be found by a time that it was
-/// enqueued before: its transaction was open for so long, or nobody sequenced.
+/// How late a message may get its offset and still be found by a time before which it was enqueued:
+/// its transaction was open for so long, or no sequencer ran.
 const LATE: TimeDelta = TimeDelta::minutes(1);
 
-/// How many messages before and after the time that its id tells are searched for a message: the
-/// clocks of its producer and of the server differ, and it got its offset with its commit.
+/// How many messages before and after the time in a message's id are searched: the clocks of
+/// producer and server differ, and the message got its offset at its commit.
 const BEFORE: u64 = 2000;
 const AFTER: u64 = 8000;
 
 impl Search<'_> {
-    /// The message at a place of the log.
+    /// Reads the message at a position of the log.
     pub(super) async fn at(&mut self, position: Position) -> Result<()> {
         let (stream, bodies) = (self.topic.id, self.query.bodies);
         let read = async |conn: &mut Link| {
@@ -37,8 +37,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Searches the log of a stream, if that may have what is wanted and the tables have not been
-    /// searched for enough.
+    /// Searches the log of a stream, if it may hold a match and the tables have not used up the
+    /// search.
     pub(super) async fn then_log(&mut self) -> Result<()> {
         let filter = &self.query.filter;
         let in_log = filter.state.is_none_or(|state| state == StateWord::Logged);
@@ -65,7 +65,7 @@ impl Search<'_> {
         self.log(&ends).await
     }
 
-    /// Searches the partitions backwards from these ends, a share of all that is read in each.
+    /// Searches the partitions backwards from these ends; each gets a share of all reads.
     pub(super) async fn log(&mut self, ends: &[Position]) -> Result<()> {
         let share = (ROWS / ends.len().max(1)).max(STRETCH as usize / 4);
         let partitions = self.partitions().await?;
@@ -89,8 +89,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Searches at most about `share` messages of a stretch from its end; how many, and before
-    /// which the search is to go on.
+    /// Searches at most about `share` messages of a stretch from its end. Returns how many it
+    /// searched, and before which message to continue.
     async fn backwards(
         &mut self,
         mut stretch: Stretch,
@@ -129,7 +129,7 @@ impl Search<'_> {
         Ok((seen, None))
     }
 
-    /// Searches for a message around the time that its id tells, if it tells one; whether it was
+    /// Searches for a message around the time in its id, if its id has one. Returns whether it was
     /// found.
     async fn around(&mut self, id: MsgId, partitions: &[Partition]) -> Result<bool> {
         let Some(time) = id.made_at() else { return Ok(false) };

@@ -11,7 +11,7 @@ use crate::store::find::TablePlace;
 use crate::store::inspect::MessageTable;
 use crate::store::moment::micros;
 
-/// Where an answer ended. As text it can be handed back later.
+/// The place where an answer ended. Its text form can be passed back later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "json-schema", schemars(rename = "SearchPlace", with = "String"))]
@@ -19,7 +19,7 @@ use crate::store::moment::micros;
 pub enum Place {
     /// Behind this entry of the lookup.
     Lookup(DateTime<Utc>, MsgId),
-    /// Behind these rows of the tables that have more.
+    /// Behind these rows, in the tables that have more.
     Tables(Vec<TablePlace>),
     /// Before these offsets of a log's partitions.
     Log(Vec<Position>),
@@ -79,7 +79,7 @@ impl FromStr for Place {
                 let row = RowId(parts.next()?.parse().ok()?);
                 parts.next().is_none().then_some(TablePlace { table, at, row })
             };
-            // Each is searched, so none is named twice.
+            // Each place is searched, so no table is named twice.
             let places = text.split(',').map(place).collect::<Option<Vec<TablePlace>>>()?;
             let tables: HashSet<&str> = places.iter().map(|place| place.table.word()).collect();
             (tables.len() == places.len()).then_some(Self::Tables(places))

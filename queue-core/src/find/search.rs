@@ -13,24 +13,21 @@ use crate::store::lookup::{By, Entry, entries};
 use crate::store::moment::micros;
 use crate::store::row_set::RowSet;
 
-/// How many rows of a table one search reads, and how many entries of the lookup: ten thousand take
-/// some 20 ms, and the answer says where to go on.
+/// How many rows of a table, or entries of the lookup, one search reads: ten thousand take some 20
+/// ms, and the answer says where to continue.
 pub(super) const ROWS: usize = 10_000;
 
 /// Rows of one statement.
 pub(super) const STRETCH: u32 = 2000;
 
-/// Entries of the lookup whose messages are looked for together: as many ids as one list takes.
+/// Entries of the lookup whose messages are searched together: as many ids as one list holds.
 const ENTRIES: u32 = 500;
 
 /// Messages that are read together.
 const READ: usize = 500;
 
-/// Looks for messages of the topic. Reads a bounded number of rows, and locks none. What is moved
-/// from one table to another during a search of rows may be missed; by ids nothing is.
-///
-/// # Errors
-/// A database failure.
+/// Searches for messages of the topic. Reads a bounded number of rows, and locks none. A search of
+/// rows may miss a message that moves between tables during it; a search by ids misses none.
 pub async fn find(session: &mut Session, topic: &Topic, query: &Query) -> Result<Answer> {
     let mut search = Search { session, topic, query, answer: Answer::default() };
     match &query.after {
@@ -72,7 +69,7 @@ impl Search<'_> {
             let mut found = self.by_ids(&[id]).await?;
             if let Some(found) = found.remove(&id) {
                 self.take(found);
-                // What is found of a message of a stream is what its groups made of it.
+                // For a stream's message, what is found is its groups' state of it.
                 if !self.topic.is_stream() {
                     return Ok(());
                 }
@@ -80,7 +77,7 @@ impl Search<'_> {
         }
         let tables = match (filter.state, filter.msg_id) {
             (Some(state), None) => table_of(state).into_iter().collect(),
-            // The others have just been asked by their keys.
+            // The other tables have just been asked by their keys.
             (state, Some(_)) if state.is_none_or(is_in_hot_table) => vec![MessageTable::Ready],
             (Some(_), Some(_)) => Vec::new(),
             (None, _) => MessageTable::ALL.to_vec(),
@@ -89,7 +86,7 @@ impl Search<'_> {
         self.then_log().await
     }
 
-    /// Those that the lookup knows; how many entries it has had for them.
+    /// Finds the matches that the lookup knows. Returns how many of its entries were read.
     async fn lookup(&mut self, mut after: Option<(DateTime<Utc>, MsgId)>) -> Result<usize> {
         let (filter, topic) = (&self.query.filter, self.topic.id);
         let Some(by) = by(filter) else { return Ok(0) };
@@ -129,7 +126,7 @@ impl Search<'_> {
         Ok(seen)
     }
 
-    /// Messages by their ids: those of this topic, or else those that were moved to another.
+    /// Reads messages by their ids: those of this topic, or else those that were moved to another.
     async fn by_ids(&mut self, ids: &[MsgId]) -> Result<HashMap<MsgId, Vec<Found>>> {
         let mut by_id: HashMap<MsgId, Vec<Found>> = HashMap::new();
         if ids.is_empty() {
@@ -153,7 +150,7 @@ impl Search<'_> {
         Ok(by_id)
     }
 
-    /// Looks for ready messages whose row the lookup does not know, in a bounded number of rows.
+    /// Searches for ready messages whose row the lookup does not know, in a bounded number of rows.
     async fn scan_for(
         &mut self,
         ids: &[MsgId],
@@ -192,7 +189,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The first `limit` rows that are wanted, among the next rows of a table.
+    /// Returns the first `limit` matches among the next rows of a table.
     async fn scan(
         &mut self,
         ids: &[MsgId],
@@ -219,7 +216,7 @@ impl Search<'_> {
         Ok((hits, Scanned { rows, rest: Some(from) }))
     }
 
-    /// The rows at these places, in their order.
+    /// Reads the rows at these places, in their order.
     async fn read(&mut self, table: MessageTable, places: &[TablePlace]) -> Result<Vec<Found>> {
         let bodies = self.query.bodies;
         let mut rows = HashMap::new();
@@ -229,25 +226,25 @@ impl Search<'_> {
             let found = self.session.call("read what was found", read).await?;
             rows.extend(found.into_iter().filter_map(|one| Some((one.trace.as_ref()?.row, one))));
         }
-        // One that is not there any more was moved meanwhile.
+        // A row that is gone was moved in the meantime.
         Ok(places.iter().filter_map(|place| rows.remove(&place.row)).collect())
     }
 
-    /// Takes those that are wanted: ids alone have said nothing of the rest of the filter.
+    /// Keeps the matches: a search by id has not checked the rest of the filter.
     pub(super) fn take(&mut self, found: Vec<Found>) {
         let filter = &self.query.filter;
         self.answer.found.extend(found.into_iter().filter(|one| meets(one, filter)));
     }
 }
 
-/// How far a table was searched.
+/// The extent of a table's search.
 struct Scanned {
     rows: usize,
-    /// Where to go on; `None` at its end.
+    /// Where to continue; `None` at its end.
     rest: Option<TablePlace>,
 }
 
-/// Which index of the lookup is the best for the filter, if any is.
+/// The best index of the lookup for the filter, if there is one.
 fn by(filter: &Filter) -> Option<By<'_>> {
     if let Some(id) = filter.msg_id {
         return Some(By::MsgId(id));
@@ -294,7 +291,8 @@ fn seen_last(some: &[Entry], entry: &Entry) -> bool {
     some.last().is_some_and(|last| last.msg_id == entry.msg_id)
 }
 
-/// Where the search of a table begins: what died or was settled before a time was enqueued before.
+/// Where the search of a table begins: a message that died or was settled before a time was also
+/// enqueued before it.
 fn start(table: MessageTable, filter: &Filter) -> TablePlace {
     let ends = matches!(table, MessageTable::Dead | MessageTable::Archive);
     let at = filter.since.filter(|_| ends).map_or(0, micros);

@@ -5,26 +5,26 @@ use chrono::{DateTime, Utc};
 use super::{HandlerError, RunOutcome};
 use crate::model::{DeadCause, Delivery, Error, Settlement, TopicSettings, chain};
 
-/// When a failed message is tried again.
+/// When a failed message is retried.
 enum Again {
-    /// When the policy says.
+    /// At the time the policy sets.
     ByPolicy,
     After(Duration),
     At(DateTime<Utc>),
 }
 
-/// The reason that is kept of a message that expired.
+/// The reason recorded for an expired message.
 const EXPIRED: &str = "it had expired before its handler could begin";
 
-/// The reason that is kept of a message that somebody cancelled, ready or claimed.
+/// The reason recorded for a cancelled message, ready or claimed.
 pub(crate) const CANCELLED: &str = "it was cancelled";
 
-/// Why a message is dead-lettered whose handler ended its transaction.
+/// The reason recorded for a message whose handler ended its transaction.
 const ENDED_TRANSACTION: &str = "the handler ended its transaction: by COMMIT or ROLLBACK, by a \
      statement that commits (one that makes or changes a table, say), or it went on after a \
      deadlock; see what it has done before you redrive this message";
 
-/// What becomes of a delivery after its run: the one place where it is decided.
+/// Decides how a delivery is settled after its run; no other function decides this.
 #[must_use]
 pub fn settlement_for(
     outcome: RunOutcome,
@@ -83,7 +83,7 @@ fn max_attempts(delivery: &Delivery, topic: &TopicSettings) -> u32 {
     own.map_or(topic.max_attempts, |own| own.get().min(topic.max_attempts))
 }
 
-/// By the message's own retry policy, but no sooner than its topic's policy ever tries again.
+/// The delay by the message's own retry policy, but no shorter than any of its topic's policy.
 fn retry_delay(failures: u32, delivery: &Delivery, topic: &TopicSettings) -> Duration {
     match own(delivery, delivery.headers.retry()) {
         Some(own) => own.delay(failures).max(topic.retry.shortest()),
@@ -91,8 +91,8 @@ fn retry_delay(failures: u32, delivery: &Delivery, topic: &TopicSettings) -> Dur
     }
 }
 
-/// What a message asks for itself. A header that cannot be read, written by another client past
-/// the contract, counts as none: the message is worth more than its header.
+/// Reads a setting from the message's own header. A header that cannot be read (another client
+/// broke the contract) is ignored: the message is worth more than its header.
 fn own<T>(delivery: &Delivery, header: Result<Option<T>, Error>) -> Option<T> {
     header.unwrap_or_else(|error| {
         tracing::warn!(

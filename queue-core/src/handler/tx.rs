@@ -1,4 +1,5 @@
-//! Handlers whose effects are in the queue's own server: they commit with the ack, or not at all.
+//! Handlers whose effects are in the queue's own server: the effects commit with the ack, or not at
+//! all.
 
 use std::future::Future;
 
@@ -7,32 +8,32 @@ use serde::de::DeserializeOwned;
 
 use super::{Context, HandlerError};
 
-/// Handles the messages of one topic in a transaction: what it writes, what it enqueues and the
-/// ack commit together, so that the effects happen exactly once.
+/// Handles the messages of one topic in a transaction: its writes, its enqueues and the ack commit
+/// together, so that the effects happen exactly once.
 ///
 /// `tx` is open when the handler gets it and is committed when the handler returns `Ok`; anything
-/// else rolls it back. All of diesel-async runs on it, also functions of your own that take an
-/// `&mut AsyncMysqlConnection`, and [`enqueue`](crate::enqueue()) for follow-ups. A
-/// `tx.transaction(…)` within is a savepoint. It sees the database as READ COMMITTED shows it.
+/// else rolls it back. All of diesel-async works on it, including your own functions that take an
+/// `&mut AsyncMysqlConnection`, and [`enqueue`](crate::enqueue()) for follow-ups. A nested
+/// `tx.transaction(…)` is a savepoint. It reads the database as READ COMMITTED.
 ///
 /// * **Never end it yourself.** A `BEGIN`, `COMMIT` or `ROLLBACK` as SQL, or another statement that
-///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is found out when the handler returns
-///   or fails, and the message (of a batch, every one) is dead-lettered with that reason: what it
-///   did cannot be taken back.
+///   commits implicitly (`CREATE TABLE`, `ALTER TABLE`, …), is detected when the handler returns or
+///   fails, and the message (of a batch, every one) is dead-lettered with that reason: its effects
+///   cannot be undone.
 /// * **It may run more than once in a delivery.** After a deadlock, a lock wait or a commit that is
-///   known not to have happened all is rolled back and the handler runs again, at most five times;
-///   a batch five times as a whole, and then each of its messages five times by itself. After a
-///   lost connection or a switchover it runs again twice at most. A deadlock is told by its text:
-///   keep the database's error as the source of yours. Effects elsewhere (mails, other servers) are
-///   not rolled back: enqueue a message for them.
-/// * **Await each query to its end.** One that is dropped half-way, by a timeout or a select,
-///   leaves a reply that would be taken for that of the next. It is found out, and the message
+///   known not to have happened, everything is rolled back and the handler runs again, at most five
+///   times; a batch five times as a whole, and then each of its messages five times by itself.
+///   After a lost connection or a switchover it runs again twice at most. A deadlock is recognized
+///   by its text: keep the database's error as the source of yours. Effects elsewhere (mails, other
+///   servers) are not rolled back: enqueue a message for them.
+/// * **Await each query to its end.** A query that is dropped half-way, by a timeout or a select,
+///   leaves a reply that would be taken for the next query's. This is detected, and the message
 ///   fails.
 /// * **Do not keep it waiting.** It holds row locks, so the server drops its connection after a
 ///   lease (10 s) in which nothing is sent; the message fails at the third time, and nothing is
 ///   kept.
 pub trait TxHandler: Send + Sync + 'static {
-    /// What the body holds.
+    /// The content of the body.
     type Payload: DeserializeOwned + Send;
 
     /// Handles one message. `Ok` commits and acks it; the error rolls back and decides otherwise
@@ -58,10 +59,10 @@ pub trait RawTxHandler: Send + Sync + 'static {
 
 /// Handles up to a batch of messages in one transaction; see [`TxHandler`].
 ///
-/// All of them commit together. If the handler fails, each message is handled by itself in a batch
-/// of one, so that the error finds the message that has caused it.
+/// All of them commit together. If the handler fails, each message is handled alone in a batch of
+/// one, so that the error is charged to the message that caused it.
 pub trait BatchTxHandler: Send + Sync + 'static {
-    /// What each body holds.
+    /// The content of each body.
     type Payload: DeserializeOwned + Send;
 
     /// Handles the messages. `Ok` commits and acks all of them; the error rolls all of them back.

@@ -6,21 +6,18 @@ use crate::model::Result;
 use crate::store;
 use crate::store::duty::DutyStatus;
 
-/// What a duty did last, and how long ago.
+/// A duty's last run, and how long ago it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct DutyStanding {
-    /// What it did.
+    /// The run.
     #[serde(flatten)]
     pub status: DutyStatus,
-    /// How long ago that is, in milliseconds.
+    /// How long ago it was, in milliseconds.
     pub age_ms: u64,
 }
 
-/// What each duty did last.
-///
-/// # Errors
-/// A database failure.
+/// Returns the last run of each duty.
 pub async fn duties(session: &mut Session) -> Result<Vec<DutyStanding>> {
     let read = async |conn: &mut Link| {
         let duties = store::duty::all(conn).await?;

@@ -8,20 +8,20 @@ use crate::store;
 use crate::store::stream::member::{self, MemberStanding};
 use crate::store::stream::standing::{self, Standing};
 
-/// How far a group has come, all partitions together.
+/// A group's progress, over all partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct GroupStanding {
     /// Its own topic.
     #[serde(flatten)]
     pub topic: Topic,
-    /// Messages that it is not through with; of a broadcast group, of its slowest named member.
+    /// Messages that it has not finished; for a broadcast group, those of its slowest named member.
     pub lag: u64,
-    /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
+    /// How long the oldest of those has been there, in milliseconds; `None` if there is none.
     pub lag_ms: Option<u64>,
-    /// Of those, the ones that members have claimed.
+    /// How many of those its members have claimed.
     pub claimed: u64,
-    /// How long the oldest claim has been held, in milliseconds; `None` when there is none.
+    /// How long the oldest claim has been held, in milliseconds; `None` if there is none.
     pub held_ms: Option<u64>,
     /// Messages that retention removed before they were read.
     pub lost: u64,
@@ -39,7 +39,7 @@ impl GroupStanding {
         }
     }
 
-    /// Of the named members the slowest.
+    /// The standing of the slowest named member.
     fn broadcast(topic: Topic, members: &[MemberStanding]) -> Self {
         let mut lags: BTreeMap<_, u64> = BTreeMap::new();
         for one in members {
@@ -56,10 +56,7 @@ impl GroupStanding {
     }
 }
 
-/// How far the groups of a stream have come, or all groups.
-///
-/// # Errors
-/// A database failure.
+/// Returns the progress of the groups of a stream, or of all groups.
 pub async fn groups(session: &mut Session, of: Option<TopicId>) -> Result<Vec<GroupStanding>> {
     let read = async |conn: &mut Link| match of {
         Some(stream) => store::topic::groups_of(conn, stream).await,

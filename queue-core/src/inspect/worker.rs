@@ -10,19 +10,19 @@ use crate::store;
 use crate::store::stream::holding::{self, NameHeld, RangesHeld};
 use crate::store::worker::{Incarnation, WorkerRow};
 
-/// How many workers are read where those that have ended are wanted, too: the newest.
+/// How many workers are read when those that have ended are included: the newest.
 const LATEST: u32 = 200;
 
-/// Which workers.
+/// The workers to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// Those that live.
+    /// Live workers.
     Alive,
-    /// Those that have ended too: the newest 200.
+    /// Workers that have ended too: the newest 200.
     All,
 }
 
-/// What tells that a worker is alive. One of them is enough.
+/// The signs that a worker is alive. One of them is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -31,7 +31,7 @@ pub enum Sign {
     Lock,
     /// A session of it is in the server's process list.
     List,
-    /// It has beaten within its lease.
+    /// Its last beat is no older than its lease.
     Beat,
 }
 
@@ -47,13 +47,13 @@ impl Sign {
     }
 }
 
-/// A worker: who it is, what it holds, and by what it counts as alive.
+/// A worker: its identity, the claims it holds, and the signs that it is alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct WorkerStanding {
     /// Its registration.
     pub id: u64,
-    /// What its process calls itself.
+    /// The client id of its process.
     pub client_id: String,
     /// The program's version.
     pub version: String,
@@ -65,19 +65,19 @@ pub struct WorkerStanding {
     pub life_conn_id: u64,
     /// The connection that claims.
     pub work_conn_id: u64,
-    /// Claims of messages of queues that it holds.
+    /// Claims of queue messages that it holds.
     pub claims: u32,
     /// Ranges of streams that it holds.
     pub ranges: u64,
     /// Messages in those.
     pub range_messages: u64,
-    /// The names that it has in broadcast groups.
+    /// The member names that it has in broadcast groups.
     pub members: Vec<NameHeld>,
     /// After this silence the server drops its sessions, in milliseconds.
     pub lease_ms: u64,
     /// How long ago it beat last, in milliseconds.
     pub beat_age_ms: u64,
-    /// What tells that it is alive.
+    /// The signs that it is alive.
     pub alive_by: Vec<Sign>,
     /// When it registered, server time.
     #[cfg_attr(feature = "json-schema", schemars(with = "chrono::DateTime<chrono::Utc>"))]
@@ -86,17 +86,14 @@ pub struct WorkerStanding {
     pub end_reason: Option<String>,
 }
 
-/// The workers.
-///
-/// # Errors
-/// A database failure.
+/// Returns the workers.
 pub async fn workers(session: &mut Session, which: Workers) -> Result<Vec<WorkerStanding>> {
     let read = async |conn: &mut Link| {
         let rows = match which {
             Workers::All => store::worker::latest(conn, LATEST).await?,
             Workers::Alive => store::worker::alive(conn).await?,
         };
-        // After the rows, or a session made in between would be missing from the list.
+        // After the rows: otherwise a session made in between would be missing from the list.
         let connections = store::process_list::show(conn).await?;
         let incarnation = store::worker::incarnation(conn).await?;
         let held = holding::ranges_held(conn).await?;
@@ -119,7 +116,7 @@ impl WorkerStanding {
         connections: &HashSet<ConnId>,
         incarnation: &Incarnation,
     ) -> Self {
-        // Connection ids of an earlier life of the server say nothing about this one.
+        // Connection ids from before a server restart do not apply to this run of the server.
         let listed = row.incarnation.is_same(incarnation)
             && [row.conn, row.life_conn].iter().any(|conn| connections.contains(conn));
         let signs = [
@@ -147,7 +144,7 @@ impl WorkerStanding {
         }
     }
 
-    /// With what it holds of streams.
+    /// Adds the ranges and member names that it holds.
     fn holding(mut self, ranges: &[RangesHeld], names: &[NameHeld]) -> Self {
         if let Some(held) = ranges.iter().find(|held| held.worker.0 == self.id) {
             (self.ranges, self.range_messages) = (held.ranges, held.messages);

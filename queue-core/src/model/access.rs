@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Error, Result, TopicName};
 
-/// What may be done with a topic, or with all of them.
+/// The operations that are allowed on a topic, or on all topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -15,7 +15,7 @@ pub enum Access {
     ReadWrite,
     /// Producers enqueue; consumers claim nothing, and messages wait.
     WriteOnly,
-    /// Producers are refused; consumers go on with what is there.
+    /// Producers are refused; consumers continue with what is there.
     ReadOnly,
     /// Producers are refused, and consumers claim nothing.
     Denied,
@@ -25,7 +25,7 @@ impl Access {
     /// Every rule.
     pub const ALL: [Self; 4] = [Self::ReadWrite, Self::WriteOnly, Self::ReadOnly, Self::Denied];
 
-    /// The rule that lets these be done.
+    /// The rule that allows these operations.
     #[must_use]
     pub fn new(enqueue: bool, claim: bool) -> Self {
         match (enqueue, claim) {
@@ -36,7 +36,7 @@ impl Access {
         }
     }
 
-    /// Whether producers are not refused.
+    /// Whether producers may enqueue.
     #[must_use]
     pub fn may_enqueue(self) -> bool {
         matches!(self, Self::ReadWrite | Self::WriteOnly)
@@ -48,14 +48,14 @@ impl Access {
         matches!(self, Self::ReadWrite | Self::ReadOnly)
     }
 
-    /// What both rules let be done.
+    /// The operations that both rules allow.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let enqueue = self.may_enqueue() && other.may_enqueue();
         Self::new(enqueue, self.may_claim() && other.may_claim())
     }
 
-    /// The rule in a word, as people write it.
+    /// The rule as a word, for people.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -85,12 +85,12 @@ impl FromStr for Access {
     }
 }
 
-/// Whose rule it is that refuses a producer.
+/// The rule that refuses a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosedBy {
     /// The topic's own.
     Topic,
-    /// That of the switch for all topics.
+    /// The switch for all topics.
     Switch,
 }
 

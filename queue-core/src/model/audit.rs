@@ -1,4 +1,4 @@
-//! Changes by hand, as the audit tells of them.
+//! Changes by people, as the audit records them.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -19,50 +19,50 @@ pub struct AuditDenied {
     pub message: String,
 }
 
-/// What was done.
+/// The kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Somebody signed in.
+    /// A person signed in.
     SignIn,
-    /// A topic was made.
+    /// A topic was created.
     CreateTopic,
     /// A topic's settings were changed.
     SetTopic,
-    /// A topic was closed and deleted, or a group.
+    /// A topic or a group was closed and deleted.
     DeleteTopic,
-    /// What may be done with a topic was set: it was paused, say.
+    /// A topic's access rule was set: it was paused, say.
     SetAccess,
-    /// What may be done with all topics at once was set.
+    /// The access rule of all topics was set.
     SetAccessOfAll,
     /// Ready messages were deleted.
     Purge,
-    /// Ready messages were put into another topic.
+    /// Ready messages were moved to another topic.
     Move,
-    /// Dead letters were made ready again.
+    /// Dead letters were redriven.
     Redrive,
     /// Dead letters were deleted.
     PurgeDead,
-    /// A message was taken back: one that waited, was ready, or was being handled.
+    /// A message was cancelled: a waiting, ready or claimed one.
     Cancel,
-    /// A message that waited for its time was given another.
+    /// A waiting message was given another due time.
     Reschedule,
-    /// A schedule was made, or replaced.
+    /// A schedule was created or replaced.
     SetSchedule,
     /// A schedule was deleted.
     DeleteSchedule,
-    /// A schedule was stopped.
+    /// A schedule was paused.
     PauseSchedule,
-    /// A schedule was started again.
+    /// A schedule was resumed.
     ResumeSchedule,
-    /// A group was made.
+    /// A group was created.
     CreateGroup,
     /// A group's filter or settings were changed.
     SetGroup,
-    /// A group was put elsewhere in its stream.
+    /// A group was moved to another place in its stream.
     ResetGroup,
-    /// A group was to handle a stretch of its stream once more.
+    /// A stretch of its stream was replayed to a group.
     Replay,
     /// The position of a member of a broadcast group was forgotten.
     ForgetMember,
@@ -98,26 +98,26 @@ impl Action {
     }
 }
 
-/// Who changes something.
+/// The person who makes a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Actor {
     /// Their name.
     pub name: String,
-    /// Where they are: an address, or a host and the account that they came to the server with.
+    /// The origin: an address, or a host and the account that connected to the server.
     pub origin: String,
 }
 
-/// A change, as its entry tells it.
+/// A change, as its audit entry records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Who.
+    /// The person.
     pub actor: Actor,
-    /// What.
+    /// The kind of change.
     pub action: Action,
-    /// Of what: the name of a topic, a group or a schedule; empty where it is none.
+    /// The name of the topic, group or schedule; empty if there is none.
     pub target: String,
-    /// More of what was meant.
+    /// More detail of the change.
     pub detail: Option<String>,
 }
 
@@ -129,16 +129,16 @@ pub struct Entry {
     pub no: AuditNo,
     /// When, by the server's clock.
     pub at: DateTime<Utc>,
-    /// Who.
+    /// The person.
     #[serde(flatten)]
     pub actor: Actor,
-    /// What, in a word of [`Action`].
+    /// The kind of change, as a word of [`Action`].
     pub action: String,
-    /// Of what.
+    /// The name of the topic, group or schedule.
     pub target: String,
-    /// More of what was meant.
+    /// More detail of the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// How many messages were changed.
+    /// The number of messages that were changed.
     pub messages: u64,
 }

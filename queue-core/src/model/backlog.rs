@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::TopicSettings;
 
-/// What becomes of an enqueue while the topic is full.
+/// How an enqueue is handled while the topic is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// Producers wait for room, as long as they try a message at all. An enqueue in a transaction
-    /// of the caller's is refused: it would wait with its locks held.
+    /// Producers wait for room, for as long as they retry a message. An enqueue in a caller's
+    /// transaction is refused: it would wait with its locks held.
     #[default]
     Block,
     /// It is refused at once.
@@ -19,7 +19,7 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// The word for it, in the database and on the command line.
+    /// The word in the database and on the command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -28,27 +28,28 @@ impl WhenFull {
         }
     }
 
-    /// A word that somebody wrote past this library counts as the default.
+    /// An unknown word, written by another client, counts as the default.
     pub(crate) fn from_stored(word: &[u8]) -> Self {
         if word == Self::Reject.word().as_bytes() { Self::Reject } else { Self::default() }
     }
 }
 
-/// What a sweeper has measured of a topic that has a limit.
+/// A sweeper's measurement of a topic that has a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Backlog {
     /// About how many messages are ready or claimed.
     pub depth: u64,
-    /// About how many bytes their bodies and headers have; `None` if the topic limits none.
+    /// About how many bytes their bodies and headers take; `None` if the topic does not limit
+    /// bytes.
     pub bytes: Option<u64>,
-    /// Whether the topic takes no more: from the limit on until a tenth of it is free.
+    /// Whether the topic takes no more: once it reaches the limit, until a tenth of it is free.
     pub full: bool,
 }
 
 impl Backlog {
-    /// The measurement of a topic that was `full` before or not. It is full from a limit on, and
-    /// remains so until it is below nine tenths of it, so that it does not flutter.
+    /// The measurement of a topic that was `full` before or not. The topic becomes full at a limit
+    /// and stays full until it is below nine tenths of it, so that it does not flap.
     #[must_use]
     pub fn measured(depth: u64, bytes: Option<u64>, full: bool, settings: &TopicSettings) -> Self {
         let reaches = |n: u64, limit: Option<NonZeroU64>| {
@@ -65,7 +66,7 @@ impl Backlog {
         if !self.full {
             return None;
         }
-        // Against the limits as they are now: one that was raised since holds at once.
+        // Against the current limits: a raised limit takes effect at once.
         let messages = settings.max_depth.filter(|limit| self.depth >= nine_tenths(*limit));
         let bytes = self.bytes.zip(settings.max_bytes);
         let bytes = bytes.filter(|(held, limit)| *held >= nine_tenths(*limit));
@@ -75,7 +76,7 @@ impl Backlog {
     }
 }
 
-/// Rounded up: a limit of one message is left at none.
+/// Rounded up: a topic with a limit of one message has room again at zero.
 fn nine_tenths(limit: NonZeroU64) -> u64 {
     limit.get() - limit.get() / 10
 }

@@ -1,4 +1,4 @@
-/// The error of a user's own code: of a handler or a codec.
+/// The error of user code: of a handler or a codec.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The error and its sources in one line.

@@ -1,4 +1,4 @@
-//! How far the handler of a long message has come.
+//! The progress of the handler of a long message.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -6,20 +6,20 @@ use serde::de::DeserializeOwned;
 
 use crate::model::DeliveryNo;
 
-/// How much of the work is done.
+/// The share of the work that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "json-schema", schemars(extend("maximum" = 100)))]
 pub struct Percent(u8);
 
 impl Percent {
-    /// 0 to 100; what is more is 100.
+    /// 0 to 100; a higher number is 100.
     #[must_use]
     pub fn new(percent: u8) -> Self {
         Self(percent.min(100))
     }
 
-    /// `done` of `all`, rounded down; of nothing, all of it.
+    /// `done` of `all`, rounded down; 100 if `all` is zero.
     #[must_use]
     pub fn of(done: u64, all: u64) -> Self {
         let percent = (u128::from(done) * 100).checked_div(u128::from(all)).unwrap_or(100);
@@ -33,30 +33,30 @@ impl Percent {
     }
 }
 
-/// A place to go on from.
+/// A point to resume from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// What the handler needs in order to go on.
+    /// What the handler needs in order to resume.
     pub state: Vec<u8>,
-    /// How far it is, for people: `rowmq find` shows it.
+    /// How far the handler is, for people: `rowmq find` shows it.
     pub progress: Option<Percent>,
 }
 
 impl Checkpoint {
-    /// A place of any bytes.
+    /// A checkpoint of any bytes.
     pub fn new(state: impl Into<Vec<u8>>) -> Self {
         Self { state: state.into(), progress: None }
     }
 
-    /// A place as JSON.
+    /// A checkpoint as JSON.
     ///
     /// # Errors
-    /// [`serde_json::Error`] if it is none.
+    /// [`serde_json::Error`] if the state cannot be written as JSON.
     pub fn json<S: Serialize>(state: &S) -> Result<Self, serde_json::Error> {
         serde_json::to_vec(state).map(Self::new)
     }
 
-    /// With how far the handler is.
+    /// Adds how far the handler is.
     #[must_use]
     pub fn at(self, progress: Percent) -> Self {
         Self { progress: Some(progress), ..self }
@@ -66,19 +66,19 @@ impl Checkpoint {
 /// A checkpoint as it was saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// The place.
+    /// The checkpoint.
     pub checkpoint: Checkpoint,
     /// The delivery that saved it.
     pub delivery_no: DeliveryNo,
-    /// Server time at which it did.
+    /// The server time at which it was saved.
     pub at: DateTime<Utc>,
 }
 
 impl Saved {
-    /// The place, from JSON.
+    /// Reads the checkpoint as JSON.
     ///
     /// # Errors
-    /// [`serde_json::Error`] if it is not what the caller takes.
+    /// [`serde_json::Error`] if it is not of the caller's type.
     pub fn json<S: DeserializeOwned>(&self) -> Result<S, serde_json::Error> {
         serde_json::from_slice(&self.checkpoint.state)
     }

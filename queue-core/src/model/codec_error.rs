@@ -9,7 +9,7 @@ pub enum CodecError {
     Encode {
         /// Its name.
         codec: String,
-        /// What it said.
+        /// The error.
         reason: String,
     },
     /// A codec failed to decode.
@@ -17,7 +17,7 @@ pub enum CodecError {
     Decode {
         /// Its name.
         codec: String,
-        /// What it said.
+        /// The error.
         reason: String,
     },
     /// A body names a codec that the reader does not know.
@@ -27,10 +27,10 @@ pub enum CodecError {
     Unknown {
         /// The name in the header.
         codec: String,
-        /// Those it knows.
+        /// The codecs that the reader knows.
         known: String,
     },
-    /// A body names more codecs than can be meant.
+    /// A body names more codecs than are allowed.
     #[error("The body is encoded {n} times, at most {limit} times can be meant.")]
     TooMany {
         /// How many the header names.
@@ -48,7 +48,7 @@ pub enum CodecError {
         /// The most bytes.
         limit: usize,
     },
-    /// A body without a codec that its reader requires.
+    /// A body lacks the codec that its reader requires.
     #[error(
         "The body is not encoded by '{codec}', as this program requires of every body: see who sent it, and do not trust it."
     )]
@@ -56,7 +56,7 @@ pub enum CodecError {
         /// The codec's name.
         codec: String,
     },
-    /// A codec whose name cannot stand in a header.
+    /// A codec's name cannot be written in a header.
     #[error(
         "'{codec}' is no name of a codec: use letters, digits, '-', '_' and '.', at most 64 of them."
     )]

@@ -5,23 +5,24 @@ use serde::de::DeserializeOwned;
 
 use crate::model::{ClaimNo, DeliveryNo, Headers, MsgId, Position, Priority, RowId, TopicId};
 
-/// One claim of one message: what a handler gets, and the fence under which it is settled.
+/// One claim of one message: what a handler gets, and the fence that settles it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The topic's number.
     pub topic_id: TopicId,
     /// The message id, the same for every delivery of the message.
     pub msg_id: MsgId,
-    /// Rises with every claim and is never lowered: `(msg_id, delivery_no)` is the token to pass
-    /// on to systems that should refuse an older delivery.
+    /// Rises with every claim and never falls: pass `(msg_id, delivery_no)` as the token to systems
+    /// that should refuse an older delivery.
     pub delivery_no: DeliveryNo,
-    /// Failed handlings so far; a release or a row never started counts nothing.
+    /// Failed runs so far; a release, or a row that was never started, does not count.
     pub failures: u32,
     /// Crashes of workers that held this message alone.
     pub crashes: u32,
-    /// Server time (UTC) at which the message was enqueued; of a delayed one, at which it was due.
+    /// Server time (UTC) at which the message was enqueued; for a delayed one, at which it became
+    /// due.
     pub enqueued_at: DateTime<Utc>,
-    /// Server time (UTC) from which on nobody begins to handle it.
+    /// Server time (UTC) from which on no worker begins to handle it.
     pub expires_at: Option<DateTime<Utc>>,
     /// Server time (UTC) of the claim.
     pub claimed_at: DateTime<Utc>,
@@ -33,30 +34,30 @@ pub struct Delivery {
     pub unique_key: Option<Vec<u8>>,
     /// Name and value pairs beside the body.
     pub headers: Headers,
-    /// The body as it was enqueued, byte for byte; decoded in a handler's hands, if it was encoded
-    /// by [codecs](crate::codec).
+    /// The body as it was enqueued, byte for byte. If it was encoded by [codecs](crate::codec), the
+    /// handler gets it decoded.
     pub body: Vec<u8>,
-    /// Where the row lies: with the topic, its primary key.
+    /// The priority of the row: together with the topic and the row id, its primary key.
     pub priority: Priority,
-    /// Where the row lies.
+    /// The id of the row.
     pub row: RowId,
-    /// The claim that holds it; with the worker's id, the fence.
+    /// The claim that holds it; together with the worker's id, the fence.
     pub claim_no: ClaimNo,
-    /// Where it lies in its stream; `None` for a message of a queue, and for one of a stream that
-    /// its group tries again.
+    /// Its position in its stream; `None` for a queue's message, and for a stream's message that
+    /// its group retries.
     pub position: Option<Position>,
     /// Whether it leaves a trace: each of its events is a row in `queue_trace`.
     pub traced: bool,
 }
 
 impl Delivery {
-    /// Whether its time had run out when it was claimed: it is discarded instead of being handled.
+    /// Whether it had expired when it was claimed: it is discarded instead of being handled.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.expires_at.is_some_and(|end| end <= self.claimed_at)
     }
 
-    /// How long it lay before its first claim; `None` for a later one.
+    /// How long it waited for its first claim; `None` for a later one.
     #[must_use]
     pub fn pickup(&self) -> Option<Duration> {
         let first = self.delivery_no == DeliveryNo(1);

@@ -1,4 +1,4 @@
-//! The errors of this library: each names the operation and the input, and what to do next.
+//! The errors of this library: each names the operation and the input, and the next step.
 
 mod class;
 mod fault;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The result of this library's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong, in one sentence each: what, where, and what to do next.
+/// Everything that can go wrong, in one sentence each: what, where, and the next step.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,7 +33,7 @@ pub enum Error {
     Connect {
         /// Host and port, or socket; never the password.
         server: String,
-        /// What the server or the network said, and the fix where there is one.
+        /// The answer of the server or the network, and the fix where there is one.
         reason: String,
         /// The class of the refusal.
         fault: Fault,
@@ -45,7 +45,7 @@ pub enum Error {
     ReadOnly {
         /// Host and port.
         server: String,
-        /// What it says of itself.
+        /// Its own description of its state.
         reason: String,
     },
     /// None of the servers of the URL takes writes.
@@ -75,15 +75,15 @@ pub enum Error {
         /// What is wrong with them.
         reason: String,
     },
-    /// A moment that no clock will show, or that makes no sense beside another.
+    /// A time beyond any calendar, or one that contradicts another.
     #[error("{what} cannot be: {reason}.")]
     InvalidTime {
-        /// Which moment.
+        /// Which time.
         what: &'static str,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A text that says no retry policy, or one that cannot be kept.
+    /// A text that is no retry policy, or one that cannot be stored.
     #[error(
         "'{text}' is not a retry policy: {reason}; write `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`."
     )]
@@ -93,25 +93,25 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A unique key that cannot be held as wanted.
+    /// A unique key that cannot be held as requested.
     #[error("The unique key cannot be used: {reason}.")]
     InvalidUnique {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A checkpoint that cannot be kept.
+    /// A checkpoint that cannot be saved.
     #[error("The checkpoint cannot be kept: {reason}.")]
     InvalidCheckpoint {
-        /// Why not, and what to do instead.
+        /// Why not, and the alternative.
         reason: &'static str,
     },
-    /// The message is not this delivery's any more.
+    /// The message no longer belongs to this delivery.
     #[error("Message {msg_id} is not this delivery's any more: stop handling it.")]
     ClaimLost {
         /// The message.
         msg_id: MsgId,
     },
-    /// What takes several statements was to be enqueued on a connection in autocommit.
+    /// An enqueue that takes several statements, on a connection in autocommit.
     #[error(
         "A message with a unique key, or with an id of the sender's own in a topic with a dedupe window, is enqueued by several statements: begin a transaction before and commit it after."
     )]
@@ -123,7 +123,7 @@ pub enum Error {
         field: &'static str,
         /// Its length in bytes.
         len: usize,
-        /// The most that fits, in bytes.
+        /// The longest that fits, in bytes.
         limit: usize,
     },
     /// The topic does not exist.
@@ -150,12 +150,12 @@ pub enum Error {
         /// The stream.
         topic: TopicName,
     },
-    /// What a broadcast group is not made for.
+    /// An operation that broadcast groups do not support.
     #[error("'{topic}' is a broadcast group: {reason}.")]
     OfBroadcast {
         /// The group.
         topic: TopicName,
-        /// Why it cannot be, and what to do instead.
+        /// Why not, and the alternative.
         reason: &'static str,
     },
     /// The topic is no broadcast group.
@@ -166,7 +166,7 @@ pub enum Error {
         /// The topic.
         topic: TopicName,
     },
-    /// A member's name that another worker has.
+    /// Another worker has the member's name.
     #[error(
         "The member '{member}' of '{topic}' is the worker {worker}, which runs: give this one a name of its own, or stop that one (`rowmq workers` shows it)."
     )]
@@ -175,7 +175,7 @@ pub enum Error {
         topic: TopicName,
         /// The member.
         member: MemberName,
-        /// Who has it.
+        /// The worker that has it.
         worker: WorkerId,
     },
     /// There is no such member.
@@ -188,7 +188,7 @@ pub enum Error {
         /// The name as given.
         member: MemberName,
     },
-    /// A text that is no place in a stream.
+    /// A text that names no place in a stream.
     #[error(
         "'{text}' is no place in a stream: use earliest, latest, an offset, or a time as 2026-12-24T18:00:00Z."
     )]
@@ -218,7 +218,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A condition on headers that cannot be read, or kept.
+    /// A condition on headers that cannot be read or stored.
     #[error(
         "{text:?} is no filter: {reason}. Write type=created, region=eu,us (one of them), type!=test (none of them), or type (the header is there)."
     )]
@@ -248,7 +248,7 @@ pub enum Error {
     TopicPaused {
         /// The name as given.
         topic: TopicName,
-        /// Whose rule it is.
+        /// The rule that refuses it.
         by: ClosedBy,
     },
     /// The topic holds as many messages, or as many bytes, as its owner allows.
@@ -258,7 +258,7 @@ pub enum Error {
     TopicFull {
         /// The name as given.
         topic: TopicName,
-        /// What was measured, and the limit.
+        /// The measurement, and the limit.
         fill: Fill,
         /// Whether producers wait for room.
         when_full: WhenFull,
@@ -288,7 +288,7 @@ pub enum Error {
         "{what} needs {len} bytes in one packet, the server takes {limit}: raise max_allowed_packet on the server or lower the topic's body limit."
     )]
     PacketTooLarge {
-        /// What was to be sent.
+        /// The part that was to be sent.
         what: &'static str,
         /// Its length in bytes.
         len: usize,
@@ -311,7 +311,7 @@ pub enum Error {
         /// What it must be.
         fix: &'static str,
     },
-    /// A directory of this machine cannot hold a producer's spill journal.
+    /// A directory on this machine cannot hold a producer's spill journal.
     #[error("The spill directory {dir} cannot be used: {reason}.")]
     Spill {
         /// The directory.
@@ -327,7 +327,7 @@ pub enum Error {
         /// What is missing.
         detail: String,
     },
-    /// The server is too old or behaves in a way the protocol cannot stand on.
+    /// The server is too old, or behaves in a way that the protocol cannot rely on.
     #[error("{reason}")]
     Unsupported {
         /// What is wrong and the fix.
@@ -348,38 +348,38 @@ pub enum Error {
     /// A statement failed.
     #[error("{operation} failed: {message}")]
     Database {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The class of the failure.
         fault: Fault,
         /// The server's text.
         message: String,
     },
-    /// A person's change whose entry in the audit the account may not write.
+    /// A person's change whose audit entry the account may not write.
     #[error(transparent)]
     AuditDenied(#[from] AuditDenied),
     /// A statement took longer than its deadline; its connection is closed.
     #[error("{operation} had no answer within {} ms; its connection was closed.", deadline.as_millis())]
     Deadline {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The deadline.
         deadline: Duration,
     },
-    /// The connection broke while a commit was under way: it may or may not have happened.
+    /// The connection broke during a commit, which may or may not have happened.
     #[error(
         "{operation}: the connection broke during the commit, so whether it happened is unknown ({message})."
     )]
     UnknownOutcome {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// What broke.
         message: String,
     },
-    /// This worker was declared dead; its claims belong to others now.
+    /// This worker was declared dead; its claims belong to other workers now.
     #[error("This worker was declared dead ({reason}); its claims have been taken back.")]
     WorkerDead {
-        /// Why, as its row says.
+        /// The reason in its row.
         reason: String,
     },
     /// The worker's session has ended because the process is stopping.
@@ -388,11 +388,11 @@ pub enum Error {
     /// A row count that the protocol rules out; the transaction was rolled back.
     #[error("{operation}: {expected} rows expected, {found} found; rolled back.")]
     Counts {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
-        /// What the protocol expects.
+        /// The count that the protocol expects.
         expected: usize,
-        /// What the server reported.
+        /// The count that the server reported.
         found: usize,
     },
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use super::settlement::cut;
 use super::{DeliveryNo, WorkerId};
 
-/// How much of an error the history keeps, in bytes: it has one of each failed run.
+/// How many bytes of each failed run's error the history keeps.
 const ERROR_LIMIT: usize = 1024;
 
-/// A failed run of a message, as its history tells it.
+/// A failed run of a message, from its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct FailedRun {
@@ -22,15 +22,15 @@ pub struct FailedRun {
 }
 
 impl FailedRun {
-    /// The failed runs that a stored history tells of, oldest first. Only its newest part is
-    /// stored: a line whose beginning is missing is left out.
+    /// Reads the failed runs of a stored history, oldest first. Only its newest part is stored: a
+    /// line whose beginning is missing is left out.
     #[must_use]
     pub fn from_stored(history: &[u8]) -> Vec<Self> {
         let lines = history.split(|byte| *byte == b'\n');
         lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
     }
 
-    /// The whole line, of a run that the database knows nothing of yet.
+    /// The whole line of a run that the database does not know yet.
     pub(crate) fn line(
         no: DeliveryNo,
         worker: WorkerId,
@@ -42,7 +42,7 @@ impl FailedRun {
         [head.into_bytes(), Self::line_end(error)].concat()
     }
 
-    /// The end of a line, from the error on; the database writes what is before it.
+    /// The end of a line, from the error on; the database writes the part before it.
     pub(crate) fn line_end(error: &str) -> Vec<u8> {
         let error = serde_json::Value::from(cut(error, ERROR_LIMIT));
         format!("{error}}}\n").into_bytes()

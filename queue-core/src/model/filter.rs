@@ -11,7 +11,7 @@ use crate::model::{Error, Headers, Result};
 /// The most bytes of a filter as it is stored.
 const FILTER_LIMIT: usize = 4096;
 
-/// One condition of a filter. Without the header no condition is met.
+/// One condition of a filter. A message without the header meets no condition.
 ///
 /// As text: `type` (the header is there), `type=created,paid` (it is one of these),
 /// `type!=created,paid` (it is none of these). Values are compared byte for byte; blanks around

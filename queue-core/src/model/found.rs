@@ -1,11 +1,11 @@
-//! A message as it is found: where it is, in which state, and what its row says.
+//! A message as a search finds it: where it is, its state, and the content of its row.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::model::{FailedRun, Headers, MsgId, Percent, Position, Priority, RowId, WorkerId};
 
-/// Which messages of a topic: those that meet everything that is given.
+/// A search for messages of a topic: a message must meet every given condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Has this id.
@@ -20,15 +20,15 @@ pub struct Filter {
     pub before: Option<DateTime<Utc>>,
     /// Is in this state.
     pub state: Option<StateWord>,
-    /// Its last error, or the reason it was discarded for, has this text in it, byte by byte.
+    /// Its last error, or the reason for discarding it, contains this text, byte by byte.
     pub error: Option<String>,
     /// Has this header with this value.
     pub header: Option<(String, String)>,
-    /// Lies here in its stream.
+    /// Is at this position in its stream.
     pub position: Option<Position>,
 }
 
-/// A message, where it is, and what happened to it.
+/// A message, its place, and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Found {
@@ -47,12 +47,12 @@ pub struct Found {
     /// Business idempotency key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub biz_id: Option<String>,
-    /// What its row says; `None` if it has none any more.
+    /// The content of its row; `None` if it has none any more.
     #[serde(flatten)]
     pub trace: Option<Trace>,
 }
 
-/// What a message's row says.
+/// The content of a message's row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Trace {
@@ -66,14 +66,14 @@ pub struct Trace {
     pub failures: u32,
     /// Crashes of workers that held it.
     pub crashes: u32,
-    /// What its handler said last, or why it was discarded.
+    /// Its handler's last error, or why it was discarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Name and value pairs beside the body.
     pub headers: Headers,
-    /// Its failed runs, oldest first; of many the newest.
+    /// Its newest failed runs, oldest first.
     pub history: Vec<FailedRun>,
-    /// How far its handler said that it is.
+    /// The progress that its handler saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Percent>,
     /// The body's length.
@@ -97,7 +97,7 @@ pub enum State {
     Claimed {
         /// The worker.
         worker: WorkerId,
-        /// What its process calls itself; empty if it is gone.
+        /// The client id of its process; empty if the process is gone.
         client_id: String,
         /// Its connection.
         conn_id: u64,
@@ -111,7 +111,7 @@ pub enum State {
     Dead {
         /// Server time at which it died.
         died_at: DateTime<Utc>,
-        /// Of what.
+        /// The cause.
         cause: String,
     },
     /// Handled, and kept.
@@ -135,15 +135,15 @@ pub enum State {
         /// Until when it is kept.
         keep_until: DateTime<Utc>,
     },
-    /// In the log of its stream, whatever its groups have made of it.
+    /// In the log of its stream, whatever its groups have done with it.
     Logged {
-        /// Where.
+        /// Its position.
         #[serde(flatten)]
         position: Position,
         /// Server time at which it got its offset.
         sequenced_at: DateTime<Utc>,
     },
-    /// It was enqueued, and there is nothing of it any more: handled and not kept, as a rule.
+    /// It was enqueued, and nothing of it is left: as a rule, it was handled and not kept.
     Gone,
 }
 

@@ -8,13 +8,13 @@ use crate::model::{Error, Result, RetryPolicy};
 /// The most bytes that headers may take as JSON. They are read with every claim.
 const HEADERS_LIMIT: usize = 64 * 1024;
 
-/// The header by which a message has a retry policy of its own.
+/// The header that holds a message's own retry policy.
 const RETRY: &str = "queue-retry";
 
-/// The header by which a message has a limit of attempts of its own.
+/// The header that holds a message's own limit of attempts.
 const MAX_ATTEMPTS: &str = "queue-max-attempts";
 
-/// The header that tells the kinds of messages of one topic apart.
+/// The header that distinguishes the kinds of messages of one topic.
 const KIND: &str = "queue-kind";
 
 /// Name and value pairs beside the body, stored as a JSON object.
@@ -30,13 +30,13 @@ impl Headers {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Which kind of message of its topic it is, from the header `queue-kind`.
+    /// The kind of the message within its topic, from the header `queue-kind`.
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
         self.get(KIND)
     }
 
-    /// Makes the message one of this kind.
+    /// Sets the kind of the message.
     pub fn set_kind(&mut self, kind: impl Into<String>) {
         self.0.insert(KIND.to_owned(), kind.into());
     }
@@ -50,7 +50,7 @@ impl Headers {
     /// The message's own retry policy, from the header `queue-retry`.
     ///
     /// # Errors
-    /// [`Error::InvalidRetry`] if the header says none.
+    /// [`Error::InvalidRetry`] if the header holds none.
     pub fn retry(&self) -> Result<Option<RetryPolicy>> {
         self.get(RETRY).map(str::parse).transpose()
     }
@@ -58,7 +58,7 @@ impl Headers {
     /// The message's own limit of attempts, from the header `queue-max-attempts`.
     ///
     /// # Errors
-    /// [`Error::InvalidHeaders`] if the header is no number above zero.
+    /// [`Error::InvalidHeaders`] if the header holds no number above zero.
     pub fn max_attempts(&self) -> Result<Option<NonZeroU32>> {
         let Some(text) = self.get(MAX_ATTEMPTS) else { return Ok(None) };
         text.trim().parse().map(Some).map_err(|_| Error::InvalidHeaders {
@@ -66,17 +66,17 @@ impl Headers {
         })
     }
 
-    /// Gives the message a retry policy of its own.
+    /// Sets the message's own retry policy.
     pub fn set_retry(&mut self, policy: &RetryPolicy) {
         self.0.insert(RETRY.to_owned(), policy.to_string());
     }
 
-    /// Gives the message a limit of attempts of its own.
+    /// Sets the message's own limit of attempts.
     pub fn set_max_attempts(&mut self, attempts: NonZeroU32) {
         self.0.insert(MAX_ATTEMPTS.to_owned(), attempts.to_string());
     }
 
-    /// What the database stores: `None` when there are no headers.
+    /// The stored form: `None` when there are no headers.
     pub(crate) fn to_stored(&self) -> Result<Option<Vec<u8>>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -90,8 +90,8 @@ impl Headers {
         Ok(Some(stored))
     }
 
-    /// Reads what the database stores. Headers that are no JSON object of strings (written by
-    /// another client past the contract) are kept under one name rather than losing the message.
+    /// Reads the stored form. Headers that are no JSON object of strings (another client broke the
+    /// contract) are kept under one name, so that the message is not lost.
     pub(crate) fn from_stored(stored: Option<&[u8]>) -> Self {
         let Some(bytes) = stored else { return Self::default() };
         if let Ok(headers) = serde_json::from_slice(bytes) {

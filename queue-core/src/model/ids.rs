@@ -1,4 +1,4 @@
-//! Newtypes for every number and id of the protocol, so that none can stand in for another.
+//! Newtypes for every number and id of the protocol, so that they cannot be mixed up.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,19 +28,20 @@ number! {
     RowId(u64)
 }
 number! {
-    /// A worker's registration, never used twice.
+    /// A worker's registration; never reused.
     WorkerId(u64)
 }
 number! {
-    /// The worker's own claim counter; `(WorkerId, ClaimNo)` is the fence and never used twice.
+    /// The worker's own claim counter; `(WorkerId, ClaimNo)` is the fence and is never reused.
     ClaimNo(u64)
 }
 number! {
-    /// A server connection as `CONNECTION_ID()` and the process list name it.
+    /// A server connection, as shown by `CONNECTION_ID()` and the process list.
     ConnId(u64)
 }
 number! {
-    /// How often the message has been claimed; with the message id, the token a handler passes on.
+    /// How often the message has been claimed; together with the message id, the token that a
+    /// handler passes on.
     DeliveryNo(u32)
 }
 number! {
@@ -56,17 +57,17 @@ number! {
     RangeId(u64)
 }
 
-/// Where a message lies in its stream.
+/// A message's position in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Position {
     /// The partition.
     pub partition: PartitionNo,
-    /// Its place there.
+    /// The offset in it.
     pub offset: Offset,
 }
 
-/// The message id: a UUIDv7 made by the producer before the first try.
+/// The message id: a UUIDv7 made by the producer before the first send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -85,8 +86,8 @@ impl MsgId {
         self.0.as_bytes()
     }
 
-    /// When it was made by its producer's clock, to the millisecond; `None` if it does not tell: it
-    /// was given, and is no UUIDv7.
+    /// When it was made, by its producer's clock, to the millisecond; `None` for an id that the
+    /// sender supplied and that is no UUIDv7.
     #[must_use]
     pub fn made_at(&self) -> Option<DateTime<Utc>> {
         let (seconds, nanos) = self.0.get_timestamp()?.to_unix();

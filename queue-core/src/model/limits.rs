@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Error, Result};
 
-/// The longest period of a rate: a server's times have microseconds, and a day's worth of them is
-/// far from where the arithmetic would end.
+/// The longest period of a rate. A server's times have microseconds, and a day of them is far from
+/// overflow.
 const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
-/// The most messages of a period: a microsecond each is what the server's clock can tell apart.
+/// The most messages per period: the server's clock distinguishes microseconds, one per message.
 const MOST: u64 = 1_000_000;
 
-/// A rate of claims: so many messages within any moment, and as many again in the course of each
-/// period. Written `100/1s`.
+/// A rate of claims: a burst of this many messages, and as many again over each period. Written
+/// `100/1s`.
 ///
-/// It is a bucket of `messages` tokens that fills up evenly in a `period`: `100/1s` and `6000/1m`
-/// are the same in the long run, and the second lets 6000 through at once after a pause.
+/// It is a bucket of `messages` tokens that refills evenly over a `period`: `100/1s` and `6000/1m`
+/// are the same in the long run, but the second lets 6000 through at once after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
@@ -28,11 +28,11 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Checks and takes a rate.
+    /// Checks and creates a rate.
     ///
     /// # Errors
     /// [`Error::Setting`] for a period of less than a millisecond or more than a day, or more
-    /// messages than it has microseconds.
+    /// messages than the period has microseconds.
     pub fn new(messages: NonZeroU32, period: Duration) -> Result<Self> {
         let fits = (Duration::from_millis(1)..=LONGEST_PERIOD).contains(&period);
         let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
@@ -43,7 +43,7 @@ impl Rate {
         Err(invalid(&text))
     }
 
-    /// So many messages a period.
+    /// The messages per period.
     #[must_use]
     pub fn messages(self) -> NonZeroU32 {
         self.messages
@@ -55,9 +55,9 @@ impl Rate {
         self.period
     }
 
-    /// How many messages may go, when those before them have used up the time until `lead` from
-    /// now. (The generic cell rate algorithm, ITU-T I.371: one moment to keep instead of a count of
-    /// tokens and the moment of that count.)
+    /// How many messages may pass, if earlier ones have used up the time until `lead` from now.
+    /// (The generic cell rate algorithm, ITU-T I.371: it stores one time instead of a count of
+    /// tokens and the time of that count.)
     #[must_use]
     pub fn room(self, lead: Duration) -> u32 {
         let free = self.period.saturating_sub(lead).as_micros();
@@ -118,27 +118,27 @@ impl From<Rate> for String {
     }
 }
 
-/// What bounds the claims of a topic over all consumers.
+/// The limits on a topic's claims, over all consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Limits {
-    /// The most messages that are claimed at a time. Default: any number.
+    /// The most messages that are claimed at once. Default: any number.
     pub max_running: Option<NonZeroU32>,
-    /// The most messages of one key that are claimed at a time. Default: any number. Messages
-    /// without a key are not limited by it.
+    /// The most messages of one key that are claimed at once. Default: any number. It does not
+    /// limit messages without a key.
     pub max_running_per_key: Option<NonZeroU32>,
-    /// How fast they are claimed. Default: as fast as handlers are free.
+    /// The rate of claims. Default: as fast as handlers are free.
     pub rate: Option<Rate>,
 }
 
 impl Limits {
-    /// Whether nothing is bounded.
+    /// Whether nothing is limited.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.rate.is_none() && !self.bounds_running()
     }
 
-    /// Whether the number of those claimed at a time is bounded.
+    /// Whether the number of messages claimed at once is limited.
     #[must_use]
     pub fn bounds_running(&self) -> bool {
         self.max_running.or(self.max_running_per_key).is_some()
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(rate.room(lead - Duration::from_millis(99)), 0);
         assert_eq!(rate.room(lead - Duration::from_millis(100)), 1);
         assert_eq!(rate.room(lead - Duration::from_millis(550)), 5);
-        // A clock that was set back must not be paid for with an endless wait: the lead is kept.
+        // A clock that was set back must not cause an endless wait: the lead is kept.
         assert_eq!(rate.room(Duration::from_secs(3600)), 0);
     }
 

@@ -1,4 +1,4 @@
-//! A message as a line of JSON, the form in which messages leave the queue and come back.
+//! A message as a line of JSON, the form in which messages are exported and imported.
 
 mod read;
 
@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-/// The fields of a line that may be any bytes. What is no text is base64 under another name:
-/// nothing is lost on the way.
+/// The fields of a line that may be any bytes. Bytes that are not text are base64 under another
+/// name, so that nothing is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineBytes<'m> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct LineBytes<'m> {
 }
 
 impl<'m> LineBytes<'m> {
-    /// Of a message with this ordering key, business id and body.
+    /// The fields of a message with this ordering key, business id and body.
     #[must_use]
     pub fn new(key: Option<&'m [u8]>, biz_id: Option<&'m [u8]>, body: &'m [u8]) -> Self {
         let (key, key_base64) = text_or_base64(key);
@@ -37,7 +37,7 @@ impl<'m> LineBytes<'m> {
     }
 }
 
-/// Bytes as text, or else in base64; of nothing, neither.
+/// Returns bytes as text, or else in base64; neither if there are none.
 #[must_use]
 pub fn text_or_base64(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
     match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {

@@ -7,26 +7,26 @@ use serde::Deserialize;
 
 use crate::model::{Error, Result};
 
-/// The longest time from now, and the longest keeping: ten years, so that no sum leaves the
-/// calendar.
+/// The longest delay, and the longest time that anything is kept: ten years, so that no sum leaves
+/// the calendar.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The last second of a server's calendar, in seconds since 1970.
+/// The last second of the server's calendar, in seconds since 1970.
 const CALENDAR_END: i64 = 253_402_300_799;
 
-/// A moment by the server's clock. What this machine's clock says does not matter. As text: a time
-/// from now (`48h`, `1m 30s`), or a date and time with its zone (`2026-12-24T18:00:00Z`).
+/// A time by the server's clock; this machine's clock does not matter. As text: a time from now
+/// (`48h`, `1m 30s`), or a date and time with its zone (`2026-12-24T18:00:00Z`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Moment {
-    /// So long after the message is enqueued.
+    /// This long after the message is enqueued.
     After(Duration),
     /// At this time.
     At(DateTime<Utc>),
 }
 
 impl Moment {
-    /// Refuses what no calendar holds; `what` names the moment.
+    /// Refuses a time beyond the calendar; `what` names the time in the error.
     ///
     /// # Errors
     /// [`Error::InvalidTime`].

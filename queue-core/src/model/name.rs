@@ -1,4 +1,4 @@
-//! Names that people give: quoted nowhere, and alike in every log.
+//! Names that people choose. They need no quoting and look the same in every log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use crate::model::{Error, Result};
 /// The longest name, in bytes.
 pub(crate) const NAME_LIMIT: usize = 64;
 
-/// Whether something may be called so: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+/// Whether the text is a valid name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= NAME_LIMIT && name.bytes().all(allowed)
 }
 
-/// Makes the type of the names of one kind of thing.
+/// Defines the type of the names of one kind of thing.
 macro_rules! name_type {
     ($(#[$meta:meta])* $Name:ident) => {
         $(#[$meta])*
@@ -30,7 +30,7 @@ macro_rules! name_type {
         pub struct $Name(String);
 
         impl $Name {
-            /// Checks and takes a name.
+            /// Checks and creates a name.
             ///
             /// # Errors
             /// [`Error::InvalidName`](crate::Error::InvalidName) if it is empty, too long or has
@@ -92,8 +92,8 @@ name_type! {
     MemberName
 }
 
-/// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte; a group's is that of its
-/// stream, `@` and its own: `orders@billing`. Cheap to clone: every delivery carries one.
+/// A topic's name: 1 to 64 of `A-Z a-z 0-9 . _ -`, compared byte for byte. A group's name is its
+/// stream's name, `@` and its own: `orders@billing`. Cheap to clone: every delivery carries one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[cfg_attr(
@@ -104,7 +104,7 @@ name_type! {
 pub struct TopicName(Arc<str>);
 
 impl TopicName {
-    /// Checks and takes a name.
+    /// Checks and creates a name.
     ///
     /// # Errors
     /// [`Error::InvalidName`] if it is empty, too long or has another character.
@@ -125,13 +125,13 @@ impl TopicName {
         Self::new(format!("{stream}@{group}"))
     }
 
-    /// The stream that it is a group of, if it is a group's name.
+    /// The group's stream, if this is a group's name.
     #[must_use]
     pub fn stream(&self) -> Option<Self> {
         self.as_group().map(|(stream, _)| Self(stream.into()))
     }
 
-    /// The stream and the group, if it is a group's name.
+    /// The stream and the group, if this is a group's name.
     #[must_use]
     pub fn as_group(&self) -> Option<(&str, &str)> {
         self.0.split_once('@')

@@ -11,7 +11,7 @@ use crate::model::{
 /// The longest ordering key and biz id, in bytes: what their columns hold.
 const KEY_LIMIT: usize = 255;
 
-/// A message to enqueue. Its id is made here, before the first try, so that every resend is the
+/// A message to enqueue. Its id is made here, before the first send, so that every resend is the
 /// same message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a message does nothing until it is enqueued"]
@@ -28,19 +28,19 @@ pub struct NewMessage {
     pub biz_id: Option<Vec<u8>>,
     /// Name and value pairs beside the body.
     pub headers: Headers,
-    /// When it becomes ready; `None`: at once. A moment that has passed means at once too: a
-    /// message that was sent again for a while is late, not wrong.
+    /// When it becomes ready; `None`: at once. A time in the past also means at once: a message
+    /// that was resent for a while is late, not wrong.
     pub deliver: Option<Moment>,
     /// A delivery that has not begun by then is discarded; `None`: never.
     pub expires: Option<Moment>,
-    /// What it is the only one of.
+    /// The unique key of which it is the only message.
     pub unique: Option<Unique>,
     /// The id that was made here.
     made_id: MsgId,
 }
 
 impl NewMessage {
-    /// A message of these bytes, with a fresh id.
+    /// A message of these bytes, with a new id.
     pub fn new(body: impl Into<Vec<u8>>) -> Self {
         let made_id = MsgId::new();
         Self {
@@ -65,8 +65,8 @@ impl NewMessage {
         serde_json::to_vec(payload).map(Self::new).map_err(|error| Error::Encode(error.into()))
     }
 
-    /// Gives the message an id of the sender's own, to be given again with each resend. In a topic
-    /// with a [dedupe window](crate::model::TopicSettings::dedupe_window) it is stored once.
+    /// Sets an id that the sender chose; use the same id for each resend. A topic with a
+    /// [dedupe window](crate::model::TopicSettings::dedupe_window) stores the message once.
     pub fn with_msg_id(mut self, msg_id: MsgId) -> Self {
         self.msg_id = msg_id;
         self
@@ -96,74 +96,73 @@ impl NewMessage {
         self
     }
 
-    /// Makes it one of this kind of its topic's messages: the header `queue-kind`.
+    /// Sets the message's kind within its topic: the header `queue-kind`.
     pub fn with_kind(mut self, kind: impl Into<String>) -> Self {
         self.headers.set_kind(kind);
         self
     }
 
-    /// Makes it part of a distributed trace, whose span `parent` goes on with it: the header
+    /// Makes it part of a distributed trace, as a continuation of the span `parent`: the header
     /// `traceparent`.
     pub fn with_traceparent(self, parent: TraceParent) -> Self {
         self.with_header(TRACE_PARENT, parent.to_string())
     }
 
-    /// Gives the message a retry policy of its own, in place of its topic's: the header
-    /// `queue-retry`.
+    /// Sets the message's own retry policy, in place of its topic's: the header `queue-retry`.
     pub fn with_retry(mut self, policy: &RetryPolicy) -> Self {
         self.headers.set_retry(policy);
         self
     }
 
-    /// Gives the message a limit of attempts of its own, in place of its topic's: the header
+    /// Sets the message's own limit of attempts, in place of its topic's: the header
     /// `queue-max-attempts`.
     pub fn with_max_attempts(mut self, attempts: NonZeroU32) -> Self {
         self.headers.set_max_attempts(attempts);
         self
     }
 
-    /// It becomes ready so long after it was enqueued.
+    /// Makes it ready this long after it was enqueued.
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.deliver = Some(Moment::After(delay));
         self
     }
 
-    /// It becomes ready at this time.
+    /// Makes it ready at this time.
     pub fn with_deliver_at(mut self, at: DateTime<Utc>) -> Self {
         self.deliver = Some(Moment::At(at));
         self
     }
 
-    /// A delivery that has not begun so long after it was enqueued is discarded.
+    /// Discards a delivery that has not begun this long after the message was enqueued.
     pub fn with_expiry(mut self, after: Duration) -> Self {
         self.expires = Some(Moment::After(after));
         self
     }
 
-    /// A delivery that has not begun at this time is discarded.
+    /// Discards a delivery that has not begun at this time.
     pub fn with_expires_at(mut self, at: DateTime<Utc>) -> Self {
         self.expires = Some(Moment::At(at));
         self
     }
 
-    /// Makes it the only one of its key.
+    /// Makes it the only message of its unique key.
     pub fn with_unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
     }
 
-    /// Whether its id is not the one that was made here.
+    /// Whether the sender chose its id.
     #[must_use]
     pub fn has_given_id(&self) -> bool {
         self.msg_id != self.made_id
     }
 
-    /// The unique key that its row carries, to be freed with its end.
+    /// The unique key in its row, to be freed when the message ends.
     pub(crate) fn key_until_done(&self) -> Option<&[u8]> {
         self.unique.as_ref().filter(|unique| unique.time().is_none()).map(Unique::key)
     }
 
-    /// Whether nobody would ever handle it, as far as that can be seen without the server's clock.
+    /// Whether no worker would ever handle it, as far as can be known without the server's clock.
     fn expires_before_it_is_ready(&self) -> bool {
         match (self.deliver, self.expires) {
             (Some(Moment::After(ready)), Some(Moment::After(end))) => end <= ready,
@@ -173,12 +172,12 @@ impl NewMessage {
         }
     }
 
-    /// Checks what the columns hold, before anything is sent: a packet too large would break the
-    /// connection without a clear error.
+    /// Checks what the columns can hold before anything is sent: a packet that is too large would
+    /// break the connection without a clear error.
     ///
     /// # Errors
-    /// What cannot be stored in any topic: a key, biz id or headers too long, a moment that cannot
-    /// be, a header of the queue's own that says nothing.
+    /// A message that no topic can store: a key, biz id or headers too long, an impossible time, or
+    /// a header of the queue's own without a valid value.
     pub fn check(&self) -> Result<()> {
         for (field, bytes) in [("key", &self.key), ("biz id", &self.biz_id)] {
             let len = bytes.as_ref().map_or(0, Vec::len);

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Error, Offset, Result};
 
-/// Where in its stream a group goes on: `earliest`, `latest`, an offset or a time.
+/// The place in its stream where a group continues: `earliest`, `latest`, an offset or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
-    /// At the oldest message kept.
+    /// At the oldest message still kept.
     Earliest,
     /// Behind the newest message that has an offset.
     Latest,

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Error, Result};
 
-/// How far in the database a suspect's priority lies from its plain one.
+/// The distance in the database between a suspect's priority and its plain one.
 const SUSPECT_OFFSET: u8 = 100;
 
-/// 0 (first) to 9 (last); 5 unless said otherwise.
+/// 0 (first) to 9 (last); the default is 5.
 ///
-/// A *suspect*, a message that was held by workers that crashed, lies under `priority + 100`
-/// in the clustered key: ordinary claims never walk over it, and it is claimed alone.
+/// A *suspect*, a message that was held by workers that crashed, has `priority + 100` in the
+/// clustered key: ordinary claims never walk over it, and it is claimed alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "json-schema", schemars(extend("maximum" = 9)))]
@@ -37,7 +37,7 @@ impl Priority {
         (Self::FIRST.0..=Self::LAST.0).map(Self)
     }
 
-    /// The priority as users gave it, suspect or not.
+    /// The priority that the user chose, suspect or not.
     #[must_use]
     pub fn level(self) -> u8 {
         self.0 % SUSPECT_OFFSET
@@ -55,7 +55,7 @@ impl Priority {
         Self(self.level() + SUSPECT_OFFSET)
     }
 
-    /// The same priority among the messages nobody suspects.
+    /// The same priority among the messages that are not suspects.
     #[must_use]
     pub fn plain(self) -> Self {
         Self(self.level())

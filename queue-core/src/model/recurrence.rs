@@ -9,16 +9,16 @@ use crate::model::{Error, Result};
 /// The longest pattern, in bytes.
 const PATTERN_LIMIT: usize = 255;
 
-/// More than any clock is put forward or back at once.
+/// More than any clock is set forward or back at once.
 const SHIFT: TimeDelta = TimeDelta::hours(3);
 
 /// A cron pattern in a time zone: the ticks of a schedule.
 ///
-/// A pattern that names its hours (`30 2,14 * * *`) goes by the clock on the wall. Where the clock
-/// is put forward, a tick at a time that there is not comes when the clock has gone on; where it is
-/// put back, a tick at a time that comes twice comes once, the first time. One whose hours are `*`
-/// or `*/n` keeps its distance. This is what Vixie cron does. croner does it for patterns of one
-/// time a day only, so it is asked for times on the wall, and the zone is dealt with here.
+/// A pattern that names its hours (`30 2,14 * * *`) follows local time. Where clocks are set
+/// forward, a tick at a skipped time comes right after the gap; where they are set back, a tick at
+/// a repeated time comes once, the first time. A pattern whose hours are `*` or `*/n` keeps its
+/// interval. Vixie cron does the same. croner does it only for patterns of one time a day, so it is
+/// asked for local times, and the zone is handled here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recurrence {
     /// As given.
@@ -83,13 +83,13 @@ impl Recurrence {
         self.time_zone.name()
     }
 
-    /// The pattern in words.
+    /// A description of the pattern in words.
     #[must_use]
     pub fn describe(&self) -> String {
         self.pattern.describe()
     }
 
-    /// A moment in the time zone, with its distance from UTC.
+    /// Formats a time in the time zone, with its offset from UTC.
     #[must_use]
     pub fn local(&self, moment: DateTime<Utc>) -> String {
         moment.with_timezone(&self.time_zone).format("%F %T %:z").to_string()
@@ -112,7 +112,7 @@ impl Recurrence {
         }
     }
 
-    /// The last tick at `moment` or before it.
+    /// The last tick at or before `moment`.
     #[must_use]
     pub fn last_until(&self, moment: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let local = moment.with_timezone(&self.time_zone);
@@ -129,8 +129,8 @@ impl Recurrence {
         }
     }
 
-    /// When the clock on the wall shows this for the first time; if it never does, when it has gone
-    /// past it. Clocks are changed at whole minutes.
+    /// When local clocks first show this time; if they skip it, when they have passed it. Clocks
+    /// change at whole minutes.
     fn moment_of(&self, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
         let mut shown = wall;
         loop {
@@ -148,7 +148,7 @@ impl Recurrence {
     }
 }
 
-/// Whether the field of the hours has no `*`. The nicknames name theirs, but for `@hourly`.
+/// Whether the hour field has no `*`. The nicknames name their hours, except `@hourly`.
 fn names_its_hours(cron: &str) -> bool {
     let fields: Vec<&str> = cron.split_whitespace().collect();
     match fields.len() {
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_daily_tick_comes_once_on_the_days_on_which_the_clock_is_changed() {
-        // Forward on 29 March 2026: there is no half past two, so it comes at three, 01:00 UTC.
+        // Forward on 29 March 2026: 02:30 does not exist, so the tick comes at 03:00, 01:00 UTC.
         let spring = ticks("30 2 * * *", "Europe/Berlin", "2026-03-27T12:00:00Z", 3);
         assert_eq!(spring, ["03-28 01:30:00", "03-29 01:00:00", "03-30 00:30:00"]);
-        // Back on 25 October 2026: half past two comes twice.
+        // Back on 25 October 2026: 02:30 comes twice.
         let autumn = ticks("30 2 * * *", "Europe/Berlin", "2026-10-23T12:00:00Z", 3);
         assert_eq!(autumn, ["10-24 00:30:00", "10-25 00:30:00", "10-26 01:30:00"]);
     }

@@ -8,34 +8,33 @@ use serde::{Deserialize, Serialize};
 use crate::chance;
 use crate::model::{Error, Result};
 
-/// The longest text of a policy, in bytes: what the topic's column holds, some 200 steps.
+/// The longest text of a policy, in bytes: the topic's column holds this much, some 200 steps.
 const TEXT_LIMIT: usize = 1024;
 
-/// The shortest wait: below it the promotion of due messages decides, not the policy.
+/// The shortest wait: below it, the promotion of due messages decides, not the policy.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The longest wait: a year. Whoever asks for more has mistaken the unit.
+/// The longest wait: a year. A longer one is a mistaken unit.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a failed message waits before it is tried again.
+/// How long a failed message waits before its retry.
 ///
-/// It is written alike everywhere, on the command line, in JSON, in the database and in a message's
-/// header: `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`.
+/// It is written the same everywhere, on the command line, in JSON, in the database and in a
+/// message's header: `exponential 1s..1h`, `ladder 10s 30s 1m` or `fixed 30s`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum RetryPolicy {
-    /// After the n-th failure between half and all of `base * 2^(n-1)`, at most `cap`.
+    /// After the n-th failure, between half and all of `base * 2^(n-1)`, at most `cap`.
     Exponential {
         /// The wait after the first failure.
         base: Duration,
         /// The longest wait.
         cap: Duration,
     },
-    /// After the n-th failure the n-th of these; after more failures than there are steps, the
-    /// last one again.
+    /// After the n-th failure, the n-th of these steps; beyond the last step, the last one again.
     Ladder(Vec<Duration>),
-    /// Always the same.
+    /// Always this wait.
     Fixed(Duration),
 }
 
@@ -65,8 +64,8 @@ impl RetryPolicy {
         }
     }
 
-    /// A wait for the `failures`-th failure. Exponential waits have jitter, so that messages that
-    /// failed together do not come back together; the others are as they were written.
+    /// Returns a wait for the `failures`-th failure. Exponential waits have jitter, so that
+    /// messages that failed together do not come back together; the others are exact.
     #[must_use]
     pub fn delay(&self, failures: u32) -> Duration {
         let ceiling = self.ceiling(failures);
@@ -76,7 +75,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The shortest wait that it ever makes.
+    /// The shortest wait that it can make.
     #[must_use]
     pub fn shortest(&self) -> Duration {
         match self {
@@ -86,7 +85,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Whether its waits can be kept and its text stored.
+    /// Checks that its waits are within bounds and its text can be stored.
     ///
     /// # Errors
     /// [`Error::InvalidRetry`].
@@ -123,7 +122,7 @@ impl RetryPolicy {
     }
 }
 
-/// A wait in one word.
+/// A wait written as one word.
 struct Word(Duration);
 
 impl fmt::Display for Word {
@@ -199,7 +198,7 @@ fn invalid(text: &str, reason: impl Into<String>) -> Error {
     Error::InvalidRetry { text: cut(text), reason: reason.into() }
 }
 
-/// What an error shows of a text that may be anything.
+/// Shortens a text of any content for an error.
 fn cut(text: &str) -> String {
     const SHOWN: usize = 60;
     match text.char_indices().nth(SHOWN) {

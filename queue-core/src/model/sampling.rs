@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Error, MsgId};
 
-/// The whole of what is shared out: a share has six places behind the point.
+/// The whole: a share has six decimal places.
 const MILLION: u32 = 1_000_000;
 
-/// Which of a topic's messages leave a trace. It is decided by the message id alone, so that every
-/// process, every delivery and every group of a stream decide alike without a word.
+/// Which of a topic's messages leave a trace. The message id alone decides, so every process, every
+/// delivery and every group of a stream decides the same without communicating.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
@@ -22,7 +22,7 @@ impl Sampling {
     /// All of them.
     pub const ALL: Self = Self(MILLION);
 
-    /// So many of a million; more than that is all.
+    /// This many of a million; a higher number means all.
     #[must_use]
     pub fn per_million(n: u32) -> Self {
         Self(n.min(MILLION))
@@ -40,15 +40,14 @@ impl Sampling {
         self == Self::OFF
     }
 
-    /// Whether the message with this id leaves a trace: as `CRC32(msg_id) MOD 1000000` says it in
-    /// SQL.
+    /// Whether the message with this id leaves a trace. In SQL: `CRC32(msg_id) MOD 1000000`.
     #[must_use]
     pub fn takes(self, message: MsgId) -> bool {
         !self.is_off() && crc32fast::hash(message.as_bytes()) % MILLION < self.0
     }
 }
 
-/// `off`, `all`, or per cent: `1%`.
+/// Writes `off`, `all`, or a percentage: `1%`.
 impl fmt::Display for Sampling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -62,7 +61,7 @@ impl fmt::Display for Sampling {
 impl FromStr for Sampling {
     type Err = Error;
 
-    /// Reads `off`, `all`, per cent (`1%`) or a share (`0.01`).
+    /// Reads `off`, `all`, a percentage (`1%`) or a share (`0.01`).
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || Error::Setting {
             name: "trace",
@@ -82,7 +81,7 @@ impl FromStr for Sampling {
             },
         };
         let share = share.ok_or_else(wrong)?;
-        // From 0 to a million, by the check above; a share above none is never rounded to none.
+        // From 0 to a million, by the check above; a share above zero is never rounded to zero.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
         let millionths = (share * f64::from(MILLION)).round() as u32;
         Ok(Self(if share > 0.0 { millionths.max(1) } else { 0 }))

@@ -1,4 +1,4 @@
-//! A schedule: which message is enqueued, where, and when.
+//! A schedule: the message that is enqueued, the topic, and the times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Headers, NewMessage, Priority, Recurrence, ScheduleName, TopicName};
 
-/// The most messages of one transaction: what a schedule has missed is enqueued in pieces.
+/// The most messages of one transaction: missed ticks are enqueued in batches.
 const BATCH: usize = 500;
 
 /// The most bytes of bodies of one transaction, unless a single one is larger.
 const BYTES: usize = 4 * 1024 * 1024;
 
-/// A tick that nobody enqueued for so long is a missed one.
+/// A tick that was not enqueued for this long is a missed one.
 const MISSED_AFTER: TimeDelta = TimeDelta::minutes(1);
 
 /// The header of a recurring message that names its schedule.
 pub const SCHEDULE_HEADER: &str = "schedule";
 
-/// The header of a recurring message that says its tick, the moment it was due.
+/// The header of a recurring message that holds its tick, the time it was due.
 pub const TICK_HEADER: &str = "tick";
 
-/// What becomes of ticks at which nobody swept.
+/// How ticks are handled during which no janitor swept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
@@ -65,24 +65,24 @@ impl FromStr for Missed {
     }
 }
 
-/// What is enqueued, where, and when.
+/// The message that is enqueued, the topic, and the times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Schedule {
     /// Its name: setting another schedule of this name replaces it.
     pub name: ScheduleName,
-    /// Where its messages go.
+    /// The topic of its messages.
     pub topic: TopicName,
     /// Its ticks.
     #[serde(flatten)]
     pub recurrence: Recurrence,
-    /// What becomes of ticks at which nobody swept.
+    /// How ticks are handled during which no janitor swept.
     pub missed: Missed,
     /// The priority of its messages.
     pub priority: Priority,
     /// Their ordering key.
     #[serde(skip)]
     pub key: Option<Vec<u8>>,
-    /// Their headers, beside [`SCHEDULE_HEADER`] and [`TICK_HEADER`].
+    /// Their headers, besides [`SCHEDULE_HEADER`] and [`TICK_HEADER`].
     pub headers: Headers,
     /// Their body.
     #[serde(skip)]
@@ -105,7 +105,7 @@ impl Schedule {
         }
     }
 
-    /// The message of a tick. Its biz id is the same whoever makes it, and however often.
+    /// Makes the message of a tick. Its biz id is always the same for the same tick.
     pub(crate) fn message(&self, tick: DateTime<Utc>) -> NewMessage {
         let tick = tick.to_rfc3339_opts(SecondsFormat::Secs, true);
         let mut message = NewMessage::new(self.body.clone())
@@ -116,8 +116,7 @@ impl Schedule {
         message.with_header(SCHEDULE_HEADER, self.name.as_str()).with_header(TICK_HEADER, tick)
     }
 
-    /// The ticks to enqueue of those from `first`, which is one, until `now`, and the one after
-    /// them.
+    /// The ticks to enqueue from `first`, itself a tick, until `now`, and the next one after them.
     pub(crate) fn due(
         &self,
         first: DateTime<Utc>,

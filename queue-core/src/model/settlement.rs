@@ -7,23 +7,23 @@ use serde::Serialize;
 /// The longest error or reason that is stored, in bytes.
 const REASON_LIMIT: usize = 8192;
 
-/// What becomes of a delivery.
+/// How a delivery is settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// Handled: the row goes (or moves to the archive where the topic keeps finished messages).
+    /// Handled: the row is deleted, or moves to the archive if the topic keeps finished messages.
     Ack,
     /// Acked without being handled, because another message with its biz id had been handled
     /// within the topic's ledger window.
     Repeated,
-    /// Failed: comes back at the tail after `delay`, with one more failure counted.
+    /// Failed: comes back at the tail after `delay`, and one more failure is counted.
     Retry {
         /// How long it waits.
         delay: Duration,
         /// Why it failed.
         error: String,
     },
-    /// Failed: comes back at the tail at `at`, or at once if that is over, with one more failure
-    /// counted.
+    /// Failed: comes back at the tail at `at`, or at once if that has passed, and one more failure
+    /// is counted.
     RetryAt {
         /// When it is due, by the server's clock.
         at: DateTime<Utc>,
@@ -35,14 +35,14 @@ pub enum Settlement {
         /// How long it waits.
         delay: Duration,
     },
-    /// Never to be handled again by itself: moves to the dead letters, body and all.
+    /// Never handled again by itself: moves to the dead letters, body included.
     DeadLetter {
-        /// What brought it there.
+        /// Why it is a dead letter.
         cause: DeadCause,
         /// Why it failed.
         error: String,
     },
-    /// Acked without being handled; counted, and the reason kept in the archive.
+    /// Acked without being handled; counted, and the archive keeps the reason.
     Discard {
         /// Why it was not worth handling.
         reason: String,
@@ -52,7 +52,7 @@ pub enum Settlement {
 }
 
 impl Settlement {
-    /// Whether the message is over with it, for better or worse.
+    /// Whether this ends the message, successfully or not.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
@@ -63,7 +63,7 @@ impl Settlement {
         }
     }
 
-    /// Why, if there is anything to say.
+    /// The reason, if there is one.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -75,7 +75,7 @@ impl Settlement {
         }
     }
 
-    /// The word for metrics and logs.
+    /// The label for metrics and logs.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self {
@@ -90,16 +90,16 @@ impl Settlement {
     }
 }
 
-/// What made a message a dead letter.
+/// Why a message became a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeadCause {
     /// It failed as often as the topic allows.
     Attempts,
-    /// It was alone in a worker that crashed as often as the topic allows.
+    /// It was held alone by workers that crashed, as often as the topic allows.
     Crashes,
-    /// Its handler said so.
+    /// Its handler decided so.
     Handler,
     /// Its body could not be decoded.
     Decode,
@@ -127,12 +127,12 @@ impl fmt::Display for DeadCause {
     }
 }
 
-/// `text` cut to what the reason columns hold, at a character's boundary.
+/// Cuts `text` to the length of the reason columns, at a character boundary.
 pub(crate) fn stored_reason(text: &str) -> &[u8] {
     cut(text, REASON_LIMIT).as_bytes()
 }
 
-/// `text` cut to `limit` bytes, at a character's boundary.
+/// Cuts `text` to `limit` bytes, at a character boundary.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {

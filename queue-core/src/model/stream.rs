@@ -1,4 +1,4 @@
-//! What a stream's messages are read by.
+//! The groups that read a stream's messages.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,25 +27,25 @@ pub struct Broadcast {
     pub start: Place,
 }
 
-/// What a group has made of a message of its stream. What it has to try again, and its dead
-/// letters, lie in its own topic.
+/// A group's state for a message of its stream. The group's retries and dead letters are in its own
+/// topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(tag = "part", rename_all = "snake_case")]
 pub enum GroupPart {
-    /// It has not come so far.
+    /// The group has not come this far.
     Ahead,
-    /// A member has it.
+    /// A member has claimed it.
     Claimed {
         /// Its worker.
         worker: WorkerId,
-        /// What its process calls itself; empty if it is gone.
+        /// The client id of its process; empty if the process is gone.
         client_id: String,
         /// Its connection.
         conn_id: ConnId,
     },
-    /// It is to be claimed again: given back, held back, or to be replayed.
+    /// It is to be claimed again: given back, held back, or replayed.
     Waiting,
-    /// It is through with it, or has filed it under its own topic.
+    /// The group has finished it, or has filed it in its own topic.
     Passed,
 }

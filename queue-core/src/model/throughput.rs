@@ -1,20 +1,20 @@
-//! What workers get done.
+//! The work that workers complete.
 
 use std::time::Duration;
 
 use crate::model::Settlement;
 
-/// Totals of a topic, since it exists or since a worker was registered. They only grow, and are for
-/// people to look at: a worker that is killed takes its last seconds with it.
+/// Totals of a topic, since it was created or since a worker registered. They only grow, and serve
+/// people as an indication: a worker that is killed loses its last seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Throughput {
     /// Deliveries after which the message was done.
     pub done: u64,
-    /// Those that failed: to be tried again, or dead.
+    /// Deliveries that failed: to be retried, or dead.
     pub failed: u64,
-    /// Deliveries that waited to be claimed, where it is known for how long.
+    /// Deliveries whose wait for the claim is known.
     pub picked_up: u64,
-    /// How long they waited, all together: from when they were ready.
+    /// The sum of their waits since they became ready.
     #[serde(rename = "waited_us", serialize_with = "micros")]
     pub waited: Duration,
 }
@@ -24,7 +24,7 @@ fn micros<S: serde::Serializer>(time: &Duration, to: S) -> std::result::Result<S
 }
 
 impl Throughput {
-    /// Counts a delivery that was settled so.
+    /// Counts a delivery with this settlement.
     pub(crate) fn count(&mut self, settlement: &Settlement) {
         match settlement {
             Settlement::Ack | Settlement::Repeated | Settlement::Discard { .. } => self.done += 1,

@@ -15,7 +15,7 @@ use crate::model::{
 #[serde(transparent)]
 pub struct TopicId(pub u32);
 
-/// What becomes of a message's row once it is handled.
+/// What happens to a message's row once it is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -30,7 +30,7 @@ pub enum OnDone {
     ),
 }
 
-/// What a topic's owner can set.
+/// The settings of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct TopicSettings {
@@ -38,64 +38,64 @@ pub struct TopicSettings {
     pub body_limit: u32,
     /// Failures after which a message is dead-lettered. Default 16.
     pub max_attempts: u32,
-    /// Crashes of a worker that held the message alone after which it is dead-lettered. Default 3.
+    /// Crashes of workers that held the message alone, after which it is dead-lettered. Default 3.
     pub max_crashes: u32,
     /// How long a failed message waits. Default 1 s, doubling, at most 1 h.
     pub retry: RetryPolicy,
-    /// The longest run of a handler. Default none: a claim lives as long as its owner.
+    /// The longest run of a handler. Default none: a claim lives as long as its worker.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub max_run_time: Option<Duration>,
-    /// What becomes of handled messages. Default: deleted.
+    /// What happens to handled messages. Default: they are deleted.
     pub on_done: OnDone,
-    /// How long dead letters are kept. Default none: until somebody purges or redrives them.
+    /// How long dead letters are kept. Default none: until they are purged or redriven.
     #[serde(default, with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub keep_dead: Option<Duration>,
-    /// The topic that this one's dead letters are enqueued in. Default none: they stay where
+    /// The topic in which this one's dead letters are enqueued. Default none: they stay where
     /// `rowmq dead` finds them.
     pub dead_letter_topic: Option<TopicName>,
-    /// For how long the biz id of a handled message is remembered: another message with it is
-    /// acked without being handled. Default none: biz ids are carried and not looked at.
+    /// How long the biz id of a handled message is remembered: another message with it is acked
+    /// without being handled. Default none: biz ids are stored but not compared.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub ledger_window: Option<Duration>,
-    /// So many messages, ready and claimed, make the topic full. Default none.
+    /// The topic is full at this many messages, ready and claimed. Default none.
     pub max_depth: Option<NonZeroU64>,
-    /// So many bytes of bodies and headers, ready and claimed, make the topic full. Default none.
+    /// The topic is full at this many bytes of bodies and headers, ready and claimed. Default none.
     pub max_bytes: Option<NonZeroU64>,
     /// What producers do while the topic is full. Default: they wait.
     pub when_full: WhenFull,
-    /// What bounds its claims over all consumers. Default: nothing.
+    /// The limits on its claims, over all consumers. Default: none.
     #[serde(flatten)]
     pub limits: Limits,
-    /// For how long after it was enqueued a message can be looked up by its ids, its key and its
-    /// time; longer where it still exists. Default none: a search reads a bounded number of rows.
+    /// How long after the enqueue a message can be looked up by its ids, its key and its time;
+    /// longer while it still exists. Default none: a search reads a bounded number of rows.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub searchable: Option<Duration>,
-    /// For how long a message id that its sender gave is remembered: another message with it is
-    /// not stored. Default none: two messages may have one id.
+    /// How long a message id that its sender chose is remembered: another message with it is not
+    /// stored. Default none: two messages may have the same id.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub dedupe_window: Option<Duration>,
     /// How long a stream keeps its messages. Default: for ever.
     #[serde(flatten)]
     pub retention: Retention,
-    /// Which messages leave a trace. Of a group: what its stream says. Default: none.
+    /// Which messages leave a trace. For a group, the stream's setting applies. Default: none.
     pub trace: Sampling,
     /// Which messages of its stream a group wants. Default: all.
     pub filter: HeaderFilter,
 }
 
 impl TopicSettings {
-    /// What is other than in `before`, for people: `max_attempts 5, retry fixed 30s`. Empty where
-    /// nothing is.
+    /// What differs from `before`, for people: `max_attempts 5, retry fixed 30s`. Empty if nothing
+    /// does.
     #[must_use]
     pub fn unlike(&self, before: &Self) -> String {
         let fields = |settings: &Self| match serde_json::to_value(settings) {
             Ok(Value::Object(fields)) => fields,
-            // Names and values, which JSON can always hold.
+            // Names and values, which JSON can always represent.
             _ => serde_json::Map::new(),
         };
         let before = fields(before);
@@ -109,22 +109,24 @@ impl TopicSettings {
     }
 }
 
-/// What a stream removes of its log, oldest first.
+/// What a stream removes from its log, oldest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Retention {
-    /// Messages that got their offset longer ago. Default: none.
+    /// Messages that got their offset longer ago than this. Default: none.
     #[serde(rename = "retention", with = "humantime_serde")]
     #[cfg_attr(feature = "json-schema", schemars(with = "Option<String>"))]
     pub time: Option<Duration>,
-    /// What exceeds so many bytes of bodies and headers, as the newest messages let one expect.
-    /// Default: nothing.
+    /// Messages beyond this many bytes of bodies and headers, estimated from the newest messages.
+    /// Default: none.
     #[serde(rename = "retention_bytes")]
     pub bytes: Option<u64>,
-    /// Also what a group has not handled yet, which is counted as lost. Default: that waits.
+    /// Whether messages that a group has not handled yet are removed too, and counted as lost.
+    /// Default: they are kept.
     #[serde(rename = "retention_hard")]
     pub hard: bool,
-    /// At once what every group has handled. Default: that is kept as long as the rest.
+    /// Whether messages are removed as soon as every group has handled them. Default: they are kept
+    /// as long as the rest.
     #[serde(rename = "prune_handled")]
     pub handled: bool,
 }
@@ -154,33 +156,33 @@ impl Default for TopicSettings {
     }
 }
 
-/// For how long a producer's lane takes a topic for what it was when it was last read, which saves
-/// a send a round trip: a rule, a lower limit or a deletion holds within this time.
+/// How long a producer's lane relies on its last read of a topic, which saves a send a round trip:
+/// a rule, a lower limit or a deletion takes effect within this time.
 pub const TOPIC_KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The same for a topic that has a limit: what is sent meanwhile may go beyond it.
+/// The same for a topic that has a limit: what is sent until the next read may exceed it.
 pub const LIMITED_TOPIC_KNOWN_FOR: Duration = Duration::from_millis(250);
 /// What a topic does with its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum TopicKind {
-    /// Each is handled by one consumer; its row lives until it is settled.
+    /// Each message is handled by one consumer; its row lives until it is settled.
     Queue,
-    /// They stay in a log, which groups read.
+    /// Messages stay in a log, which groups read.
     Stream {
         /// How many partitions the log has.
         partitions: u32,
     },
-    /// It is a group of a stream: what it could not handle lies here.
+    /// It is a group of a stream: messages that it could not handle are in this topic.
     Group {
         /// The stream that it reads.
         stream: TopicId,
         /// Whether each partition is handled one message after the other.
         ordered: bool,
     },
-    /// It is a group of a stream, every member of which gets every message: what a member could not
-    /// handle lies dead here.
+    /// It is a group of a stream, every member of which gets every message: messages that a member
+    /// could not handle are dead letters in this topic.
     Broadcast {
         /// The stream that it reads.
         stream: TopicId,
@@ -189,7 +191,7 @@ pub enum TopicKind {
     },
 }
 
-/// A topic as the database has it.
+/// A topic as stored in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Topic {
@@ -200,20 +202,20 @@ pub struct Topic {
     /// What it does with its messages.
     #[serde(flatten)]
     pub kind: TopicKind,
-    /// What its owner set.
+    /// Its owner's settings.
     #[serde(flatten)]
     pub settings: TopicSettings,
     /// Its own rule.
     pub access: Access,
-    /// What holds now: its own rule and that of the switch for all topics, and of a group, whose
-    /// messages come from a stream, that of the stream for its claims.
+    /// The rule in effect: its own combined with the switch for all topics. For claims of a group,
+    /// whose messages come from a stream, the stream's rule applies too.
     pub effective_access: Access,
-    /// What was measured of it last, if it has a limit and somebody measures.
+    /// The last measurement, if it has a limit and a sweeper measures it.
     pub backlog: Option<Backlog>,
 }
 
 impl Topic {
-    /// For how long a producer's lane takes it for what it was when it was read.
+    /// How long a producer's lane relies on its last read of the topic.
     #[must_use]
     pub fn known_for(&self) -> Duration {
         let limited = self.settings.max_depth.or(self.settings.max_bytes).is_some();
@@ -228,8 +230,8 @@ impl Topic {
         matches!(self.kind, TopicKind::Stream { .. })
     }
 
-    /// Whose rule refuses producers, if one does. That of the switch is named only where the
-    /// topic's own does not refuse them.
+    /// The rule that refuses producers, if one does. The switch is named only if the topic's own
+    /// rule does not refuse them.
     #[must_use]
     pub fn closed_by(&self) -> Option<ClosedBy> {
         match (self.access.may_enqueue(), self.effective_access.may_enqueue()) {
@@ -248,7 +250,7 @@ impl Topic {
         }
     }
 
-    /// The group that it is, if it is one whose members share the messages.
+    /// The group, if it is one whose members share the messages.
     #[must_use]
     pub fn group(&self) -> Option<Group> {
         match self.kind {
@@ -257,7 +259,7 @@ impl Topic {
         }
     }
 
-    /// The broadcast group that it is, if it is one.
+    /// The broadcast group, if it is one.
     #[must_use]
     pub fn broadcast(&self) -> Option<Broadcast> {
         match self.kind {
@@ -268,7 +270,7 @@ impl Topic {
         }
     }
 
-    /// The stream that it is a group of, if it is a group of any kind.
+    /// The stream, if the topic is a group of any kind.
     #[must_use]
     pub fn of_stream(&self) -> Option<TopicId> {
         match self.kind {

@@ -12,15 +12,15 @@ use crate::model::{ConnId, Delivery, DeliveryNo, MsgId, Position, Settlement, To
 pub enum Event {
     /// It was stored.
     Enqueued,
-    /// A worker took it.
+    /// A worker claimed it.
     Claimed,
-    /// Its delivery came to an end.
+    /// Its delivery ended.
     Settled,
-    /// It was taken from a worker that had no use of it any more.
+    /// It was taken back from a worker that no longer uses it.
     Rescued,
-    /// While it waited, another enqueue with its unique key gave it a new body.
+    /// While it waited, another enqueue with its unique key replaced its body.
     Replaced,
-    /// It was taken back before its time.
+    /// It was cancelled before its end.
     Cancelled,
 }
 
@@ -54,7 +54,7 @@ impl Event {
 pub struct Traced {
     /// The message.
     pub msg_id: MsgId,
-    /// Which delivery of it.
+    /// The number of the delivery.
     pub delivery_no: DeliveryNo,
 }
 
@@ -67,24 +67,24 @@ impl Traced {
     }
 }
 
-/// An event of a delivery, to be written by the transaction that makes it happen.
+/// An event of a delivery, written by the transaction that causes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step<'s> {
     /// The topic, or the group.
     pub topic: TopicId,
     /// The delivery.
     pub traced: Traced,
-    /// What happens to it.
+    /// The event.
     pub event: Event,
     /// The worker that has it, or had it.
     pub worker: WorkerId,
-    /// What that calls itself, if that is known here.
+    /// The client id of the worker, if it is known here.
     pub client: Option<&'s str>,
-    /// Where the message lies in its stream, if it was read there.
+    /// The message's position in its stream, if it was read there.
     pub position: Option<Position>,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Option<&'static str>,
-    /// Why.
+    /// The reason.
     pub error: Option<&'s str>,
 }
 
@@ -104,7 +104,7 @@ impl<'s> Step<'s> {
         })
     }
 
-    /// A delivery came to an end.
+    /// A delivery ended.
     #[must_use]
     pub fn settled(
         topic: TopicId,
@@ -125,7 +125,7 @@ impl<'s> Step<'s> {
         }
     }
 
-    /// A delivery was taken from its worker; the message is `outcome` now.
+    /// A delivery was taken back from its worker; the message is now `outcome`.
     #[must_use]
     pub fn rescued(
         topic: TopicId,
@@ -156,27 +156,27 @@ pub struct Record {
     /// Its number.
     #[serde(skip)]
     pub topic_id: TopicId,
-    /// What happened.
+    /// The event.
     pub event: Event,
     /// When, by the server's clock.
     pub at: DateTime<Utc>,
-    /// Which delivery; 0 before the first.
+    /// The number of the delivery; 0 before the first.
     pub delivery_no: DeliveryNo,
     /// The worker that had it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerId>,
     /// The connection that wrote it.
     pub conn: ConnId,
-    /// Who enqueued it (account, host, process, thread), or claimed it.
+    /// The client that enqueued it (account, host, process, thread), or claimed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// Where the message lies in its stream.
+    /// The message's position in its stream.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
-    /// What came of it.
+    /// The outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,5 +1,5 @@
 //! The header `traceparent` of W3C Trace Context (<https://www.w3.org/TR/trace-context/>, level 1,
-//! section 3.2): which distributed trace a message is part of.
+//! section 3.2): the distributed trace that a message is part of.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,13 +10,13 @@ use crate::model::{Delivery, Error, Headers};
 /// The header's name.
 pub const TRACE_PARENT: &str = "traceparent";
 
-/// The name of the header beside it, which is carried as it is.
+/// The name of the header beside it, which is passed on unchanged.
 pub const TRACE_STATE: &str = "tracestate";
 
 /// The length of the fields of version 00, with the hyphens between them.
 const LENGTH: usize = 55;
 
-/// Where a distributed trace has come to: the trace, and the span that goes on here.
+/// The position in a distributed trace: the trace, and the span that continues here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     trace: u128,
@@ -25,7 +25,7 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// The first span of a new trace, sampled: for a producer that is where everything begins.
+    /// The first span of a new trace, sampled: for a producer that starts the trace.
     #[must_use]
     pub fn start() -> Self {
         let trace = u128::from(chance::number()) << 64 | u128::from(chance::number());
@@ -56,8 +56,8 @@ impl TraceParent {
         self.flags & 1 == 1
     }
 
-    /// The span of one delivery, below this one: whoever asks gets the same for the same claim, and
-    /// another for the next.
+    /// The span of one delivery, below this one. It is always the same for the same claim, and
+    /// another for the next claim.
     fn of_delivery(self, delivery: &Delivery) -> Self {
         let (high, low) = delivery.msg_id.0.as_u64_pair();
         let place = u64::from(delivery.topic_id.0) << 32 | u64::from(delivery.delivery_no.0);
@@ -67,7 +67,7 @@ impl TraceParent {
     }
 }
 
-/// Spreads every bit over all of them (the finalizer of `SplitMix64`).
+/// Spreads every bit over all bits (the finalizer of `SplitMix64`).
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -75,10 +75,10 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// As the header has it, in version 00.
+/// Writes the header in version 00.
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of the flags version 00 knows the first; the others must be zero.
+        // Version 00 defines only the first flag; the others must be zero.
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags & 1)
     }
 }
@@ -86,7 +86,7 @@ impl fmt::Display for TraceParent {
 impl FromStr for TraceParent {
     type Err = Error;
 
-    /// Reads the header. Of a later version, what version 00 knows of it.
+    /// Reads the header. Of a later version, it reads the part that version 00 defines.
     fn from_str(text: &str) -> Result<Self, Error> {
         read(text).ok_or_else(|| Error::InvalidHeaders {
             reason: format!(
@@ -118,21 +118,20 @@ fn read(text: &str) -> Option<TraceParent> {
 }
 
 impl Headers {
-    /// The span that the message's producer was in; `None` if it says none, or none that can be
-    /// read, which counts as none.
+    /// The span of the message's producer; `None` if the header is missing or cannot be read.
     #[must_use]
     pub fn traceparent(&self) -> Option<TraceParent> {
         self.ignoring_case(TRACE_PARENT)?.parse().ok()
     }
 
-    /// What vendors have to say of the trace, to be passed on as it is; `None` without a
+    /// The vendors' trace data, to be passed on unchanged; `None` without a
     /// [`traceparent`](Self::traceparent).
     #[must_use]
     pub fn tracestate(&self) -> Option<&str> {
         self.traceparent().and_then(|_| self.ignoring_case(TRACE_STATE))
     }
 
-    /// A header whose name is written in whatever case, as in HTTP.
+    /// The value of a header, ignoring the case of its name, as in HTTP.
     fn ignoring_case(&self, name: &str) -> Option<&str> {
         let other = || self.0.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
         self.get(name).or_else(|| other().map(|(_, value)| value.as_str()))
@@ -140,8 +139,8 @@ impl Headers {
 }
 
 impl Delivery {
-    /// The span of this delivery, a child of the one that the message's producer was in; `None` if
-    /// the message is of no trace.
+    /// The span of this delivery, a child of the producer's span; `None` if the message belongs to
+    /// no trace.
     #[must_use]
     pub fn traceparent(&self) -> Option<TraceParent> {
         Some(self.headers.traceparent()?.of_delivery(self))

@@ -7,7 +7,7 @@ use crate::model::{Error, LONGEST, Moment, Result};
 /// The longest unique key, in bytes: what its column holds.
 const KEY_LIMIT: usize = 255;
 
-/// What a message is the only one of: while its key is held, another message with the same key in
+/// The key that makes a message unique: while the key is held, another message with the same key in
 /// the same topic is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unique {
@@ -18,13 +18,13 @@ pub struct Unique {
 /// How long a key is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// So long after the message was enqueued, done or not.
+    /// This long after the message was enqueued, done or not.
     For(Duration),
     /// Until the message is acked, discarded, dead-lettered, cancelled or purged.
     UntilDone(Repeat),
 }
 
-/// What another message with a key that is held until done comes to.
+/// How another message with a key held until done is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
     Keep,
@@ -32,16 +32,16 @@ pub(crate) enum Repeat {
     Debounce { max_wait: Option<Duration> },
 }
 
-/// What becomes of a message whose key is held.
+/// How a new message is treated while its key is held.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
     /// The first message stays, and the new one is not stored.
     #[default]
     Keep,
-    /// The first message, while it waits, takes the new one's body and headers.
+    /// While the first message waits, it takes the new one's body and headers.
     Replace,
-    /// As replace, and the first message waits anew.
+    /// As `Replace`, and the first message's wait starts over.
     Debounce,
 }
 
@@ -59,35 +59,36 @@ impl std::str::FromStr for OnConflict {
 }
 
 impl Unique {
-    /// Another message with the key is not stored until this one is done: while it waits, is
-    /// handled, or waits to be tried again.
+    /// While this message waits, is handled or waits for a retry, another one with the key is not
+    /// stored.
     pub fn until_done(key: impl Into<Vec<u8>>) -> Self {
         Self { key: key.into(), hold: Hold::UntilDone(Repeat::Keep) }
     }
 
-    /// Another message with the key is not stored for so long, whether this one is done or not.
+    /// For this long, another message with the key is not stored, whether this one is done or not.
     pub fn for_duration(key: impl Into<Vec<u8>>, time: Duration) -> Self {
         Self { key: key.into(), hold: Hold::For(time) }
     }
 
-    /// As [`until_done`](Self::until_done), and another message's body, headers, keys, expiry and
-    /// moment of delivery take the place of this one's, as long as it has not been claimed and its
-    /// delay has not run out. After that the other message is stored and takes over the key. One
-    /// without a delay makes a delayed one due now; one with a delay makes none wait that is ready.
+    /// As [`until_done`](Self::until_done), but another message's body, headers, keys, expiry and
+    /// delivery time replace this one's, as long as it has not been claimed and its delay has not
+    /// run out. After that, the other message is stored and takes over the key. A message without a
+    /// delay makes a delayed one due now; a message with a delay does not make a ready one wait.
     pub fn replacing(key: impl Into<Vec<u8>>) -> Self {
         Self { key: key.into(), hold: Hold::UntilDone(Repeat::Replace) }
     }
 
-    /// As [`replacing`](Self::replacing), for messages with a delay: each one begins the wait anew,
-    /// so that only the last of many is handled, but not longer than `max_wait` after the first.
+    /// As [`replacing`](Self::replacing), for messages with a delay: each one starts the wait over,
+    /// so that only the last of many is handled, but at most `max_wait` after the first.
     pub fn debounced(key: impl Into<Vec<u8>>, max_wait: Option<Duration>) -> Self {
         Self { key: key.into(), hold: Hold::UntilDone(Repeat::Debounce { max_wait }) }
     }
 
-    /// What options say, all of which may be missing: `time` is for how long, else until done.
+    /// Builds the key from options, all of which may be missing: `time` is how long the key is
+    /// held, else until done.
     ///
     /// # Errors
-    /// [`Error::InvalidUnique`] if they do not go together.
+    /// [`Error::InvalidUnique`] if the options contradict each other.
     pub fn from_options(
         key: Option<Vec<u8>>,
         time: Option<Duration>,
@@ -119,8 +120,8 @@ impl Unique {
         &self.key
     }
 
-    /// The options that [`from_options`](Self::from_options) makes it of: for how long, what
-    /// becomes of others, and the longest wait.
+    /// The options that [`from_options`](Self::from_options) builds it from: how long, how others
+    /// are treated, and the longest wait.
     #[must_use]
     pub fn options(&self) -> (Option<Duration>, OnConflict, Option<Duration>) {
         match self.hold {
@@ -145,12 +146,12 @@ impl Unique {
         }
     }
 
-    /// Whether another message may take the place of this one.
+    /// Whether another message may replace this one.
     pub(crate) fn replaces(&self) -> bool {
         !matches!(self.hold, Hold::For(_) | Hold::UntilDone(Repeat::Keep))
     }
 
-    /// Checks it for a message that is delivered then.
+    /// Checks it for a message with this delivery time.
     pub(crate) fn check(&self, deliver: Option<Moment>) -> Result<()> {
         let len = self.key.len();
         if len > KEY_LIMIT {

@@ -1,4 +1,4 @@
-//! The entries of the audit.
+//! Audit entries.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::{Statement, execute, execute_surely, first_inserted, load, load_surel
 use crate::connection::{Connection, row};
 use crate::model::{Action, Actor, AuditDenied, AuditNo, Change, Entry, Error, Fault, Result, cut};
 
-/// How much of a text each column takes, in bytes; what is longer is cut.
+/// The most bytes that each column takes; longer text is cut.
 const ACTOR: usize = 255;
 const TARGET: usize = 129;
 const DETAIL: usize = 1024;
 
-/// PRIMARY: writes an entry, by the transaction that makes the change.
+/// PRIMARY: writes an entry, in the transaction that makes the change.
 pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<AuditNo> {
     let statement = Statement::new(
         "INSERT INTO queue_audit (at, actor, origin, action, target, detail) \
@@ -26,8 +26,8 @@ pub async fn record(conn: &mut impl Connection, change: &Change) -> Result<Audit
     first_inserted(conn, "write the audit").await.map(AuditNo)
 }
 
-/// PRIMARY: whether an entry of this action and target is newer than that one. Reads what is
-/// committed, in a transaction too.
+/// PRIMARY: returns whether an entry of this action and target is newer than `entry`. Reads only
+/// what is committed, even within a transaction.
 pub async fn has_since(
     conn: &mut impl Connection,
     entry: AuditNo,
@@ -45,7 +45,7 @@ pub async fn has_since(
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY: adds to an entry what a transaction has changed.
+/// PRIMARY: adds to an entry the number of messages that a transaction has changed.
 pub async fn add(conn: &mut impl Connection, entry: AuditNo, messages: usize) -> Result<()> {
     let statement = Statement::new("UPDATE queue_audit SET messages = messages + ? WHERE id = ?")
         .number(messages as u64)
@@ -60,7 +60,7 @@ fn or_denied(error: Error) -> Error {
     }
 }
 
-/// No index: the account of this connection, and the host that it comes from, as the server sees
+/// No index: reads the account of this connection and the host it comes from, as the server sees
 /// them.
 pub async fn account(conn: &mut impl Connection) -> Result<String> {
     let statement = Statement::new("SELECT USER() AS account");
@@ -79,7 +79,7 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     execute_surely(conn, "prune the audit", statement).await
 }
 
-/// PRIMARY: the newest entries, at most `limit`; with `before` those older than that one.
+/// PRIMARY: reads the newest entries, at most `limit`; with `before`, only entries older than it.
 pub async fn latest(
     conn: &mut impl Connection,
     before: Option<AuditNo>,

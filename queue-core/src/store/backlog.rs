@@ -1,5 +1,5 @@
-//! How much a topic that has a limit holds, found out piece by piece: no statement here reads more
-//! rows than it is told to.
+//! Measures piece by piece how much a topic with a limit holds: no statement here reads more rows
+//! than its caller allows.
 
 use super::{Statement, execute_surely, load};
 use crate::connection::{Connection, row};
@@ -14,9 +14,9 @@ pub struct Start {
     pub first: RowId,
 }
 
-/// PRIMARY: the first row of each priority of a topic, at or above `from`, which has one row for
-/// each of [`priorities`]: a dive each. Rows that were settled long ago are dead entries of the key
-/// until the server purges them, so whoever knows where the living begin says so.
+/// PRIMARY: finds the first row of each priority of a topic, at or above `from`, which has one row
+/// for each of [`priorities`]: a dive each. Rows that were settled long ago are dead entries of the
+/// key until the server purges them, so the caller passes where live rows begin.
 pub async fn starts(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -33,7 +33,7 @@ pub async fn starts(
 
 row! { Start { priority, first } }
 
-/// A priority of a topic that holds messages, and where they lie.
+/// A priority of a topic that holds messages, and the rows it spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The priority as it is stored, suspects included.
@@ -44,7 +44,7 @@ pub struct Span {
     pub last: RowId,
 }
 
-/// PRIMARY: the first and last row of each priority of a topic, two dives each.
+/// PRIMARY: finds the first and last row of each priority of a topic, two dives each.
 pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Span>> {
     const DIVES: &str = "SELECT CAST(? AS UNSIGNED) AS priority, MIN(id) AS lo, \
          MAX(id) AS hi FROM queue_message FORCE INDEX (PRIMARY) \
@@ -61,13 +61,13 @@ pub async fn spans(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Spa
     Ok(rows.into_iter().filter_map(span).collect())
 }
 
-/// The priorities of stored messages, suspects included.
+/// Lists the priorities of stored messages, suspects included.
 pub fn priorities() -> impl Iterator<Item = u8> {
     let suspects = Priority::all().map(Priority::suspect);
     Priority::all().chain(suspects).map(Priority::stored)
 }
 
-/// Some rows that follow one another.
+/// Consecutive rows of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// How many there are.
@@ -99,8 +99,8 @@ pub async fn stretch(
 
 row! { Stretch { rows, last } }
 
-/// PRIMARY: the bytes of the body and headers of the first row at or after each of `places`, a dive
-/// each.
+/// PRIMARY: reads the size of body and headers of the first row at or after each of `places`, in
+/// bytes, a dive each.
 pub async fn sizes(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -119,8 +119,8 @@ pub async fn sizes(
     load(conn, "measure a backlog", statement).await
 }
 
-/// PRIMARY: writes down what was measured, in the caller's transaction; false if somebody has the
-/// topic's row locked, which is not waited for: the sweeper has more to do.
+/// PRIMARY: records a measurement, in the caller's transaction. Returns false if another session
+/// has locked the topic's row: the sweeper does not wait for it, it has more to do.
 pub async fn publish(conn: &mut impl Connection, topic: &Topic, backlog: Backlog) -> Result<bool> {
     const OPERATION: &str = "write down a backlog";
     let statement =

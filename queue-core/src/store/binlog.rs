@@ -1,4 +1,4 @@
-//! Where the server's binary log stands, asked on the connection that is about to follow it.
+//! The end of the server's binary log, read on the connection that is about to follow it.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Row};
@@ -10,10 +10,10 @@ pub(crate) struct Position {
     pub(crate) offset: u64,
 }
 
-/// No index: the end of the binary log, or `None` where the server writes none.
+/// No index: reads the end of the binary log; `None` where the server writes none.
 ///
-/// MySQL has known the statement by this name since 8.2 and only by it since 8.4; MariaDB knows the
-/// other one.
+/// MySQL has accepted this statement since 8.2, and no other since 8.4; MariaDB only accepts the
+/// old one.
 pub(crate) async fn position(conn: &mut Conn) -> Result<Option<Position>, Error> {
     let row: Option<Row> = match conn.query_first("SHOW BINARY LOG STATUS").await {
         Err(Error::Server(error)) if error.code == SYNTAX_ERROR => {
@@ -27,8 +27,8 @@ pub(crate) async fn position(conn: &mut Conn) -> Result<Option<Position>, Error>
 /// `ER_PARSE_ERROR`.
 const SYNTAX_ERROR: u16 = 1064;
 
-/// Sets how often the server says something on a stream that has nothing to say. Both products
-/// know the variable by its old name; it counts nanoseconds.
+/// Sets how often the server sends a heartbeat on an idle stream. Both products know the variable
+/// by its old name; it counts nanoseconds.
 pub(crate) async fn set_heartbeat(
     conn: &mut Conn,
     every: std::time::Duration,

@@ -1,4 +1,4 @@
-//! Cancelling a message of the hot table: asking whoever has it to stop, and taking it away.
+//! Cancelling a message of the hot table: asking its worker to stop, and taking the message away.
 
 use std::time::Duration;
 
@@ -7,24 +7,25 @@ use super::{Statement, execute, execute_surely, load, load_surely};
 use crate::connection::{Connection, row};
 use crate::model::{DeliveryNo, MsgId, Priority, Result, RowId, TopicId, WorkerId};
 
-/// For how long a worker is asked. Whoever waits asks again before: of one who has gone nothing is
-/// left that would discard the message hours later.
+/// For how long a request to a worker stands. A caller that waits renews it in time; a request
+/// whose caller has gone must not discard the message hours later.
 pub const ASKED_FOR: Duration = Duration::from_secs(30);
 
 /// A row, locked by this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedRow {
-    /// Its priority; a suspect's is another one than it was enqueued with.
+    /// Its priority; a suspect's differs from the one it was enqueued with.
     pub priority: Priority,
-    /// The claim that holds it; of worker 0 if it is ready.
+    /// The claim that holds it; worker 0 if it is ready.
     pub fence: Fence,
     /// How often it was claimed.
     pub delivery_no: DeliveryNo,
-    /// It was enqueued to hold a unique key.
+    /// Whether it was enqueued to hold a unique key.
     pub is_unique: bool,
 }
 
-/// KEY (id), forced: locks the message, if it is still in its row and nobody else has it locked.
+/// KEY (id), forced: locks the message, if it is still in its row and no other session has locked
+/// it.
 pub async fn lock(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -45,7 +46,7 @@ pub async fn lock(
 
 row! { LockedRow { priority, fence, delivery_no, is_unique } }
 
-/// KEY (id), forced, plain: whether the message is still in its row, locked or not.
+/// KEY (id), forced, plain: returns whether the message is still in its row, locked or not.
 pub async fn is_there(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -63,9 +64,9 @@ pub async fn is_there(
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY: asks whoever has the message, or claims it, to stop handling it, for [`ASKED_FOR`].
-/// Every worker hears of it with its next [pulse](super::floor::pulse). `taken_from` is the worker
-/// whose claim was taken away, and whose handler does not know yet.
+/// PRIMARY: asks the worker that holds the message, or claims it, to stop handling it, for
+/// [`ASKED_FOR`]. Every worker reads the request with its next [pulse](super::floor::pulse).
+/// `taken_from` is the worker whose claim was taken away, and whose handler does not know yet.
 pub async fn ask(
     conn: &mut impl Connection,
     row: RowId,
@@ -82,17 +83,17 @@ pub async fn ask(
     Ok(())
 }
 
-/// PRIMARY: remembers that a claim was taken away from a worker that lives, otherwise than by a
-/// cancel: a handler of that claim may run on, and nobody knows which message the worker dies of
-/// within the next minute. For the rescue, as a message that was [taken](taken_from).
+/// PRIMARY: remembers that a living worker lost a claim otherwise than by a cancel. A handler of
+/// that claim may run on, and if the worker dies within the next minute, it is not known of which
+/// message. The rescue counts it as a message that was [taken](taken_from).
 pub async fn taken_away(conn: &mut impl Connection, worker: WorkerId) -> Result<()> {
     ask(conn, RowId(NO_ROW | worker.0), Some(worker)).await
 }
 
-/// Beyond the numbers of all rows: with a worker's number it stands for what that one has lost.
+/// Above every row number: with a worker's number it stands for what that worker has lost.
 const NO_ROW: u64 = 1 << 62;
 
-/// PRIMARY: whether the message was taken away from the worker that had it.
+/// PRIMARY: returns whether the message was taken away from its worker.
 pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
     let statement =
         Statement::new("SELECT row_id FROM queue_cancellation WHERE row_id = ? AND worker_id <> 0")
@@ -101,8 +102,8 @@ pub async fn was_taken(conn: &mut impl Connection, row: RowId) -> Result<bool> {
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY: asks no more, unless the message was taken away by somebody else: the handler that ran
-/// then is still to stop.
+/// PRIMARY: withdraws a request, unless the message was taken away in the meantime: then the
+/// handler that was running still has to stop.
 pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
     let statement =
         Statement::new("DELETE FROM queue_cancellation WHERE row_id = ? AND worker_id = 0")
@@ -111,7 +112,7 @@ pub async fn ask_no_more(conn: &mut impl Connection, row: RowId) -> Result<()> {
     Ok(())
 }
 
-/// PRIMARY, all of a few rows: how many messages were taken away from the worker of late.
+/// PRIMARY, all of a few rows: counts the messages that were recently taken away from the worker.
 pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement = Statement::new("SELECT row_id FROM queue_cancellation WHERE worker_id = ?")
         .number(worker.0);
@@ -120,9 +121,9 @@ pub async fn taken_from(conn: &mut impl Connection, worker: WorkerId) -> Result<
 }
 
 /// PRIMARY, a few rows, and PRIMARY of `queue_worker`: forgets up to `limit` requests that are
-/// older than `time`: whoever made them has gone. A message that was taken away is remembered until
-/// its worker has shown by a beat that it has outlived that by `time`, or is declared dead: the
-/// rescue [counts](taken_from) it.
+/// older than `time`: their callers have gone. A message that was taken away is remembered until a
+/// beat of its worker shows that the worker has outlived that by `time`, or until the worker is
+/// declared dead: the rescue [counts](taken_from) it.
 pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_cancellation \

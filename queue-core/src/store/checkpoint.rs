@@ -7,15 +7,15 @@ use super::{Statement, execute_surely, load};
 use crate::connection::{Connection, row};
 use crate::model::{Checkpoint, Delivery, Result, Saved, WorkerId};
 
-/// PRIMARY of the messages, forced: saves the checkpoint of a delivery, if its claim still has the
-/// message; 0 if not. A later delivery's is never replaced by an earlier one's.
+/// PRIMARY of the messages, forced: saves the checkpoint of a delivery, if its claim still holds
+/// the message; returns 0 if not. An earlier delivery never replaces a later one's checkpoint.
 pub async fn save(
     conn: &mut impl Connection,
     worker: WorkerId,
     delivery: &Delivery,
     checkpoint: &Checkpoint,
 ) -> Result<usize> {
-    // Set from left to right, on both servers: what decides is set last.
+    // Both servers set columns from left to right, so the ones that decide are set last.
     const NEWER: &str = "VALUES(enqueued_at) <> queue_checkpoint.enqueued_at \
          OR VALUES(delivery_no) >= queue_checkpoint.delivery_no";
     let columns = ["saved_at", "progress", "state"];
@@ -41,8 +41,8 @@ pub async fn save(
     execute_surely(conn, "save the checkpoint", statement).await
 }
 
-/// PRIMARY of the messages and the checkpoints, forced: the message's checkpoint, unless it is of
-/// an earlier message with its id.
+/// PRIMARY of the messages and the checkpoints, forced: reads the message's checkpoint, unless it
+/// belongs to an earlier message with the same id.
 pub async fn read(conn: &mut impl Connection, delivery: &Delivery) -> Result<Option<Saved>> {
     let statement = Statement::new(
         "SELECT k.delivery_no, k.saved_at, k.progress, k.state FROM queue_message m \

@@ -1,4 +1,4 @@
-//! Claiming: ready rows become a worker's own.
+//! Claiming: a worker takes ready rows.
 
 mod marks;
 mod record;
@@ -19,7 +19,7 @@ use crate::model::{
     ClaimNo, Delivery, DeliveryNo, Headers, MsgId, Priority, Result, RowId, TopicId, WorkerId,
 };
 
-/// Who claims: what every claim, settle, release and rescue is fenced by.
+/// The fence of a claim: every claim, settle, release and rescue checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The worker.
@@ -88,19 +88,19 @@ impl MessageRow {
     }
 }
 
-/// How far a claim's rows may lie apart: rescue reads a claim's whole key range, so a released row
-/// far below the others must not make it reach over the backlog.
+/// How far apart a claim's rows may lie. Rescue reads a claim's whole key range, so a released row
+/// far below the others must not stretch that range over the backlog.
 fn span(limit: u32) -> u64 {
     u64::from(limit) * 10 + 1000
 }
 
 /// PRIMARY, forced: locks up to `limit` ready rows of one priority in order of id, from `from` on,
-/// passing over rows that others have locked. Rows far from the first one are left out: they are
-/// free again with the commit.
+/// passing over rows that other sessions have locked. Rows far from the first one are left out; the
+/// commit unlocks them.
 ///
-/// One range only. MariaDB does not end a range at its last key but at the first row beyond it that
-/// is there, so each range of an empty priority reads every dead entry of the next one: with the
-/// ten ranges that this once had, a drain took 97 µs of the server a message instead of 41.
+/// One range only. MariaDB ends a range not at its last key but at the first existing row beyond
+/// it, so each range of an empty priority reads every dead entry of the next one: with the ten
+/// ranges that this once had, a drain took 97 µs of the server a message instead of 41.
 pub async fn lock_ready(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -126,8 +126,8 @@ pub async fn lock_ready(
         .collect())
 }
 
-/// PRIMARY, forced: locks those of these rows that are ready, passing over rows that others have
-/// locked.
+/// PRIMARY, forced: locks those of these rows that are ready, passing over rows that other sessions
+/// have locked.
 pub async fn lock_rows(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -152,7 +152,8 @@ pub async fn lock_rows(
     Ok(locked)
 }
 
-/// PRIMARY, forced: locks the lowest ready suspect, if there is one that nobody has locked.
+/// PRIMARY, forced: locks the lowest ready suspect that no other session has locked, if there is
+/// one.
 pub async fn lock_suspect(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -1,5 +1,5 @@
-//! Dead letters: what nobody tries again until somebody says so. They stay until they are redriven
-//! or purged, or for as long as their topic keeps them.
+//! Dead letters: messages that are not tried again unless an operator redrives them. They stay
+//! until they are redriven or purged, or for as long as their topic keeps them.
 
 mod prune;
 
@@ -15,11 +15,11 @@ use super::{Statement, execute, execute_surely, first_inserted, load};
 use crate::connection::{Connection, row};
 use crate::model::{DeadCause, FailedRun, Headers, MsgId, Priority, Result, RowId, TopicId};
 
-/// How many dead letters one statement looks at, whether they are wanted or not, so that none takes
-/// long however many there are.
+/// The most dead letters that one statement reads, wanted or not, so that no statement takes long
+/// however many there are.
 const WINDOW: u32 = 500;
 
-/// Which dead letters of a topic: those that meet everything that is given.
+/// Selects dead letters of a topic: those that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadFilter {
     /// Died at this server time or later.
@@ -28,9 +28,9 @@ pub struct DeadFilter {
     pub before: Option<DateTime<Utc>>,
     /// Died of this.
     pub cause: Option<DeadCause>,
-    /// The last error has this text in it, byte by byte.
+    /// The last error contains this text, byte by byte.
     pub error: Option<String>,
-    /// Has this id.
+    /// The message has this id.
     pub msg_id: Option<MsgId>,
 }
 
@@ -41,18 +41,18 @@ pub struct DeadPlace {
     row: RowId,
 }
 
-/// A stretch of a topic's dead letters, in the order of their death.
+/// Consecutive dead letters of a topic, in the order of their death.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadWindow {
-    /// Those that the filter wants.
+    /// The rows that the filter selects.
     pub wanted: Vec<RowId>,
-    /// How many were looked at.
+    /// How many dead letters were read.
     pub seen: usize,
     /// Where the next stretch begins; `None` at the end.
     pub next: Option<DeadPlace>,
 }
 
-/// A dead letter as people look at it, without its body.
+/// A dead letter as operators see it, without its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadLetter {
     /// Its row among the dead letters.
@@ -73,7 +73,7 @@ pub struct DeadLetter {
     pub died_at: DateTime<Utc>,
     /// What it died of: `attempts`, `crashes`, `handler` or `decode`.
     pub cause: String,
-    /// What its handler said last.
+    /// The handler's last error.
     pub last_error: String,
     /// Ordering key.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,8 +87,8 @@ pub struct DeadLetter {
     pub body_bytes: u64,
 }
 
-/// KEY (`topic_id`, `died_at`), forced: the next dead letters of the topic, and which of them are
-/// wanted. The rows themselves are read for the filter, a bounded number of them.
+/// KEY (`topic_id`, `died_at`), forced: reads the topic's next dead letters and selects those that
+/// the filter wants. It reads the rows themselves for the filter, a bounded number of them.
 pub async fn window(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -129,7 +129,7 @@ pub async fn window(
 
 row! { DeadPlace { row, died_at } }
 
-/// PRIMARY: these dead letters, in the order of their rows, without bodies.
+/// PRIMARY: reads these dead letters, in the order of their rows, without bodies.
 pub async fn read(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<DeadLetter>> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
@@ -148,7 +148,7 @@ row! {
     }
 }
 
-/// PRIMARY: the body of a dead letter of the topic; `None` if there is no such dead letter.
+/// PRIMARY: reads the body of a dead letter of the topic; `None` if there is no such dead letter.
 pub async fn body(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -160,7 +160,7 @@ pub async fn body(
     Ok(rows.into_iter().next())
 }
 
-/// PRIMARY: the failed runs of a dead letter of the topic, oldest first.
+/// PRIMARY: reads the failed runs of a dead letter of the topic, oldest first.
 pub async fn history(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -173,27 +173,27 @@ pub async fn history(
     Ok(FailedRun::from_stored(&history))
 }
 
-/// How many dead letters [`errors`] looks at, the newest.
+/// How many of the newest dead letters [`errors`] reads.
 pub const ERRORS_OF: u32 = 5000;
 
-/// How much of an error tells it from others, in bytes.
+/// How many bytes of an error distinguish it from others.
 const TOLD_APART_BY: u32 = 200;
 
-/// Dead letters that died of the same.
+/// Dead letters that share an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadError {
     /// What they died of: `attempts`, `crashes`, `handler` or `decode`.
     pub cause: String,
-    /// The beginning of what their handlers said last.
+    /// The beginning of their handlers' last error.
     pub error: String,
-    /// How many they are.
+    /// How many there are.
     pub letters: u64,
     /// When the last of them died, server time.
     pub last_at: DateTime<Utc>,
 }
 
-/// KEY (`topic_id`, `died_at`), forced: of what the topic's newest dead letters died, what most of
-/// them did first; at most `limit` errors, of [`ERRORS_OF`] letters.
+/// KEY (`topic_id`, `died_at`), forced: groups the topic's newest dead letters by error, the most
+/// frequent first; at most `limit` errors, of [`ERRORS_OF`] letters.
 pub async fn errors(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -213,7 +213,7 @@ pub async fn errors(
 
 row! { DeadError { cause, error: whole, letters, last_at } }
 
-/// Without the half of a letter that a text was cut within.
+/// Removes the part of a character that was left where a text was cut.
 fn whole(text: String) -> String {
     text.trim_end_matches('\u{fffd}').to_owned()
 }
@@ -229,9 +229,9 @@ pub struct LockedDead {
     pub msg_id: MsgId,
 }
 
-/// PRIMARY, forced: locks those of the rows that are still there, at most 512. Those that another
-/// redrive has locked are waited for, and are gone then: passed over, they would be missed if that
-/// redrive failed.
+/// PRIMARY, forced: locks those of the rows that are still there, at most 512. It waits for rows
+/// that another redrive has locked, and then finds them gone: passed over, they would be missed if
+/// that redrive failed.
 pub async fn lock(conn: &mut impl Connection, rows: &RowSet) -> Result<Vec<LockedDead>> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
@@ -246,8 +246,8 @@ row! { LockedDead { row, priority, msg_id } }
 
 /// PRIMARY, forced: moves locked rows back to the hot table, in the order of their death, and
 /// returns the lowest row they got there. Failures and crashes count from zero again; the delivery
-/// number goes on, so that it never fences a later delivery. Their unique keys are to be
-/// [taken](super::unique::take_again) before.
+/// number continues, so that an old one never fences a later delivery. The caller must
+/// [take](super::unique::take_again) their unique keys first.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].
@@ -267,7 +267,7 @@ pub async fn redrive(conn: &mut impl Connection, rows: &RowSet) -> Result<RowId>
     Ok(first)
 }
 
-/// PRIMARY, forced: deletes these dead letters; how many were there.
+/// PRIMARY, forced: deletes these dead letters and returns how many were there.
 pub async fn purge(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
     let delete = Statement::new(format!(
         "DELETE d FROM {KEYS} STRAIGHT_JOIN queue_dead d FORCE INDEX (PRIMARY) ON d.id = k.id"

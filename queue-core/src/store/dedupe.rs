@@ -1,4 +1,4 @@
-//! The ids that clients gave their messages, within their topic's dedupe window.
+//! The message ids that clients chose, within their topic's dedupe window.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use super::{Statement, execute, execute_surely, load_surely};
 use crate::connection::Connection;
 use crate::model::{Moment, MsgId, Result, TopicId};
 
-/// PRIMARY: enters the ids, each of which must be named once; those that are there already. An id
-/// whose time is over is entered as if it were not there. Whoever enters an id of another open
-/// transaction waits for its end.
+/// PRIMARY: enters the ids, each of which must be named once, and returns those that were there
+/// already. An id whose time is over is entered as if it were not there. A session that enters an
+/// id of another open transaction waits for that transaction to end.
 ///
-/// An id that is there is written to: so its row is locked as a writer's at once (a plain INSERT
-/// that fails leaves a reader's lock, and two that then both want to write deadlock), it is seen
-/// whatever the transaction's snapshot is, and the server counts it as two rows. As many rows as
-/// ids: all of them are new.
+/// The statement also writes to an id that is there. So it takes the writer's lock on the row at
+/// once (a plain INSERT that fails leaves a reader's lock, and two sessions that then both want to
+/// write deadlock), it sees the id whatever the transaction's snapshot is, and the server counts it
+/// as two rows. If it counts as many rows as ids, all of them are new.
 pub async fn enter(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -23,7 +23,7 @@ pub async fn enter(
 ) -> Result<Vec<MsgId>> {
     const OPERATION: &str = "enqueue: look for the ids";
     let mut sorted = ids.to_vec();
-    // In one order, so that two batches never wait for each other crosswise.
+    // Sorted, so that two batches never wait for each other crosswise.
     sorted.sort_unstable();
     let mut repeated = Vec::new();
     for some in sorted.chunks(LIST_LIMIT) {
@@ -49,7 +49,7 @@ pub async fn enter(
     Ok(repeated)
 }
 
-/// PRIMARY, forced: which of the ids that this transaction has entered were there.
+/// PRIMARY, forced: finds which of the ids that this transaction has entered were there before.
 async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<Vec<MsgId>> {
     let n = ids.len().next_power_of_two();
     let mut statement = Statement::new(format!(
@@ -64,8 +64,8 @@ async fn repeats(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> R
     load_surely(conn, "enqueue: look for the ids", statement).await
 }
 
-/// PRIMARY, one key at a time: takes back ids that this transaction has entered, of messages that
-/// are not stored.
+/// PRIMARY, one key at a time: removes ids that this transaction has entered, of messages that it
+/// did not store.
 pub async fn take_back(conn: &mut impl Connection, topic: TopicId, ids: &[MsgId]) -> Result<()> {
     for some in ids.chunks(LIST_LIMIT) {
         let ids: Vec<_> = some.iter().map(|id| format!("\"{}\"", id.0.simple())).collect();

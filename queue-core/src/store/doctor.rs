@@ -1,4 +1,4 @@
-//! What the self-test asks the server.
+//! The statements of the self-test.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use crate::model::{ConnId, Error, Result};
 pub struct Variables(HashMap<String, String>);
 
 impl Variables {
-    /// The value as the server shows it.
+    /// Returns the value as the server shows it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The value as a number.
+    /// Returns the value as a number.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         self.get(name).and_then(|value| value.parse().ok())
     }
 
-    /// Whether the value is ON or 1.
+    /// Returns whether the value is ON or 1.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         matches!(self.get(name), Some("ON" | "1" | "YES"))
@@ -37,7 +37,7 @@ impl<'v> FromIterator<(&'v str, &'v str)> for Variables {
     }
 }
 
-/// No index: the variables behind the self-test.
+/// No index: reads the variables that the self-test checks.
 pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
     let statement = Statement::new(
         "SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'read_only', \
@@ -53,8 +53,8 @@ pub async fn variables(conn: &mut impl Connection) -> Result<Variables> {
     Ok(Variables(rows.into_iter().collect()))
 }
 
-/// No index: the tables and procedures of ours that the database has; behind a procedure's name
-/// stands `()`, because one has the name of a table.
+/// No index: lists our tables and procedures in the database; a procedure's name ends in `()`,
+/// because one procedure has the name of a table.
 pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     let statement = Statement::new(
         "SELECT TABLE_NAME AS name FROM information_schema.TABLES \
@@ -65,8 +65,8 @@ pub async fn objects(conn: &mut impl Connection) -> Result<Vec<String>> {
     load(conn, "list the queue's tables", statement).await
 }
 
-/// No index: the columns and keys of our tables that this account may see, a line each, such as
-/// `queue_floor COLUMN floor bigint unsigned NOT NULL` and
+/// No index: lists the columns and keys of our tables that this account may see, a line each, such
+/// as `queue_floor COLUMN floor bigint unsigned NOT NULL` and
 /// `queue_worker KEY queue_worker_state (state, id)`.
 pub async fn shape(conn: &mut impl Connection) -> Result<Vec<String>> {
     let statement = Statement::new(
@@ -94,7 +94,8 @@ pub async fn shape(conn: &mut impl Connection) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(line).collect())
 }
 
-/// `bigint(20) unsigned` of MariaDB is `bigint unsigned` of MySQL. Both keep the 1 of a boolean.
+/// Removes the display width: MariaDB's `bigint(20) unsigned` is MySQL's `bigint unsigned`. Both
+/// keep the 1 of a boolean.
 fn without_width(column_type: &str) -> String {
     let is_number = ["tinyint", "int", "bigint"].iter().any(|it| column_type.starts_with(it));
     match (column_type.split_once('('), column_type.split_once(')')) {
@@ -105,8 +106,8 @@ fn without_width(column_type: &str) -> String {
     }
 }
 
-/// No index: this session's connection id, twice: as a bare function, which a proxy may answer
-/// itself, and within an expression, which reaches the server.
+/// No index: reads this session's connection id, twice: as a bare function, which a proxy may
+/// answer itself, and within an expression, which reaches the server.
 pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnId)> {
     const OPERATION: &str = "read the connection id";
     let bare: Vec<ConnId> =
@@ -117,24 +118,24 @@ pub async fn connection_ids(conn: &mut impl Connection) -> Result<(ConnId, ConnI
     Ok((id(&bare), id(&inner)))
 }
 
-/// No index: host and port of the server that this one copies, or `None`.
+/// No index: reads host and port of the server that this one replicates; `None` if there is none.
 ///
 /// # Errors
 /// A database failure; `Denied` without the privilege to know.
 pub async fn replica_of(conn: &mut impl Connection) -> Result<Option<String>> {
     let statement = Statement::new("SHOW REPLICA STATUS");
-    // MySQL names the columns anew; they stand in the same places: the state, the host, the user,
-    // the port.
+    // MySQL renamed the columns; their positions are the same: the state, the host, the user, the
+    // port.
     type Source = (Option<String>, Option<String>, Option<String>, i64, Rest);
     let sources: Vec<Source> = load(conn, "read the replication", statement).await?;
-    // A group's own channels have no host.
+    // Group replication's own channels have no host.
     let source = |(_, host, _, port, _): Source| {
         host.filter(|host| !host.is_empty()).map(|host| format!("{host}:{port}"))
     };
     Ok(sources.into_iter().find_map(source))
 }
 
-/// A scratch lock name for trying that name locks exclude each other between sessions.
+/// Tries a scratch name lock, to check that name locks exclude each other between sessions.
 pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
     let statement = Statement::new("SELECT GET_LOCK(?, 0) AS got").bytes(name.as_bytes().to_vec());
     let rows: Vec<Option<i64>> = load(conn, "try a name lock", statement).await?;
@@ -143,7 +144,7 @@ pub async fn try_lock(conn: &mut impl Connection, name: &str) -> Result<bool> {
 
 /// PRIMARY of the duties: inserts scratch rows for the SKIP LOCKED trial.
 pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
-    // Under their own names at once: processes that start together all try this.
+    // Unique names, because processes that start together all run this trial.
     for name in names {
         let statement = Statement::new(
             "INSERT INTO queue_duty (name, conn_id, holder, runs, ran_at, report) \
@@ -155,7 +156,7 @@ pub async fn insert_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Res
     Ok(())
 }
 
-/// PRIMARY of the duties: locks one of the scratch rows that nobody has locked.
+/// PRIMARY of the duties: locks one of the scratch rows that no other session has locked.
 pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<Option<Vec<u8>>> {
     let statement = Statement::new(
         "SELECT name FROM queue_duty FORCE INDEX (PRIMARY) WHERE name IN (?, ?) ORDER BY name \
@@ -169,9 +170,9 @@ pub async fn lock_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Resul
 
 /// PRIMARY of the duties: removes the scratch rows of this trial.
 ///
-/// By the key alone. The plan for a table of a few rows would be to read all of it, which locks for
-/// a moment the rows of trials beside this one: they would see their own row passed over, and call
-/// a healthy server unfit.
+/// By key only. For a table of a few rows the server would plan to read all of it, which briefly
+/// locks the rows of concurrent trials: they would find their own row skipped, and call a healthy
+/// server unfit.
 pub async fn remove_scratch(conn: &mut impl Connection, names: [&str; 2]) -> Result<()> {
     for name in names {
         // A hint needs the form for several tables.
@@ -189,7 +190,7 @@ pub async fn begin(conn: &mut impl Connection) -> Result<()> {
     begun.map_err(|error| Error::database("begin a trial", &error))
 }
 
-/// Ends a transaction of the trial, keeping nothing.
+/// Rolls a transaction of the trial back.
 pub async fn roll_back(conn: &mut impl Connection) -> Result<()> {
     let ended = conn.batch("ROLLBACK").await;
     ended.map_err(|error| Error::database("end a trial", &error))

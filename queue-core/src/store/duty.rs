@@ -1,4 +1,4 @@
-//! Duties: who performs them, and what they did last.
+//! Duties: which session performs them, and the report of each last run.
 
 use chrono::{DateTime, Utc};
 
@@ -7,11 +7,11 @@ use super::{Statement, execute, load};
 use crate::connection::{Connection, row};
 use crate::model::{ConnId, Result};
 
-/// PRIMARY of the installation: tries to take the office without waiting; true when this session
-/// holds its lock.
+/// PRIMARY of the installation: tries to take the office without waiting; returns true when this
+/// session holds its lock.
 pub async fn take_office(conn: &mut impl Connection, office: Office) -> Result<bool> {
     let lock = office.lock();
-    // Asking again for a lock that this session holds would stack it.
+    // Taking a lock again that this session already holds would stack it.
     let statement = Statement::new(format!(
         "SELECT CASE WHEN IS_USED_LOCK({lock}) <=> CONNECTION_ID() THEN 1 \
          ELSE GET_LOCK({lock}, 0) END AS got"
@@ -20,7 +20,7 @@ pub async fn take_office(conn: &mut impl Connection, office: Office) -> Result<b
     Ok(rows.first() == Some(&Some(1)))
 }
 
-/// PRIMARY of the installation: whether any session holds the office.
+/// PRIMARY of the installation: returns whether any session holds the office.
 pub async fn is_held(conn: &mut impl Connection, office: Office) -> Result<bool> {
     let lock = office.lock();
     let statement =
@@ -29,13 +29,13 @@ pub async fn is_held(conn: &mut impl Connection, office: Office) -> Result<bool>
     Ok(rows.first().is_some_and(Option::is_some))
 }
 
-/// What a duty did last.
+/// The last run of a duty.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct DutyStatus {
     /// The duty.
     pub name: String,
-    /// Who performed it.
+    /// The process that performed it.
     pub holder: String,
     /// Its connection.
     pub conn: ConnId,
@@ -47,7 +47,7 @@ pub struct DutyStatus {
     pub report: serde_json::Value,
 }
 
-/// PRIMARY (name): records what a duty did.
+/// PRIMARY (name): records a run of a duty.
 pub async fn record(
     conn: &mut impl Connection,
     name: &'static str,
@@ -69,7 +69,7 @@ pub async fn record(
     Ok(())
 }
 
-/// PRIMARY (name): what every duty did last.
+/// PRIMARY (name): reads the last run of every duty.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<DutyStatus>> {
     let statement = Statement::new(
         "SELECT name, holder, conn_id, runs, ran_at, report FROM queue_duty ORDER BY name",
@@ -79,7 +79,7 @@ pub async fn all(conn: &mut impl Connection) -> Result<Vec<DutyStatus>> {
 
 row! { DutyStatus { name, holder, conn, runs, ran_at, report: json } }
 
-/// What is none counts as nothing.
+/// Parses a report; anything that is not JSON counts as null.
 fn json(report: Vec<u8>) -> serde_json::Value {
     serde_json::from_slice(&report).unwrap_or(serde_json::Value::Null)
 }

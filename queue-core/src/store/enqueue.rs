@@ -1,14 +1,14 @@
-//! Messages into the hot table.
+//! Enqueuing into the hot table.
 
 use super::lane::{self, LaneId};
 use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::model::{Moment, NewMessage, Result, TopicId};
 
-/// The most rows in one INSERT: beyond it throughput gains nothing and the packet only grows.
+/// The most rows in one INSERT: more would not raise throughput, only enlarge the packet.
 pub const ROWS_PER_INSERT: usize = 1000;
 
-/// Bytes of a row beside body, headers and keys, rounded up: for adding up a packet's size.
+/// Bytes of a row besides body, headers and keys, rounded up, to estimate a packet's size.
 const ROW_OVERHEAD: usize = 128;
 
 /// PRIMARY: inserts the messages, in order, as one statement.
@@ -24,9 +24,9 @@ pub async fn insert(
     Ok(())
 }
 
-/// PRIMARY: inserts the messages, in order, and takes the lane from `seq - 1` to `seq`, as one
-/// statement, which is refused whole if the lane stands elsewhere. A lane that has lost its row
-/// gets it back.
+/// PRIMARY: inserts the messages, in order, and advances the lane from `seq - 1` to `seq`, in one
+/// statement. The server refuses the whole statement if the lane stands elsewhere. A lane that has
+/// lost its row gets it back.
 ///
 /// # Errors
 /// As [`insert`]; a database failure if the lane stands elsewhere.
@@ -69,8 +69,9 @@ fn statement(
     Ok(statement)
 }
 
-/// Which columns the INSERT of some messages has. Most have neither keys nor headers nor an expiry,
-/// and each value costs both sides. Each has those of the one before it.
+/// Which columns the INSERT of some messages has. Most messages have neither keys nor headers nor
+/// an expiry, and each value costs client and server. Each shape includes the columns of the one
+/// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Bare,
@@ -95,7 +96,7 @@ impl Shape {
         }
     }
 
-    /// Whether so many messages of this shape always have the same text.
+    /// Returns whether the statement text depends only on the number of messages.
     pub(super) fn is_one_text(self, messages: &[NewMessage]) -> bool {
         let text = |message: &NewMessage| message.expires.map(Moment::sql);
         matches!(self, Self::Bare | Self::Keyed)
@@ -111,7 +112,7 @@ impl Shape {
         }
     }
 
-    /// The rest of a row of VALUES: these columns and the body.
+    /// Appends the rest of a row of VALUES: these columns and the body.
     pub(super) fn row(self, text: &mut String, message: &NewMessage) {
         if self != Self::Bare {
             text.push_str("?, ?, ?, ");
@@ -126,7 +127,7 @@ impl Shape {
         text.push_str("?)");
     }
 
-    /// The values of such a row.
+    /// Binds the values of such a row.
     pub(super) fn bind<'m>(
         self,
         mut statement: Statement<'m>,
@@ -145,7 +146,7 @@ impl Shape {
         Ok(statement.bytes(message.body.as_slice()))
     }
 
-    /// A lane has none of them.
+    /// Fills these columns with NULL for a lane's row.
     fn of_lane(self) -> &'static str {
         match self {
             Self::Bare => "",
@@ -156,8 +157,8 @@ impl Shape {
     }
 }
 
-/// The INSERT of the messages. A lane's row says its id, so each message has to say that it has
-/// none.
+/// Builds the INSERT of the messages. A lane's row sets its id explicitly, so each message has to
+/// state that it has none.
 fn text(messages: &[NewMessage], shape: Shape, in_lane: bool) -> String {
     let numbers = if in_lane { ["id, claim_no, ", "NULL, 0, "] } else { [""; 2] };
     let mut text = format!(
@@ -184,24 +185,24 @@ fn text(messages: &[NewMessage], shape: Shape, in_lane: bool) -> String {
     text
 }
 
-/// The largest number of messages up to `n` whose INSERT stays prepared; 0 for 0.
+/// Returns the largest number of messages up to `n` whose INSERT stays prepared; 0 for 0.
 #[must_use]
 pub fn rows_kept_at_most(n: usize) -> usize {
     (1..=n.min(ROWS_PER_INSERT)).rev().find(|rows| is_kept(*rows)).unwrap_or(0)
 }
 
-/// Whether the INSERT of so many messages stays prepared: the sizes that people choose, and few
-/// others. Each row of a statement that is kept costs the server some 4 KB.
+/// Returns whether the INSERT of this many messages stays prepared: the batch sizes that users
+/// usually choose, and few others. Each row of a prepared statement costs the server some 4 KB.
 pub(super) fn is_kept(messages: usize) -> bool {
     let round = [1, 10, 100, 1000].map(|power| [1, 2, 5].map(|digit| digit * power));
     messages.is_power_of_two()
         || messages <= ROWS_PER_INSERT && round.as_flattened().contains(&messages)
 }
 
-/// What the text of an INSERT takes beside its rows, and the protocol beside the text.
+/// Bytes of the INSERT's text besides its rows, and of the protocol besides the text.
 const STATEMENT_OVERHEAD: u64 = 1024;
 
-/// No index: how many bytes of rows the server takes in one packet.
+/// No index: reads how many bytes of rows the server takes in one packet.
 pub async fn packet_limit(conn: &mut impl Connection) -> Result<usize> {
     let statement = Statement::new("SELECT @@max_allowed_packet AS bytes");
     let rows: Vec<u64> = load(conn, "read the server's packet size", statement).await?;
@@ -209,7 +210,7 @@ pub async fn packet_limit(conn: &mut impl Connection) -> Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// About how many bytes `message` takes in the packet.
+/// Estimates how many bytes `message` takes in the packet.
 pub(crate) fn packet_share(message: &NewMessage) -> usize {
     let optional = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
     let headers: usize =

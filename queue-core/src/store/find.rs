@@ -1,5 +1,5 @@
-//! Messages wherever they are, as people look for them: by their ids in one statement over every
-//! table, or by reading a bounded number of a table's rows in the order of its key.
+//! Finding messages in whatever table they are: by their ids in one statement over every table, or
+//! by reading a bounded number of a table's rows in the order of its key.
 
 use chrono::{DateTime, Utc};
 
@@ -14,12 +14,12 @@ use crate::model::{
     FailedRun, Headers, MsgId, Percent, Priority, Result, RowId, TopicId, WorkerId,
 };
 
-/// Whether bodies are read, too.
+/// Whether to read bodies, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bodies {
-    /// They are.
+    /// Read them.
     Read,
-    /// Only their lengths.
+    /// Read only their lengths.
     Leave,
 }
 
@@ -58,7 +58,7 @@ row! {
     }
 }
 
-/// The same columns of every table, which the statements call `f`.
+/// Selects the same columns from every table, which the statements call `f`.
 fn columns(table: MessageTable, bodies: Bodies) -> String {
     let (state, rest) = match table {
         MessageTable::Ready => (
@@ -96,10 +96,10 @@ fn columns(table: MessageTable, bodies: Bodies) -> String {
     )
 }
 
-/// KEY (id) of the messages by what the lookup says, and KEY (`msg_id`) of the others, forced: the
-/// messages with these ids, at most 512, in whatever topic they are by now. One statement, so one
-/// snapshot: a message that is being moved is in one place. A message that is ready or claimed is
-/// found only if the lookup of `topic` has its row.
+/// KEY (id) of the messages by what the lookup says, and KEY (`msg_id`) of the others, forced:
+/// finds the messages with these ids, at most 512, in whatever topic they are by now. One
+/// statement, so one snapshot: a message that is being moved is in one place. A message that is
+/// ready or claimed is found only if the lookup of `topic` has its row.
 pub async fn by_ids(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -134,7 +134,7 @@ pub async fn by_ids(
     Ok(rows.into_iter().filter_map(FoundRow::into_found).collect())
 }
 
-/// KEY (id) of the messages and the scheduled, PRIMARY of the others, forced: these rows of a
+/// KEY (id) of the messages and the scheduled, PRIMARY of the others, forced: reads these rows of a
 /// table, at most 512, in the order of their ids.
 pub async fn by_rows(
     conn: &mut impl Connection,
@@ -158,8 +158,8 @@ pub async fn by_rows(
     Ok(rows.into_iter().filter_map(|row| row.into_found().map(|(_, found)| found)).collect())
 }
 
-/// A place in the order of a table: its first column beside the topic, as a number (a priority, or
-/// microseconds since 1970), and the row.
+/// A place in the order of a table: the column that follows the topic in the index, as a number (a
+/// priority, or microseconds since 1970), and the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TablePlace {
     /// The table.
@@ -170,20 +170,20 @@ pub struct TablePlace {
     pub row: RowId,
 }
 
-/// A stretch of a topic's rows in a table.
+/// Consecutive rows of a topic in a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stretch {
-    /// Those that are wanted, in order.
+    /// The rows that are wanted, in order.
     pub wanted: Vec<TablePlace>,
-    /// How many were looked at.
+    /// How many rows were read.
     pub seen: usize,
     /// The last of them; `None` at the end of the table.
     pub last: Option<TablePlace>,
 }
 
-/// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: the next
-/// rows of the topic in the table, at most `limit`, and which of them are wanted: they have one of
-/// the ids, if there are any, and whatever else the filter asks for.
+/// PRIMARY of the messages, and of the others the KEY that begins with the topic, forced: reads the
+/// topic's next rows in the table, at most `limit`, and selects those that are wanted: rows that
+/// have one of the ids, if any are given, and meet the rest of the filter.
 pub async fn stretch(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -228,7 +228,7 @@ pub async fn stretch(
     })
 }
 
-/// ` AND …`, with its values.
+/// Builds ` AND …`, with its values.
 fn condition(
     ids: &[MsgId],
     filter: &Filter,
@@ -250,7 +250,7 @@ fn condition(
     }
 }
 
-/// The same for what every message has, in whatever table.
+/// Builds the same for the columns that every table has.
 pub(super) fn plain_condition(ids: &[MsgId], filter: &Filter) -> Statement<'static> {
     let mut sql = Statement::new("");
     if !ids.is_empty() {
@@ -273,7 +273,7 @@ pub(super) fn plain_condition(ids: &[MsgId], filter: &Filter) -> Statement<'stat
             .number(filter.before.map_or(LATEST, micros));
     }
     if let Some((name, value)) = &filter.header {
-        // As JSON writes them; what was found is read and compared.
+        // Written as JSON writes them; the rows found are then parsed and compared.
         let [name, value] =
             [name, value].map(|text| serde_json::Value::from(text.as_str()).to_string());
         let value = value.trim_matches('"').to_owned();
@@ -286,7 +286,7 @@ pub(super) fn plain_condition(ids: &[MsgId], filter: &Filter) -> Statement<'stat
 }
 
 impl FoundRow {
-    /// `None` for a row that no program of ours can have written.
+    /// Returns `None` for a row that our programs cannot have written.
     fn into_found(self) -> Option<(TopicId, Found)> {
         let (at, keep_until) = (self.at, self.until);
         let state = match self.state.as_str() {

@@ -1,4 +1,4 @@
-//! The floors: how rescue, release and promotion tell every consumer that a row below its
+//! The floors: how rescue, release and promotion notify every consumer that a row below its
 //! low-water mark is ready again.
 
 use std::num::NonZeroU32;
@@ -17,12 +17,12 @@ pub struct Floor {
     pub priority: Priority,
     /// The lowest row made ready by the last publication.
     pub row: RowId,
-    /// Counts the publications: one more than seen last means that `row` tells all.
+    /// Counts the publications: if it has risen by one since the last read, `row` covers them all.
     pub seq: u64,
 }
 
 /// PRIMARY (`topic_id`, priority): publishes that a row at `row` or above is ready again, in the
-/// transaction that made it so. The row's lock makes the order of `seq` the order of commits.
+/// transaction that made it ready. The row's lock makes `seq` follow the order of commits.
 pub async fn publish(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -41,40 +41,40 @@ pub async fn publish(
     Ok(())
 }
 
-/// What a worker has to know of the topics at every moment.
+/// What a worker must always know of the topics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// The last publications.
     pub floors: Vec<Floor>,
     /// The topics whose claims are paused, and the groups of such streams.
     pub paused: Vec<TopicId>,
-    /// The topics whose messages leave a trace, and which of them.
+    /// The topics whose messages leave a trace, with the sampling of each.
     pub traced: Vec<(TopicId, Sampling)>,
-    /// The topics whose claims are bounded.
+    /// The topics whose claims are limited.
     pub limited: Vec<(TopicId, Limits)>,
-    /// Rows of the hot table that somebody wants cancelled, in order.
+    /// Rows of the hot table whose cancellation is requested, in order.
     pub cancelled: Vec<RowId>,
-    /// The claims of every topic are paused.
+    /// Whether the claims of every topic are paused.
     pub all_paused: bool,
-    /// Whether nobody sweeps: the sweeper's name lock is free.
+    /// Whether there is no sweeper: its name lock is free.
     pub unswept: bool,
 }
 
 impl Pulse {
-    /// Whether anything of the topic may be claimed.
+    /// Returns whether anything of the topic may be claimed.
     #[must_use]
     pub fn may_claim(&self, topic: TopicId) -> bool {
         !self.all_paused && !self.paused.contains(&topic)
     }
 
-    /// What bounds the claims of the topic.
+    /// Returns the limits on the topic's claims.
     #[must_use]
     pub fn limits(&self, topic: TopicId) -> Limits {
         let of_topic = self.limited.iter().find(|(limited, _)| *limited == topic);
         of_topic.map_or_else(Limits::default, |(_, limits)| *limits)
     }
 
-    /// Whether somebody wants the message of this row cancelled.
+    /// Returns whether cancellation of the message in this row is requested.
     #[must_use]
     pub fn is_cancelled(&self, row: RowId) -> bool {
         self.cancelled.binary_search(&row).is_ok()
@@ -89,7 +89,7 @@ impl Pulse {
         &mut self.limited[at].1
     }
 
-    /// Which messages of the topic leave a trace.
+    /// Returns which messages of the topic leave a trace.
     #[must_use]
     pub fn sampling(&self, topic: TopicId) -> Sampling {
         let of_topic = self.traced.iter().find(|(traced, _)| *traced == topic);
@@ -98,8 +98,8 @@ impl Pulse {
 }
 
 /// PRIMARY of the tables, each a few rows, KEY (`stream_id`) for the groups of a paused stream:
-/// floors, pauses, traces, limits and cancellations in one round trip. Doubles as the probe that
-/// tells at once when the session is lost.
+/// reads floors, pauses, traces, limits and cancellations in one round trip. It is also the probe
+/// that shows at once when the session is lost.
 pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
     let statement = Statement::new(format!(
         "SELECT 0 AS kind, topic_id, priority, floor, seq, FALSE AS flag FROM queue_floor \
@@ -140,7 +140,7 @@ pub async fn pulse(conn: &mut impl Connection) -> Result<Pulse> {
                 limits.max_running = some(floor);
                 limits.max_running_per_key = some(seq);
             }
-            // A rate that somebody wrote past this library, and that is none, bounds nothing.
+            // An invalid rate, which only direct SQL can have stored, limits nothing.
             5 => {
                 let rate = |messages| Rate::new(messages, Duration::from_millis(seq)).ok();
                 pulse.limits_of(topic).rate = some(floor).and_then(rate);

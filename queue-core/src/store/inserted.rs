@@ -1,10 +1,10 @@
-//! Which ids an INSERT was given.
+//! The ids that an INSERT was given.
 
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::model::{Error, Result};
 
-/// No index: the lowest id that the INSERT before it on this connection was given.
+/// No index: reads the lowest id that the preceding INSERT on this connection was given.
 pub(super) async fn first_inserted(
     conn: &mut impl Connection,
     operation: &'static str,

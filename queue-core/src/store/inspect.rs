@@ -1,5 +1,5 @@
-//! What people ask: depth, age, the messages themselves. Nothing here scans a backlog: counts
-//! stop at a cap.
+//! What operators inspect: depth, age, the messages themselves. Nothing here scans a backlog:
+//! counts stop at a cap.
 
 use chrono::{DateTime, Utc};
 use diesel::deserialize;
@@ -12,7 +12,7 @@ use super::{Statement, execute_surely, load, load_surely};
 use crate::connection::{Columns, Connection, FromRow, row};
 use crate::model::{Headers, MsgId, Priority, Result, RowId, TopicId};
 
-/// How far depths are counted: 10 k rows take 2.6 ms where an exact count of 10 M takes 1.7 s.
+/// Where counts of depth stop: 10 k rows take 2.6 ms where an exact count of 10 M takes 1.7 s.
 pub const DEPTH_CAP: u64 = 10_000;
 
 /// What a topic holds, each count at most [`DEPTH_CAP`].
@@ -32,7 +32,8 @@ pub struct Depth {
 }
 
 /// PRIMARY of the messages and claims, the KEYs that begin with `topic_id` of the scheduled and the
-/// dead; every count stops at the cap, and the oldest row is a dive for each priority.
+/// dead: counts what the topic holds; every count stops at the cap, and the oldest row takes a dive
+/// for each priority.
 pub async fn depth(conn: &mut impl Connection, topic: TopicId) -> Result<Depth> {
     const DIVE: &str = "(SELECT enqueued_at FROM queue_message FORCE INDEX (PRIMARY) \
          WHERE topic_id = ? AND priority = ? ORDER BY topic_id, priority, id LIMIT 1)";
@@ -58,7 +59,7 @@ pub async fn depth(conn: &mut impl Connection, topic: TopicId) -> Result<Depth> 
 
 row! { Depth { unsettled, claimed, scheduled, dead, oldest_age_ms: maybe_age } }
 
-/// A message as people look at it.
+/// A message as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Peeked {
     /// Its row.
@@ -90,7 +91,7 @@ pub struct Peeked {
     pub body: Vec<u8>,
 }
 
-/// PRIMARY: the first `limit` messages of the topic in order of handling; locks nothing.
+/// PRIMARY: reads the first `limit` messages of the topic in order of handling; locks nothing.
 pub async fn peek(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Peeked>> {
     let statement = Statement::new(
         "SELECT id, msg_id, priority, conn_id, delivery_no, failures, enqueued_at, ordering_key, \
@@ -123,7 +124,7 @@ impl FromRow for Peeked {
 }
 
 /// PRIMARY, and KEYs of the others: removes up to `limit` messages of a topic from one table, for
-/// deleting the topic. Claimed rows go too; their owners find themselves fenced.
+/// deleting the topic. Claimed rows go too; their workers find themselves fenced.
 pub async fn purge_some(
     conn: &mut impl Connection,
     table: MessageTable,
@@ -140,9 +141,9 @@ pub async fn purge_some(
     execute_surely(conn, "purge the topic", statement).await
 }
 
-/// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: whether the table
-/// holds a message of the topic. Locks it, and so waits for transactions that have written one: a
-/// plain read would pass over what they commit next.
+/// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: returns whether the
+/// table holds a message of the topic. It locks the row, and so waits for transactions that have
+/// written one: a plain read would miss what they are about to commit.
 ///
 /// # Errors
 /// A database failure; a lock wait while such a transaction is open.
@@ -160,8 +161,8 @@ pub async fn holds(
     Ok(!rows.is_empty())
 }
 
-/// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: the lowest topic
-/// beyond `after` that the table has a message of.
+/// PRIMARY of the messages, the KEYs that begin with `topic_id` of the others: finds the lowest
+/// topic above `after` of which the table has a message.
 pub async fn next_topic(
     conn: &mut impl Connection,
     table: MessageTable,
@@ -184,19 +185,19 @@ pub async fn next_topic(
 pub enum MessageTable {
     /// Ready and claimed.
     Ready,
-    /// Waiting for their time.
+    /// Waiting for their due time.
     Scheduled,
     /// Dead letters.
     Dead,
-    /// Finished ones that the topic keeps.
+    /// Finished messages that the topic keeps.
     Archive,
 }
 
 impl MessageTable {
-    /// Every one of them.
+    /// All of them.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Scheduled, Self::Dead, Self::Archive];
 
-    /// The table, and its index that begins with the topic.
+    /// Returns the table, and its index that begins with the topic.
     fn by_topic(self) -> (&'static str, &'static str) {
         match self {
             Self::Ready => ("queue_message", "PRIMARY"),
@@ -206,7 +207,7 @@ impl MessageTable {
         }
     }
 
-    /// Its name for people and scripts.
+    /// Returns its name for users and scripts.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

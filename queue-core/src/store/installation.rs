@@ -1,8 +1,9 @@
-//! What an installation has one of: its secret, and the links to its procedures that are in use.
+//! What an installation has exactly one of: its secret, and which links to its procedures are in
+//! use.
 //!
-//! The secret stands in the names of the offices' locks. `GET_LOCK` needs no
-//! privilege, and a name is the whole server's: whoever can guess it can hold it. Nobody can guess
-//! these without the row, which consumers, janitors and operators may read.
+//! The secret is part of the names of the offices' locks. `GET_LOCK` needs no privilege, and a name
+//! is valid for the whole server: any session that can guess it can hold the lock. These names
+//! cannot be guessed without the row, which only consumers, janitors and operators may read.
 
 use super::{Statement, execute, execute_surely, load};
 use crate::connection::{Connection, row};
@@ -21,7 +22,7 @@ pub enum Links {
 }
 
 impl Links {
-    /// As it is stored, and in the links' names.
+    /// Returns the word that is stored, and that the links' names contain.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +31,7 @@ impl Links {
         }
     }
 
-    /// The ones that an upgrade makes.
+    /// Returns the links that an upgrade makes.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -40,24 +41,24 @@ impl Links {
     }
 }
 
-/// Whether calls go by the odd links: the condition within the public procedures. The row is read
-/// by its whole key, so that a killed SELECT does not miss it.
+/// Whether calls use the odd links: the condition within the public procedures. It reads the row by
+/// its whole key, so that a killed SELECT does not miss it.
 pub const ODD_LINKS_ARE_IN_USE: &str =
     "EXISTS (SELECT 1 FROM queue_installation WHERE only_row = 1 AND links = 'odd')";
 
-/// What the whole installation has one of at a time.
+/// An office: a role that one session of the installation holds at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Office {
-    /// Whoever performs the janitor's duties.
+    /// The session that performs the janitor's duties.
     Sweeper,
-    /// A janitor that sweeps or stands ready: while there is one, no consumer stands in for it.
+    /// A janitor that sweeps or is on standby: while there is one, no consumer stands in for it.
     Janitor,
-    /// Whoever changes the schema.
+    /// The session that changes the schema.
     Migrator,
 }
 
 impl Office {
-    /// For people, and in the lock's name.
+    /// Returns the name for users, which the lock's name contains.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,9 +68,9 @@ impl Office {
         }
     }
 
-    /// The name of the office's lock as an SQL expression: 54 bytes at most of the 64 that MySQL
-    /// takes; NULL without the secret. The database stands in it, because a copy of a database
-    /// has the same secret. A SELECT that is killed never misses a row that it reads by its whole
+    /// Builds the name of the office's lock as an SQL expression: 54 bytes at most of the 64 that
+    /// MySQL takes; NULL without the secret. The name contains the database, because a copy of a
+    /// database has the same secret. A killed SELECT never misses a row that it reads by its whole
     /// key.
     #[must_use]
     pub fn lock(self) -> String {
@@ -81,7 +82,7 @@ impl Office {
     }
 }
 
-/// The table. The migrator's lock needs it, so no migration can make it.
+/// The DDL of the table. The migrator's lock needs the table, so no migration can create it.
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS queue_installation (\
      only_row TINYINT UNSIGNED NOT NULL, \
      secret BINARY(16) NOT NULL, \
@@ -90,14 +91,14 @@ pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS queue_installation (\
      CONSTRAINT queue_installation_only_row CHECK (only_row = 1), \
      CONSTRAINT queue_installation_links CHECK (links IN ('even', 'odd'))) ENGINE = InnoDB";
 
-/// Makes the table unless it is there.
+/// Creates the table unless it exists.
 pub async fn make_table(conn: &mut impl Connection) -> Result<()> {
     execute(conn, "make the table of the installation", Statement::new(TABLE)).await?;
     Ok(())
 }
 
-/// PRIMARY: keeps the secret unless there is one: of two migrators that begin together the first
-/// one's stays.
+/// PRIMARY: stores the secret unless there is one: if two migrators start together, the first one's
+/// secret stays.
 pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_installation (only_row, secret) VALUES (1, ?) \
@@ -108,7 +109,7 @@ pub async fn keep_secret(conn: &mut impl Connection, secret: Secret) -> Result<(
     Ok(())
 }
 
-/// PRIMARY: whether the secret is there.
+/// PRIMARY: returns whether the secret is there.
 pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
     let statement = Statement::new("SELECT 1 AS _there FROM queue_installation WHERE only_row = 1");
     match load::<u8>(conn, "look for the installation's secret", statement).await {
@@ -118,7 +119,7 @@ pub async fn has_secret(conn: &mut impl Connection) -> Result<bool> {
     }
 }
 
-/// PRIMARY: which links to the procedures are in use.
+/// PRIMARY: reads which links to the procedures are in use.
 pub async fn links(conn: &mut impl Connection) -> Result<Links> {
     let statement = Statement::new("SELECT links FROM queue_installation WHERE only_row = 1");
     let rows: Vec<Vec<u8>> = load(conn, "read which links are in use", statement).await?;
@@ -126,7 +127,7 @@ pub async fn links(conn: &mut impl Connection) -> Result<Links> {
     Ok(if is_odd { Links::Odd } else { Links::Even })
 }
 
-/// PRIMARY: from now on calls go by these links.
+/// PRIMARY: makes calls use these links from now on.
 pub async fn use_links(conn: &mut impl Connection, links: Links) -> Result<()> {
     let statement = Statement::new("UPDATE queue_installation SET links = ? WHERE only_row = 1")
         .bytes(links.name().as_bytes());
@@ -134,20 +135,20 @@ pub async fn use_links(conn: &mut impl Connection, links: Links) -> Result<()> {
     Ok(())
 }
 
-/// Who holds a lock of the queue.
+/// The session that holds a lock of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// `sweep`, `janitor` or `migrate`, or the client id of the worker whose lock it is.
     pub lock: String,
     /// The session.
     pub conn: ConnId,
-    /// Whether it is the worker's own session, or one that has performed a duty last, or a janitor
-    /// that stands ready while another session sweeps.
+    /// Whether the session is the worker's own, or has performed a duty last, or belongs to a
+    /// janitor on standby while another session sweeps.
     pub is_known: bool,
 }
 
-/// KEY (state, id) of the workers: who holds the locks of the offices, and those of workers that
-/// are alive.
+/// KEY (state, id) of the workers: finds the sessions that hold the locks of the offices and of
+/// workers that are alive.
 pub async fn holders(conn: &mut impl Connection) -> Result<Vec<Holder>> {
     let sweeps = |lock: String| {
         format!("EXISTS (SELECT 1 FROM queue_duty d WHERE d.conn_id = IS_USED_LOCK({lock}))")

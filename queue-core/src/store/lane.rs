@@ -1,9 +1,10 @@
-//! Lanes: how a producer learns after a lost reply whether its batch was committed, without a
-//! dedupe row for every message (Kafka's idempotent producer, inside the database).
+//! Lanes: after a lost reply, a producer learns from its lane whether its batch was committed,
+//! without a dedupe row for every message (as Kafka's idempotent producer does, but inside the
+//! database).
 //!
-//! A lane is a row of the hot table under topic 0, which no topic has, so that the INSERT of a
-//! batch advances its lane in the same statement: `claim_no` is the sequence number of the last
-//! batch that was committed, `msg_id` the lane's name, `enqueued_at` when it was used last.
+//! A lane is a row of the hot table under topic 0, a number that no topic has, so that the INSERT
+//! of a batch advances its lane in the same statement: `claim_no` is the sequence number of the
+//! last batch that was committed, `msg_id` the lane's name, `enqueued_at` when it was last used.
 
 use uuid::Uuid;
 
@@ -11,29 +12,29 @@ use super::{Statement, execute, execute_surely, first_inserted, load};
 use crate::connection::Connection;
 use crate::model::{Result, RowId};
 
-/// A producer's lane; one batch is in flight in it at a time.
+/// A producer's lane, with one batch in flight at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneId {
-    /// Its row, which the table has numbered: a number of one's own could lie above those that the
-    /// table gives its messages next.
+    /// Its row, numbered by the table: a number that the producer chose could lie above those that
+    /// the table gives its next messages.
     pub row: RowId,
     /// Its name. A failover that lost the row may have given the number to another lane.
     pub name: Uuid,
-    /// Who may ask about it.
+    /// Which processes may ask about it.
     pub kind: LaneKind,
 }
 
-/// Who may ask what became of a lane's batch, which decides for how long its row is kept.
+/// Which processes may ask what became of a lane's batch; this decides how long its row is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LaneKind {
-    /// The process that opened it, while it lives.
+    /// The process that opened it, while that process lives.
     Passing,
-    /// Also a process that comes after it and finds its journal.
+    /// Also a later process that finds its journal.
     Durable,
 }
 
 impl LaneKind {
-    /// The priority of its rows: each kind is a range of its own to be pruned.
+    /// Returns the priority of its rows: each kind is pruned as a range of its own.
     pub(super) fn priority(self) -> u8 {
         match self {
             Self::Passing => 0,
@@ -47,19 +48,19 @@ impl LaneKind {
 pub enum Fenced {
     /// It was committed.
     Stored,
-    /// It was not, and never will be: its statement is refused when it still arrives.
+    /// It was not, and never will be: if its statement still arrives, the server refuses it.
     NotStored,
     /// The lane has no row, or is not where it was left.
     Gone,
 }
 
 /// The values of a lane's row in the INSERT of a batch, in the order of its columns: topic,
-/// priority, id, `claim_no`, `msg_id`, `enqueued_at`; body and the rest are the statement's.
+/// priority, id, `claim_no`, `msg_id`, `enqueued_at`; the statement adds body and the rest.
 pub(super) const ROW: &str = "(0, ?, ?, ?, ?, UTC_TIMESTAMP(6), ";
 
-/// What that INSERT does where the lane's row is. A lane that stands elsewhere has the server
-/// compute a number beyond every number: the error (1690) refuses the whole statement, on both
-/// servers and in every `sql_mode` (*run*).
+/// What that INSERT does if the lane's row exists. If the lane stands elsewhere, the server
+/// computes a number out of range: the error (1690) refuses the whole statement, on both servers
+/// and in every `sql_mode` (*run*).
 pub(super) const ADVANCE: &str = " ON DUPLICATE KEY UPDATE claim_no = \
      IF(topic_id = 0 AND msg_id = ? AND claim_no = ?, claim_no + 1, \
      18446744073709551615 + claim_no + 1), enqueued_at = UTC_TIMESTAMP(6)";
@@ -78,7 +79,7 @@ pub async fn open(conn: &mut impl Connection, kind: LaneKind, name: Uuid) -> Res
     Ok(LaneId { row, name, kind })
 }
 
-/// PRIMARY: where the lane stands.
+/// PRIMARY: reads the sequence number at which the lane stands.
 pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>> {
     let statement = Statement::new(
         "SELECT claim_no FROM queue_message \
@@ -88,13 +89,13 @@ pub async fn seq(conn: &mut impl Connection, lane: LaneId) -> Result<Option<u64>
     Ok(rows.first().copied())
 }
 
-/// PRIMARY: what became of the batch that was to take the lane from `before` to the next number.
-/// Its statement is waited for if it has come to the lane's row; if it has not, the lane is taken
-/// past it, so that it is refused whenever it arrives. The lane is of no more use, and its row must
-/// stay: an INSERT that still arrives would make it anew.
+/// PRIMARY: finds out what became of the batch that was to advance the lane from `before` to the
+/// next number. If its statement has reached the lane's row, this waits for it; if not, this
+/// advances the lane past it, so that the server refuses it whenever it arrives. The lane cannot be
+/// used again, and its row must stay: an INSERT that still arrives would create it again.
 ///
 /// # Errors
-/// A database failure; it may be asked again.
+/// A database failure; the caller may ask again.
 pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Result<Fenced> {
     let statement = Statement::new(
         "UPDATE queue_message SET claim_no = claim_no + 2, enqueued_at = UTC_TIMESTAMP(6) \
@@ -108,7 +109,7 @@ pub async fn fence(conn: &mut impl Connection, lane: LaneId, before: u64) -> Res
     })
 }
 
-/// PRIMARY: closes a lane that has never had anything in doubt.
+/// PRIMARY: closes a lane that never had a batch in doubt.
 pub async fn close(conn: &mut impl Connection, lane: LaneId) -> Result<()> {
     let statement = Statement::new(
         "DELETE FROM queue_message WHERE topic_id = 0 AND priority = ? AND id = ? AND msg_id = ?",

@@ -11,18 +11,18 @@ use crate::connection::{Connection, row};
 use crate::model::LONGEST;
 use crate::model::{Moment, Result, TopicId};
 
-/// A biz id that the ledger has.
+/// A biz id in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The biz id.
     pub biz_id: Vec<u8>,
-    /// Its time is over, and it has not been pruned yet: it counts as if it were gone.
+    /// Whether its time is over and it is not pruned yet: it counts as gone.
     pub expired: bool,
 }
 
 row! { Entry { biz_id, expired } }
 
-/// PRIMARY, forced, plain: which of the biz ids the ledger has.
+/// PRIMARY, forced, plain: finds which of the biz ids the ledger has.
 pub async fn look(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -31,7 +31,7 @@ pub async fn look(
     const OPERATION: &str = "look into the ledger";
     let mut entries = Vec::new();
     for some in biz_ids.chunks(LIST_LIMIT) {
-        // Padded with the last one, so that the texts have few shapes and stay prepared.
+        // Padded with the last one, so that there are few statement texts and they stay prepared.
         let n = some.len().next_power_of_two();
         let padded = some.iter().chain(some.last().into_iter().cycle()).take(n);
         let mut statement = Statement::new(format!(
@@ -45,7 +45,7 @@ pub async fn look(
             statement = statement.bytes(*biz_id);
         }
         let found: Vec<Entry> = if n == 1 {
-            // By a whole key: what it does not find is not there.
+            // A read by whole key: an id it does not find is not there.
             load(conn, OPERATION, statement).await?
         } else {
             load_surely(conn, OPERATION, statement).await?
@@ -56,9 +56,9 @@ pub async fn look(
 }
 
 /// PRIMARY of the messages, forced: enters the biz ids of rows that are about to be acked under
-/// their fence. One that is there already is remembered from now on, for the whole window again.
+/// their fence. An id that is there already is kept for the whole window again, from now on.
 ///
-/// Every row must have a biz id. A row that is not the claim's own enters nothing; the ack that
+/// Every row must have a biz id. A row that the claim no longer owns enters nothing; the ack that
 /// follows in the same transaction counts.
 pub async fn enter(
     conn: &mut impl Connection,
@@ -72,12 +72,12 @@ pub async fn enter(
     Ok(())
 }
 
-/// As [`enter`], but each biz id must be new: of two transactions that enter the same one, the
-/// second waits for the first, and is refused.
+/// As [`enter`], but each biz id must be new: if two transactions enter the same one, the second
+/// waits for the first, and is refused.
 ///
 /// # Errors
-/// A [`Duplicate`](crate::Fault::Duplicate) failure; [`crate::Error::Counts`] if a row is not the
-/// claim's own any more.
+/// A [`Duplicate`](crate::Fault::Duplicate) failure; [`crate::Error::Counts`] if the claim no
+/// longer owns one of the rows.
 pub async fn enter_once(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -92,7 +92,7 @@ fn insert(window: Duration) -> Statement<'static> {
     into_ledger(window).sql(" FROM queue_message FORCE INDEX (PRIMARY)")
 }
 
-/// As [`enter`] does it, without the rows' source.
+/// The INSERT of [`enter`], without the source of its rows.
 pub(super) fn into_ledger(window: Duration) -> Statement<'static> {
     Statement::new(
         "INSERT INTO queue_ledger (topic_id, group_id, biz_id, msg_id, keep_until) \
@@ -101,7 +101,7 @@ pub(super) fn into_ledger(window: Duration) -> Statement<'static> {
     .number(micros(window))
 }
 
-/// What makes [`into_ledger`] remember a biz id that is there already for the whole window again.
+/// Makes [`into_ledger`] keep a biz id that is there already for the whole window again.
 pub(super) fn again(window: Duration) -> Statement<'static> {
     Statement::new(
         " ON DUPLICATE KEY UPDATE keep_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
@@ -113,7 +113,7 @@ fn micros(window: Duration) -> u64 {
     Moment::After(window).micros()
 }
 
-/// PRIMARY, forced: removes a biz id whose time is over, so that it can be entered anew.
+/// PRIMARY, forced: removes a biz id whose time is over, so that it can be entered again.
 pub async fn drop_expired(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -128,7 +128,8 @@ pub async fn drop_expired(
     execute_surely(conn, "settle: drop an expired biz id", statement).await
 }
 
-/// PRIMARY: enters a message by its id, for ten years: what handlers of a simulation leave behind.
+/// PRIMARY: enters a message by its id, for ten years. Handlers of a simulation record their
+/// messages with it.
 ///
 /// # Errors
 /// A [`Duplicate`](crate::Fault::Duplicate) failure.

@@ -1,9 +1,9 @@
-//! The limits of topics: a gate for each topic that has some, which its claims go through one after
-//! the other, and a slot for each message that was claimed through it.
+//! The limits of topics. Each topic with limits has a gate, which its claims pass one after the
+//! other, and a slot for each message that was claimed through it.
 //!
-//! A slot counts only as long as its message's row is of its claim. So whatever ends the claim, an
-//! ack, a retry, a rescue, frees the slot with it, and knows nothing of slots: none can leak. The
-//! next claim removes those that are free.
+//! A slot counts only while its claim still owns the message's row. So anything that ends the claim
+//! (an ack, a retry, a rescue) also frees the slot without knowing of slots: none can leak. The
+//! next claim removes the free ones.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Slot {
 
 row! { Slot { row, key, is_held } }
 
-/// A ready message that may be claimed if its key has room.
+/// A ready message that may be claimed if its key is below its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Where it lies.
@@ -38,8 +38,8 @@ pub struct Candidate {
 
 row! { Candidate { place, key } }
 
-/// PRIMARY: waits for the topic's gate, which the transaction then has until it ends; false if
-/// there is none, because no claim has gone through it yet.
+/// PRIMARY: waits for the topic's gate and locks it until the transaction ends; returns false if
+/// there is none, because no claim has passed it yet.
 pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
     let statement =
         Statement::new("SELECT topic_id FROM queue_limit WHERE topic_id = ? FOR UPDATE")
@@ -48,8 +48,8 @@ pub async fn lock(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
     Ok(rows.contains(&topic))
 }
 
-/// PRIMARY, plain: how far ahead of now the messages before have used up the topic's rate. A
-/// statement of its own after the lock: a statement's now is when it began, before it waited.
+/// PRIMARY, plain: reads how far ahead of now earlier messages have used up the topic's rate. This
+/// statement comes after the lock: a statement's now is the time it began, before it waited.
 pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration> {
     let statement = Statement::new(
         "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), spent_until) AS lead_us \
@@ -61,7 +61,7 @@ pub async fn lead(conn: &mut impl Connection, topic: TopicId) -> Result<Duration
     Ok(Duration::from_micros(lead_us))
 }
 
-/// PRIMARY: makes the topic's gate, unless somebody else has just made it.
+/// PRIMARY: creates the topic's gate, unless another session has just created it.
 pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_limit (topic_id, spent_until) VALUES (?, UTC_TIMESTAMP(6)) \
@@ -72,7 +72,7 @@ pub async fn make(conn: &mut impl Connection, topic: TopicId) -> Result<()> {
     Ok(())
 }
 
-/// PRIMARY: uses up so much more time of the rate.
+/// PRIMARY: uses up this much more time of the rate.
 pub async fn spend(conn: &mut impl Connection, topic: TopicId, time: Duration) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_limit SET spent_until = GREATEST(spent_until, UTC_TIMESTAMP(6)) \
@@ -84,7 +84,7 @@ pub async fn spend(conn: &mut impl Connection, topic: TopicId, time: Duration) -
     Ok(())
 }
 
-/// PRIMARY: the rate is used up until `lead` from now, and no longer.
+/// PRIMARY: makes the rate used up until `lead` from now, and no longer.
 pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration) -> Result<()> {
     let statement = Statement::new(
         "UPDATE queue_limit SET spent_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
@@ -96,8 +96,8 @@ pub async fn shorten(conn: &mut impl Connection, topic: TopicId, lead: Duration)
     Ok(())
 }
 
-/// PRIMARY of both tables, forced, plain: the topic's slots, as many as messages are claimed, and
-/// those that the next claim removes.
+/// PRIMARY of both tables, forced, plain: reads the topic's slots: one for each claimed message,
+/// and those that the next claim removes.
 pub async fn slots(conn: &mut impl Connection, topic: TopicId) -> Result<Vec<Slot>> {
     let statement = Statement::new(
         "SELECT id, slot_key, 0 AS held FROM queue_slot FORCE INDEX (PRIMARY) WHERE topic_id = ? \
@@ -152,8 +152,8 @@ pub async fn take(
     execute(conn, "claim: take slots", statement).await
 }
 
-/// PRIMARY, forced, plain: up to `limit` ready messages from `place` on, in order of priority and
-/// id.
+/// PRIMARY, forced, plain: reads up to `limit` ready messages from `place` on, in order of priority
+/// and id.
 pub async fn candidates(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -175,7 +175,7 @@ pub async fn candidates(
     load(conn, "claim: read the candidates", statement).await
 }
 
-/// PRIMARY, forced, plain, one dive: the lowest ready suspect, the one that is claimed next.
+/// PRIMARY, forced, plain, one dive: reads the lowest ready suspect, the one that is claimed next.
 pub async fn suspect(conn: &mut impl Connection, topic: TopicId) -> Result<Option<Candidate>> {
     let statement = Statement::new(
         "SELECT priority, id, ordering_key FROM queue_message FORCE INDEX (PRIMARY) \

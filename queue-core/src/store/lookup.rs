@@ -1,5 +1,5 @@
-//! The lookup: what was enqueued in topics that are searchable, by what people search for. It says
-//! nothing of a message's state, only where to look; [`super::find`] looks there.
+//! The lookup: what was enqueued in searchable topics, by what users search for. It does not record
+//! a message's state, only where to look; [`super::find`] looks there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::{Statement, execute, execute_surely, load};
 use crate::connection::{Connection, row};
 use crate::model::{Moment, MsgId, NewMessage, Result, RowId, TopicId};
 
-/// Where the messages of a lookup's rows were put by the statement before.
+/// Where the preceding statement put the messages of a lookup's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// In the hot table, by one INSERT of so many rows in this order: their ids are consecutive, on
-    /// both servers and in every `innodb_autoinc_lock_mode` (*run*).
+    /// In the hot table, by one INSERT of this many rows in this order: their ids are consecutive,
+    /// on both servers and in every `innodb_autoinc_lock_mode` (*run*).
     Ready,
     /// Elsewhere.
     Later,
 }
 
-/// PRIMARY: enters messages that were just enqueued. The last of several with one id counts.
+/// PRIMARY: enters messages that were just enqueued. If several have one id, the last counts.
 pub async fn insert(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -58,7 +58,7 @@ pub async fn insert(
     Ok(())
 }
 
-/// PRIMARY: a message has been replaced by another, whose business id and key it has now.
+/// PRIMARY: records that a message was replaced by another, with the other's business id and key.
 pub async fn replace(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -76,10 +76,10 @@ pub async fn replace(
     Ok(())
 }
 
-/// KEY (id) of the messages, forced, from `first` on: notes in the lookup of `topic` the rows that
-/// messages were given in `now_in` by a move just made, `first` the lowest of them; enters those
-/// that it did not have. A move gives ids in order, with others' between them: the read ends with
-/// the last of these.
+/// KEY (id) of the messages, forced, from `first` on: records in the lookup of `topic` the rows
+/// that messages got in `now_in` by the move just made, where `first` is the lowest of them; enters
+/// messages that were not in the lookup. A move gives ids in order, with ids of other sessions
+/// between them: the read ends with the last of these messages.
 pub async fn follow(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -121,7 +121,7 @@ pub async fn follow_promoted(conn: &mut impl Connection, first: RowId, due: &[Du
     Ok(())
 }
 
-/// PRIMARY of the topics: whether the topic's messages are entered into the lookup.
+/// PRIMARY of the topics: returns whether the topic's messages are entered into the lookup.
 pub async fn is_kept_for(conn: &mut impl Connection, topic: TopicId) -> Result<bool> {
     let statement = Statement::new(
         "SELECT searchable_ms IS NOT NULL AS searchable FROM queue_topic WHERE id = ?",
@@ -131,12 +131,12 @@ pub async fn is_kept_for(conn: &mut impl Connection, topic: TopicId) -> Result<b
     Ok(rows.first() == Some(&true))
 }
 
-/// A list of ids, filled up to `n` with its last one.
+/// Pads a list of ids to `n` with its last one.
 pub(super) fn padded(ids: &[MsgId], n: usize) -> impl Iterator<Item = &MsgId> {
     ids.iter().chain(ids.last().into_iter().cycle()).take(n)
 }
 
-/// What the lookup is asked for: which of its indexes is read.
+/// What to look up: decides which index is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By<'q> {
     /// The message with this id.
@@ -145,7 +145,7 @@ pub enum By<'q> {
     BizId(&'q [u8]),
     /// Those with this ordering key, in the order of their message ids.
     Key(&'q [u8]),
-    /// Those that were enqueued from this time on and before that one, in this order.
+    /// Those that were enqueued from the first time on and before the second, in this order.
     Time(Option<DateTime<Utc>>, Option<DateTime<Utc>>),
 }
 
@@ -164,7 +164,7 @@ pub struct Entry {
 
 row! { Entry { msg_id, enqueued_at, biz_id, key } }
 
-/// PRIMARY or a KEY of the lookup, forced: the next entries after `after`, at most `limit`.
+/// PRIMARY or a KEY of the lookup, forced: reads the next entries after `after`, at most `limit`.
 pub async fn entries(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -205,16 +205,16 @@ pub async fn entries(
     load(conn, "look up messages", statement).await
 }
 
-/// A topic that has rows in the lookup, and for how long it wants them.
+/// A topic that has rows in the lookup, and how long it keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
     /// The topic.
     pub topic: TopicId,
-    /// For how long after enqueue; `None`: not at all any more.
+    /// How long after enqueue; `None`: no longer at all.
     pub time: Option<Duration>,
 }
 
-/// PRIMARY, one dive a topic: the topics that have rows in the lookup.
+/// PRIMARY, one dive a topic: lists the topics that have rows in the lookup.
 pub async fn topics(conn: &mut impl Connection) -> Result<Vec<Kept>> {
     let statement = Statement::new(
         "SELECT t.id AS topic_id, t.searchable_ms FROM queue_topic t WHERE EXISTS \
@@ -234,18 +234,18 @@ pub struct TimePlace {
     msg_id: MsgId,
 }
 
-/// A stretch of a topic's entries whose time is over.
+/// Consecutive entries of a topic whose time is over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Aged {
-    /// Those whose message is nowhere any more.
+    /// Those whose message is in no table any more.
     pub ended: Vec<MsgId>,
     /// Where the next stretch begins; `None` at the end.
     pub next: Option<TimePlace>,
 }
 
-/// KEY (`topic_id`, `enqueued_at`), forced, and for each entry a dive into each table: entries that
-/// are older than `time`, at most `limit`. All in one snapshot, in which a message that is being
-/// moved is in one place.
+/// KEY (`topic_id`, `enqueued_at`), forced, and for each entry a dive into each table: reads
+/// entries that are older than `time`, at most `limit`. All in one snapshot, in which a message
+/// that is being moved is in one place.
 pub async fn aged(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -284,8 +284,8 @@ pub async fn aged(
 
 row! { TimePlace { msg_id, enqueued_at } }
 
-/// PRIMARY, forced, each key by itself: removes entries that are older than `time`: one whose id
-/// was enqueued again meanwhile stays.
+/// PRIMARY, forced, each key by itself: removes entries that are older than `time`; an entry stays
+/// if its id was enqueued again in the meantime.
 pub async fn prune(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -305,7 +305,7 @@ pub async fn prune(
     execute(conn, "prune the lookup", statement).await
 }
 
-/// PRIMARY: removes up to `limit` entries of a topic that has no use of them.
+/// PRIMARY: removes up to `limit` entries of a topic that no longer needs them.
 pub async fn drop_some(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_lookup WHERE topic_id = ? LIMIT ?");
     execute_surely(conn, "drop the lookup", statement.number(topic.0).number(limit)).await

@@ -8,8 +8,8 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::model::{Fault, Result};
 
-/// PRIMARY of the installation: takes the migrator's name lock, which the connection's end gives
-/// back.
+/// PRIMARY of the installation: takes the migrator's name lock; the server frees it when the
+/// connection ends.
 pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<bool> {
     let lock = Office::Migrator.lock();
     let statement =
@@ -18,7 +18,7 @@ pub async fn take_lock(conn: &mut impl Connection, wait: Duration) -> Result<boo
     Ok(rows.first() == Some(&Some(1)))
 }
 
-/// Makes the ledger unless it is there.
+/// Creates the ledger unless it exists.
 pub async fn make_ledger(conn: &mut impl Connection) -> Result<()> {
     let statement = Statement::new(
         "CREATE TABLE IF NOT EXISTS queue_schema_migration (name VARBINARY(64) NOT NULL, \
@@ -28,7 +28,7 @@ pub async fn make_ledger(conn: &mut impl Connection) -> Result<()> {
     Ok(())
 }
 
-/// PRIMARY (name): the migrations that the database has; none when it has no ledger yet.
+/// PRIMARY (name): lists the applied migrations; none when there is no ledger yet.
 pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
     let statement = Statement::new("SELECT name FROM queue_schema_migration ORDER BY name");
     match load(conn, "read the ledger of migrations", statement).await {
@@ -37,7 +37,7 @@ pub async fn applied(conn: &mut impl Connection) -> Result<Vec<String>> {
     }
 }
 
-/// PRIMARY (name): notes a migration as applied.
+/// PRIMARY (name): records a migration as applied.
 pub async fn record(conn: &mut impl Connection, name: &str) -> Result<()> {
     let statement = Statement::new(
         "INSERT INTO queue_schema_migration (name, applied_at) VALUES (?, UTC_TIMESTAMP(6))",

@@ -1,32 +1,32 @@
-//! Moments in SQL: numbers of microseconds are bound, whatever the session's time zone.
+//! Moments in SQL: bound as microseconds, independent of the session's time zone.
 
 use chrono::{DateTime, Utc};
 
 use crate::model::{LONGEST, Moment};
 
-/// The moment of the [`micros`] that are bound; NULL for NULL.
+/// The moment of the bound [`micros`]; NULL for NULL.
 pub(super) const MOMENT: &str = "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND";
 
 /// The last microsecond that both servers can add to 1970: the end of the year 9999.
 pub(super) const LATEST: u64 = 253_402_300_799_999_999;
 
-/// A moment as it is bound; what lies before 1970 counts as 1970.
+/// Converts a moment to the number that is bound; anything before 1970 counts as 1970.
 pub(crate) fn micros(time: DateTime<Utc>) -> u64 {
     u64::try_from(time.timestamp_micros()).unwrap_or(0).min(LATEST)
 }
 
-/// An age in milliseconds: none is below zero, even if the clock was set back.
+/// Converts an age in milliseconds: never below zero, even if the clock was set back.
 pub(super) fn age(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0)
 }
 
-/// The same of what may be NULL.
+/// As [`age`], for a value that may be NULL.
 pub(super) fn maybe_age(ms: Option<i64>) -> Option<u64> {
     ms.map(age)
 }
 
 impl Moment {
-    /// Its SQL, with a `?` for its [`micros`](Self::micros).
+    /// Returns its SQL, with a `?` for its [`micros`](Self::micros).
     pub(super) fn sql(self) -> &'static str {
         match self {
             Self::After(_) => "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
@@ -34,8 +34,8 @@ impl Moment {
         }
     }
 
-    /// The same for a message that is due then: at once, if the moment is over. None is due before
-    /// the statement that makes it so: a look back for what is due does not reach far.
+    /// The same for the due time of a message: now, if the moment is past. No message is due before
+    /// the statement that stores it, because the look back for due messages does not reach far.
     pub(super) fn due_sql(self) -> &'static str {
         match self {
             Self::After(_) => self.sql(),
@@ -45,7 +45,7 @@ impl Moment {
         }
     }
 
-    /// Microseconds from now, or since 1970.
+    /// Returns microseconds from now, or since 1970.
     pub(super) fn micros(self) -> u64 {
         match self {
             Self::After(time) => u64::try_from(time.min(LONGEST).as_micros()).unwrap_or(0),

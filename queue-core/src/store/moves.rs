@@ -1,6 +1,6 @@
 //! Moves between tables. Each is one INSERT … SELECT and one DELETE by the keys of rows that the
-//! caller's transaction has locked, and fails unless the counts are equal; the transaction is then
-//! rolled back. A predicate is never given twice (histories H1 and H2).
+//! caller's transaction has locked. It fails unless the counts are equal; the transaction is then
+//! rolled back. A predicate is never evaluated twice (histories H1 and H2).
 
 use std::time::Duration;
 
@@ -12,30 +12,31 @@ use crate::model::{
     DeadCause, Error, FailedRun, LONGEST, Moment, MsgId, OnDone, Result, RowId, stored_reason,
 };
 
-/// What every table of messages has, as the source row has it.
+/// The columns that every message table has, copied from the source row.
 const CARRIED: &str = "topic_id, msg_id, delivery_no, enqueued_at, ordering_key, biz_id, \
      headers, body";
 
-/// The row's history with one more line, a [`FailedRun`]: its newest 32 KiB, some hundred runs.
+/// The row's history with one more line, a [`FailedRun`]: the newest 32 KiB, some hundred runs.
 /// [`FailedRun::line_end`] is bound to it.
 pub(super) const WITH_FAILED_RUN: &str = "RIGHT(CONCAT(COALESCE(history, ''), \
      '{\"delivery_no\":', delivery_no, ',\"worker\":', worker_id, \
      ',\"at\":\"', DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), '\",\"error\":', ?), \
      32768)";
 
-/// What becomes of a finished message in the archive.
+/// The outcome of a finished message in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'r> {
     /// It was handled.
     Done,
-    /// Another message with its biz id had been handled.
+    /// Another message with the same biz id had been handled.
     Repeated,
-    /// It was not worth handling, for this reason.
+    /// It was discarded, for this reason.
     Discarded(&'r str),
 }
 
-/// PRIMARY: to the scheduled messages. With a failure, one more is counted and the history tells of
-/// it; without, nothing is charged. A suspect that got so far without a crash is none any more.
+/// PRIMARY: moves rows to the scheduled messages. With a failure, one more is counted and recorded
+/// in the history; without, nothing is charged. A suspect that got this far without a crash is no
+/// longer a suspect.
 ///
 /// # Errors
 /// [`Error::Counts`].
@@ -49,7 +50,7 @@ pub async fn to_scheduled(
     move_rows(conn, operation, claimed, into_scheduled(due, failure)).await
 }
 
-/// As the moves do it, without the rows' source.
+/// The INSERT of the moves, without the source of its rows.
 pub(super) fn into_scheduled(due: Moment, failure: Option<&str>) -> Statement<'static> {
     let moment = due.due_sql();
     let (failures, history) = match failure {
@@ -70,8 +71,8 @@ pub(super) fn into_scheduled(due: Moment, failure: Option<&str>) -> Statement<'s
     insert
 }
 
-/// PRIMARY: to the dead letters, body and all; or to the topic that the topic names for them. Their
-/// unique keys are to be [freed](super::unique::release) before.
+/// PRIMARY: moves rows, bodies included, to the dead letters, or to the topic's dead-letter topic
+/// if it has one. The caller must [free](super::unique::release) their unique keys first.
 ///
 /// # Errors
 /// [`Error::Counts`].
@@ -101,7 +102,7 @@ pub async fn to_dead(
     Ok(())
 }
 
-/// PRIMARY, forced: the message ids of rows that are the claim's own.
+/// PRIMARY, forced: reads the message ids of rows that the claim still owns.
 async fn msg_ids(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<Vec<MsgId>> {
     let select = Statement::new("SELECT msg_id FROM queue_message FORCE INDEX (PRIMARY)");
     let mut ids = Vec::with_capacity(claimed.rows.len());
@@ -120,7 +121,7 @@ pub(super) fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
          SELECT priority % 100, failures + ?, crashes + ?, suspicions, ?, ?, UTC_TIMESTAMP(6), \
          {WITH_FAILED_RUN}, unique_key, {CARRIED}"
     );
-    // What ended it is charged here: a crash, or else the failure just met.
+    // Charges what ended the message: a crash, or else the failure just met.
     let crashed = u32::from(cause == DeadCause::Crashes);
     Statement::new(insert)
         .number(1 - crashed)
@@ -130,12 +131,12 @@ pub(super) fn into_dead(cause: DeadCause, error: &str) -> Statement<'static> {
         .bytes(FailedRun::line_end(error))
 }
 
-/// To the hot table, under another topic: a message that nobody has tried there yet. Two headers
-/// tell where it comes from, behind those it has, unless these are no JSON object. They may be any
-/// bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is not
-/// UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157, *run*):
-/// headers with more opening brackets are left as they are, for a dead letter must have a place. No
-/// floor is published: its row is a new one, as an enqueue's is.
+/// Moves a message to the hot table, under another topic, as one that was never tried there. Two
+/// headers are appended that name its origin, unless its headers are no JSON object. Headers may be
+/// any bytes: in latin1 every byte is a character, and MariaDB refuses to convert a text that is
+/// not UTF-8 (*run*). MySQL fails on JSON deeper than 100 instead of calling it invalid (3157,
+/// *run*): headers with more opening brackets are left as they are, because a dead letter must be
+/// stored somewhere. No floor is published: its row is new, as an enqueue's is.
 pub(super) fn into_topic(
     topic: &DeadLetterTopic,
     cause: DeadCause,
@@ -162,10 +163,10 @@ pub(super) fn into_topic(
         .bytes(FailedRun::line_end(error))
 }
 
-/// How long a discarded message's reason is kept where the topic keeps nothing else.
+/// How long a discarded message's reason is kept if the topic keeps nothing else.
 const KEEP_DISCARDED: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// PRIMARY: to the archive, to be pruned when the topic says.
+/// PRIMARY: moves rows to the archive, to be pruned when the topic says.
 ///
 /// # Errors
 /// [`Error::Counts`].
@@ -178,7 +179,7 @@ pub async fn to_archive(
     move_rows(conn, "settle: archive", claimed, into_archive(outcome, on_done)).await
 }
 
-/// As [`to_archive`] does it, without the rows' source.
+/// The INSERT of [`to_archive`], without the source of its rows.
 pub(super) fn into_archive(outcome: Outcome<'_>, on_done: OnDone) -> Statement<'static> {
     let keep = match on_done {
         OnDone::Keep(keep) => keep,
@@ -217,7 +218,8 @@ async fn move_rows(
     )
 }
 
-/// Fails, so that the transaction is rolled back, unless exactly the expected rows were touched.
+/// Fails unless exactly the expected number of rows was touched, so that the transaction is rolled
+/// back.
 pub(crate) fn equal(operation: &'static str, expected: usize, found: usize) -> Result<()> {
     if expected == found { Ok(()) } else { Err(Error::Counts { operation, expected, found }) }
 }

@@ -1,4 +1,4 @@
-//! The stored procedures as the database has them.
+//! The stored procedures in the database.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{Statement, load};
 use crate::connection::Connection;
 use crate::model::{Error, Result};
 
-/// No index: the name and comment of each procedure of ours that the account may see.
+/// No index: reads the name and comment of each procedure of ours that the account may see.
 pub async fn installed(conn: &mut impl Connection) -> Result<BTreeMap<String, String>> {
     let statement = Statement::new(
         "SELECT ROUTINE_NAME AS name, CAST(ROUTINE_COMMENT AS CHAR) AS comment \
@@ -17,15 +17,15 @@ pub async fn installed(conn: &mut impl Connection) -> Result<BTreeMap<String, St
     Ok(rows.into_iter().collect())
 }
 
-/// No index: whether the server replaces a procedure by one statement, and keeps what is granted on
-/// it. MariaDB does.
+/// No index: returns whether the server can replace a procedure in one statement and keep its
+/// grants. MariaDB can.
 pub async fn can_replace(conn: &mut impl Connection) -> Result<bool> {
     let statement = Statement::new("SELECT VERSION() LIKE '%MariaDB%' AS is_mariadb");
     let rows: Vec<bool> = load(conn, "read the server's version", statement).await?;
     Ok(rows.first() == Some(&true))
 }
 
-/// No index: from now on this session waits for the lock of a procedure for a second at most.
+/// No index: limits this session's waits for the lock of a procedure to one second.
 ///
 /// MySQL keeps the lock of each procedure that a transaction has called until the transaction ends,
 /// and new calls wait behind a DROP that waits for it.
@@ -34,7 +34,7 @@ pub async fn wait_for_a_second(conn: &mut impl Connection) -> Result<()> {
     set.map_err(|error| Error::database("set the time that DDL waits", &error))
 }
 
-/// No index: makes a procedure, in place of one of the same name.
+/// No index: creates a procedure, replacing one of the same name.
 pub async fn create(
     conn: &mut impl Connection,
     name: &str,
@@ -51,7 +51,7 @@ pub async fn create(
     conn.batch(create).await.map_err(failed)
 }
 
-/// No index: removes a procedure; that it is gone already is no error.
+/// No index: removes a procedure, if it exists.
 pub async fn drop(conn: &mut impl Connection, name: &str) -> Result<()> {
     let dropped = conn.batch(&format!("DROP PROCEDURE IF EXISTS {name}")).await;
     dropped.map_err(|error| Error::database("remove a procedure", &error))

@@ -1,4 +1,4 @@
-//! The server's process list: which connections live.
+//! The server's process list: which connections are alive.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::{Statement, load};
 use crate::connection::{Connection, Rest, row};
 use crate::model::{ConnId, Fault, Result};
 
-/// `SHOW PROCESSLIST`: the connections this account may see.
+/// `SHOW PROCESSLIST`: lists the connections that this account may see.
 ///
 /// Not `information_schema.PROCESSLIST`: MySQL 9.7 refuses to read it (3854) while any session
 /// runs a statement whose text is not UTF-8, such as an INSERT of a binary body.
@@ -17,20 +17,20 @@ pub async fn show(conn: &mut impl Connection) -> Result<HashSet<ConnId>> {
     Ok(rows.into_iter().map(|(id, _)| id).collect())
 }
 
-/// A connection of the process list, for people.
+/// A connection of the process list, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// `user@host`, without the port.
     pub account: String,
-    /// What it does, such as `Query` or `Sleep`.
+    /// Its command, such as `Query` or `Sleep`.
     pub command: String,
-    /// For how long it has been doing that.
+    /// How long it has been running that command.
     pub since: Duration,
 }
 
-/// `SHOW PROCESSLIST`: the connections this account may see, each with what it does.
+/// `SHOW PROCESSLIST`: lists the connections that this account may see, with the command of each.
 pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Process>> {
-    // The id, the user, the host, the database, the command, the seconds, and more that differs.
+    // The id, the user, the host, the database, the command, the seconds, and columns that differ.
     type Row = (ConnId, String, String, Option<String>, String, (Option<i64>, Rest));
     let rows: Vec<Row> =
         load(conn, "read the process list", Statement::new("SHOW PROCESSLIST")).await?;
@@ -47,10 +47,10 @@ pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Pro
     Ok(rows.into_iter().map(process).collect())
 }
 
-/// The connections that the view of `ops/grants/process-list.sql` shows; `None` where there is no
-/// such view for this account, and where it does not prove that it is complete: its owner must have
+/// Lists the connections that the view of `ops/grants/process-list.sql` shows; `None` if this
+/// account has no such view, or if the view does not prove that it is complete: its owner must have
 /// PROCESS, and it must show this very session. The second alone would prove nothing: while MariaDB
-/// reads the view, this session counts as the owner's.
+/// reads the view, it treats this session as the owner's.
 pub async fn through_view(
     conn: &mut impl Connection,
     sight: &Sight,
@@ -68,7 +68,7 @@ pub async fn through_view(
     Ok(is_proved.then(|| rows.into_iter().map(|(conn, _)| conn).collect()))
 }
 
-/// What this session is allowed to see.
+/// What this session may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sight {
     /// The account as the server matched it, `user@host`.
@@ -79,7 +79,7 @@ pub struct Sight {
     pub process: bool,
 }
 
-/// No index: the account, the connection id and whether PROCESS is granted globally.
+/// No index: reads the account, the connection id and whether PROCESS is granted globally.
 pub async fn sight(conn: &mut impl Connection) -> Result<Sight> {
     // The grantee is quoted as 'user'@'host'; only a grant on *.* shows other accounts' threads.
     let statement = Statement::new(

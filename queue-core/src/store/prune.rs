@@ -1,4 +1,4 @@
-//! Rows that have served their time.
+//! Pruning rows whose time is over.
 
 use std::time::Duration;
 
@@ -27,29 +27,30 @@ pub async fn ledger(conn: &mut impl Connection, limit: u32) -> Result<usize> {
 }
 
 /// KEY (`keep_until`), plain, then PRIMARY: forgets up to `limit` message ids whose dedupe window
-/// is over, but for those that somebody else has locked.
+/// is over, except those that another session has locked.
 pub async fn dedupe(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
     over(conn, "prune the message ids", "queue_dedupe", "msg_id", limit).await
 }
 
-/// KEY (`keep_until`), plain, then PRIMARY: frees up to `limit` unique keys whose time is over, but
-/// for those that somebody else has locked. Those that are held until their message is done have no
-/// time.
+/// KEY (`keep_until`), plain, then PRIMARY: frees up to `limit` unique keys whose time is over,
+/// except those that another session has locked. Keys held until their message is done have no time
+/// limit.
 pub async fn unique(conn: &mut impl Connection, limit: u32) -> Result<Pruned> {
     over(conn, "prune the unique keys", "queue_unique", "unique_key", limit).await
 }
 
-/// What one step of pruning did.
+/// The result of one step of pruning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Rows whose time is over, locked or not: as many as the limit mean that there may be more.
+    /// Rows whose time is over, locked or not; if they reach the limit, there may be more.
     pub found: usize,
     /// Those of them that were removed.
     pub removed: usize,
 }
 
-/// Whoever enqueues locks such rows until his transaction ends, first the row and then its place in
-/// the other index. So they are looked for without locks, and locked and removed by their keys.
+/// Removes rows of `table` whose time is over. A producer locks such rows until its transaction
+/// ends, first the row and then its entry in the other index. So they are looked for without locks,
+/// and then locked and removed by their keys.
 async fn over(
     conn: &mut impl Connection,
     operation: &'static str,
@@ -61,8 +62,8 @@ async fn over(
         "SELECT topic_id, HEX({column}) AS hex FROM {table} FORCE INDEX ({table}_keep_until) \
          WHERE keep_until < UTC_TIMESTAMP(6) ORDER BY keep_until LIMIT ?"
     ));
-    // MySQL 9.7 refuses to lock beside a JSON_TABLE, unless that is a table of its own by then: the
-    // LIMIT, beyond what there is, keeps it one (*run*).
+    // MySQL 9.7 refuses to lock next to a JSON_TABLE unless it is materialized as a derived table:
+    // the LIMIT, larger than any list, ensures that (*run*).
     let keys = format!(
         "(SELECT j.topic, j.hex FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS \
          (topic INT UNSIGNED PATH '$[0]', hex VARCHAR(510) PATH '$[1]')) j LIMIT 1000000) k \
@@ -91,8 +92,8 @@ async fn over(
 }
 
 /// PRIMARY: removes up to `limit` lanes of this kind that no producer has used for `idle`. A
-/// producer that still comes back makes its row anew. They are looked for without locks, so that no
-/// lane in use is waited for.
+/// producer that still comes back creates its row again. They are looked for without locks, so that
+/// this never waits for a lane in use.
 pub async fn lanes(
     conn: &mut impl Connection,
     kind: LaneKind,
@@ -123,7 +124,8 @@ pub async fn lanes(
 }
 
 /// KEY (state, id), PRIMARY of the claims and KEY (`worker_id`, …) of the ranges: removes up to
-/// `limit` workers that ended `ago` or longer and have no claim and no range left (history H7).
+/// `limit` workers that ended at least `ago` before now and have no claim and no range left
+/// (history H7).
 pub async fn workers(conn: &mut impl Connection, ago: Duration, limit: u32) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_worker WHERE state IN ('dead', 'stopped') \

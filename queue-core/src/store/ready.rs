@@ -1,4 +1,4 @@
-//! Ready messages that a person deals with: purged, moved to another topic, looked through.
+//! Ready messages that an operator purges, moves to another topic or reads.
 
 use super::moves::equal;
 use super::row_set::RowSet;
@@ -20,16 +20,16 @@ pub struct LockedReady {
     pub msg_ids: Vec<MsgId>,
 }
 
-/// KEY (id): the highest row that there is; what comes later has a higher one.
+/// KEY (id): finds the highest row; rows that are added later are higher.
 pub async fn last(conn: &mut impl Connection) -> Result<RowId> {
     let statement = Statement::new("SELECT COALESCE(MAX(id), 0) AS id FROM queue_message");
     let rows: Vec<RowId> = load(conn, "read the last row", statement).await?;
     Ok(rows.first().copied().unwrap_or(RowId(0)))
 }
 
-/// PRIMARY, forced: locks the next ready messages of a topic and priority behind the row `after`,
-/// up to the row `last`, at most `limit`. Those that somebody else has locked are passed over: a
-/// claim is taking them.
+/// PRIMARY, forced: locks the next ready messages of a topic and priority after the row `after`, up
+/// to the row `last`, at most `limit`. Passes over rows that another session has locked: a claim is
+/// taking them.
 pub async fn lock(
     conn: &mut impl Connection,
     (topic, priority): (TopicId, Priority),
@@ -52,7 +52,7 @@ pub async fn lock(
 }
 
 impl LockedReady {
-    /// The condition on exactly these rows, of a table that the statement calls `m`.
+    /// Builds the condition on exactly these rows, of a table that the statement calls `m`.
     fn condition(&self) -> Statement<'static> {
         let (condition, ids) = self.rows.condition();
         Statement::new(format!(" WHERE m.topic_id = ? AND m.priority = ? AND {condition}"))
@@ -79,10 +79,10 @@ pub async fn purge(conn: &mut impl Connection, locked: &LockedReady) -> Result<(
     equal(OPERATION, locked.rows.len(), deleted)
 }
 
-/// PRIMARY, forced: moves locked messages, at most 512, to another topic, behind what is ready
-/// there in their priority, in their order; the lowest row they got. Their counts of failures
-/// and crashes go with them, a unique key does not: it is freed, as it is one of the topic they
-/// leave. No floor is published: the rows are new ones, as an enqueue's are.
+/// PRIMARY, forced: moves locked messages, at most 512, to another topic, in their order, behind
+/// the ready messages of their priority there, and returns the lowest row they got. Their counts of
+/// failures and crashes go with them. A unique key does not: it belongs to the topic they leave,
+/// and is freed. No floor is published: the rows are new, as an enqueue's are.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].
@@ -107,7 +107,7 @@ pub async fn relocate(
     Ok(first)
 }
 
-/// PRIMARY, forced: the next messages of a topic and priority behind the row `after`, ready or
+/// PRIMARY, forced: reads the next messages of a topic and priority after the row `after`, ready or
 /// claimed, at most `limit`; locks nothing.
 pub async fn read(
     conn: &mut impl Connection,

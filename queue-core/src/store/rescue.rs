@@ -1,4 +1,4 @@
-//! Rescue: taking the claims of a dead worker back, row by row under its fence.
+//! Rescue: taking back the claims of a dead worker, row by row under its fence.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::model::{FailedRun, Priority, Result, RowId};
 
 /// Crashes that a message may share with others before it is claimed alone.
 ///
-/// At the first crash all rows of the worker come back together, so that a killed consumer's work
-/// runs again at once; a message that was there a second time is isolated. With one, a fleet would
-/// run the rows of every killed consumer one by one.
+/// After the first crash all rows of the worker come back together, so that a killed consumer's
+/// work runs again at once; a message that was there a second time is isolated. With a limit of
+/// one, a fleet would run the rows of every killed consumer one by one.
 pub(crate) const SHARED_CRASHES: u32 = 2;
 
 /// A row that a dead worker held, locked by this transaction.
@@ -30,19 +30,19 @@ pub struct Zombie {
     pub suspicions: u32,
 }
 
-/// A claim whose worker has no use of it any more.
+/// A claim whose worker has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZombieClaim {
     /// The claim.
     pub claim: Claim,
-    /// Its worker was declared dead; else it stopped in order, or its row is gone.
+    /// Whether its worker was declared dead; otherwise it stopped in order, or its row is gone.
     pub crashed: bool,
 }
 
 row! { ZombieClaim { claim, crashed } }
 
-/// KEY (state, id) of the workers, joined to PRIMARY of the claims: up to `limit` claims after
-/// `after` whose worker is dead or has stopped.
+/// KEY (state, id) of the workers, joined to PRIMARY of the claims: lists up to `limit` claims
+/// after `after` whose worker is dead or has stopped.
 pub async fn zombie_claims(
     conn: &mut impl Connection,
     after: Fence,
@@ -57,8 +57,8 @@ pub async fn zombie_claims(
     load(conn, "rescue: find zombie claims", statement).await
 }
 
-/// PRIMARY (`worker_id`, `claim_no`), each joined to PRIMARY of the workers: up to `limit` claims
-/// after `after` whose worker has no row (history H7). Reads every claim, so it is asked rarely.
+/// PRIMARY (`worker_id`, `claim_no`), each joined to PRIMARY of the workers: lists up to `limit`
+/// claims after `after` whose worker has no row (history H7). Reads every claim, so it runs rarely.
 pub async fn orphan_claims(
     conn: &mut impl Connection,
     after: Fence,
@@ -73,18 +73,18 @@ pub async fn orphan_claims(
     load(conn, "rescue: find orphan claims", statement).await
 }
 
-/// A claim of a topic whose runs may take only so long.
+/// A claim of a topic that limits the run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedClaim {
     /// The claim.
     pub claim: Claim,
-    /// How long it may be held: the topic's longest run, and its worker's lease.
+    /// How long it may be held: the topic's longest run plus its worker's lease.
     pub may_take: Duration,
 }
 
-/// PRIMARY (`worker_id`, `claim_no`), joined to PRIMARY of workers and topics: up to `limit` claims
-/// after `after` of topics that bound their runs. How old they are is not asked: a step of the
-/// server's clock must not make them old.
+/// PRIMARY (`worker_id`, `claim_no`), joined to PRIMARY of workers and topics: lists up to `limit`
+/// claims after `after` of topics that limit the run time. It does not read their age: a step of
+/// the server's clock must not make them old.
 pub async fn timed_claims(
     conn: &mut impl Connection,
     after: Fence,
@@ -102,15 +102,15 @@ pub async fn timed_claims(
 
 row! { TimedClaim { claim, may_take: may_take } }
 
-/// How long a message may be held: the longest run of its topic, and the lease of its worker, both
-/// in milliseconds.
+/// Computes how long a message may be held: the longest run of its topic plus the lease of its
+/// worker, both in milliseconds.
 pub(in crate::store) fn may_take((max_run_time, lease): (u64, u64)) -> Duration {
     Duration::from_millis(max_run_time.saturating_add(lease))
 }
 
 const CLAIM: &str = "c.worker_id, c.claim_no, c.topic_id, c.priority, c.lo, c.hi, c.n, c.conn_id";
 
-/// The place in the order to go on from, so that claims that cannot be freed hide no others.
+/// Continues after a place in the order, so that claims that cannot be freed do not hide others.
 const AFTER: &str = "(c.worker_id > ? OR (c.worker_id = ? AND c.claim_no > ?)) \
      ORDER BY c.worker_id, c.claim_no";
 
@@ -118,7 +118,7 @@ fn bind_after(statement: Statement<'static>, after: Fence) -> Statement<'static>
     statement.number(after.worker.0).number(after.worker.0).number(after.claim_no.0)
 }
 
-/// PRIMARY, the claim's key range: locks its rows that nobody has locked.
+/// PRIMARY, the claim's key range: locks its rows that no other session has locked.
 pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<Vec<Zombie>> {
     let statement =
         in_range("SELECT id, msg_id, delivery_no, crashes, suspicions FROM queue_message", claim)
@@ -129,10 +129,10 @@ pub async fn lock_zombies(conn: &mut impl Connection, claim: &Claim) -> Result<V
 row! { Zombie { row, delivery, crashes, suspicions } }
 row! { Traced { msg_id, delivery_no } }
 
-/// PRIMARY, the claim's key range, plain: rows that still bear the claim's fence, be they locked
-/// by a settle under way or not.
+/// PRIMARY, the claim's key range, plain: counts the rows that still bear the claim's fence,
+/// whether a settle under way has locked them or not.
 pub async fn rows_left(conn: &mut impl Connection, claim: &Claim) -> Result<u64> {
-    // Twice before the claim is forgotten, for the reason of `load_surely`.
+    // Twice before the claim is forgotten, for the reason given at `load_surely`.
     match count_left(conn, claim).await? {
         0 => count_left(conn, claim).await,
         left => Ok(left),
@@ -159,7 +159,7 @@ fn in_range(prefix: &'static str, claim: &Claim) -> Statement<'static> {
         .number(claim.fence.claim_no.0)
 }
 
-/// What a rescued row is charged with.
+/// What a rescued row is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// Nothing: its worker did not crash.
@@ -170,11 +170,11 @@ pub enum Charge {
     Crash,
 }
 
-/// What the history says of a crash that is charged.
+/// The error in the history of a crash that is charged.
 pub(crate) const LONE_CRASH: &str = "its worker crashed while it ran alone";
 
-/// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened. The
-/// history tells of a crash that counts.
+/// PRIMARY, forced: makes locked rows ready again at `priority`, charged with what happened. A
+/// crash that counts is recorded in the history.
 pub async fn free(
     conn: &mut impl Connection,
     claimed: &ClaimedRows,
@@ -186,7 +186,7 @@ pub async fn free(
         Charge::Suspicion => (1, 0),
         Charge::Crash => (0, 1),
     };
-    // The history first: MySQL and MariaDB set columns from left to right, and it names the worker.
+    // The history first: both servers set columns from left to right, and it names the worker.
     let prefix = match charge {
         Charge::Crash => Statement::new(format!(
             "UPDATE queue_message FORCE INDEX (PRIMARY) SET history = {WITH_FAILED_RUN}, "
@@ -205,7 +205,7 @@ pub async fn free(
     claimed.execute_surely(conn, "rescue: free the rows", prefix).await
 }
 
-/// PRIMARY of the topics: after how many lone crashes the topic dead-letters a message.
+/// PRIMARY of the topics: reads after how many lone crashes the topic dead-letters a message.
 pub async fn max_crashes(conn: &mut impl Connection, claim: &Claim) -> Result<u32> {
     let statement =
         Statement::new("SELECT max_crashes FROM queue_topic WHERE id = ?").number(claim.topic.0);

@@ -2,23 +2,23 @@
 
 use crate::model::RowId;
 
-/// The most ids of one list: from 1000 on MariaDB makes a derived table of a list and reads the
-/// whole topic and priority, index hint or not (*run* on 11.8).
+/// The most ids of one list: from 1000 ids on, MariaDB turns a list into a derived table and reads
+/// the whole topic and priority, index hint or not (*run* on 11.8).
 pub(in crate::store) const LIST_LIMIT: usize = 512;
 
 /// Ids of rows within one topic and priority, ascending.
 ///
 /// Consecutive ids become one range: no other row can lie within, so the statement never waits for
 /// a row that another worker holds (history H9) and never touches one that is still running (H11).
-/// The last id stands beside the range, because a locking statement reads one row beyond the end
-/// of a range, and waits for it, but not beyond a full key (*run* on both servers).
-/// Anything else becomes lists of at most 512, padded to a power of two with their last id so
-/// that the texts have few shapes and stay prepared.
+/// The last id is compared separately, because a locking statement reads one row beyond the end of
+/// a range, and waits for it, but not beyond a full key (*run* on both servers). Anything else
+/// becomes lists of at most 512, padded to a power of two with their last id so that there are few
+/// statement texts and they stay prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSet(Vec<u64>);
 
 impl RowSet {
-    /// The set of these rows.
+    /// Makes the set of these rows.
     pub fn new(rows: impl IntoIterator<Item = RowId>) -> Self {
         let mut ids: Vec<u64> = rows.into_iter().map(|row| row.0).collect();
         ids.sort_unstable();
@@ -26,30 +26,30 @@ impl RowSet {
         Self(ids)
     }
 
-    /// How many rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lowest and the highest id.
+    /// Returns the lowest and the highest id.
     #[must_use]
     pub fn bounds(&self) -> Option<(RowId, RowId)> {
         Some((RowId(*self.0.first()?), RowId(*self.0.last()?)))
     }
 
-    /// The rows.
+    /// Iterates over the rows.
     pub fn iter(&self) -> impl Iterator<Item = RowId> {
         self.0.iter().copied().map(RowId)
     }
 
-    /// The same rows in sets that one statement can name.
+    /// Splits the rows into sets that one statement can name.
     pub(super) fn pieces(&self) -> Vec<Self> {
         if self.is_consecutive() {
             return vec![self.clone()];
@@ -64,15 +64,15 @@ impl RowSet {
         }
     }
 
-    /// The rows as [`KEYS`] takes them.
+    /// Returns the rows as JSON, for [`KEYS`].
     pub(super) fn json(&self) -> Vec<u8> {
         let ids: Vec<_> = self.0.iter().map(u64::to_string).collect();
         format!("[{}]", ids.join(",")).into_bytes()
     }
 
-    /// The condition on `id`, and its values. A hint for the index belongs with it: without one,
-    /// both servers scan the table when the list is longer than a third of the rows they expect in
-    /// it, and then wait for rows of strangers (*run*).
+    /// Builds the condition on `id`, and its values. The statement needs an index hint: without
+    /// one, both servers scan the table when the list is longer than a third of the rows they
+    /// expect in it, and then wait for unrelated rows (*run*).
     pub(super) fn condition(&self) -> (String, Vec<u64>) {
         match (self.0.first(), self.0.last()) {
             (Some(&lo), Some(&hi)) if lo == hi => ("id = ?".to_owned(), vec![lo]),
@@ -96,13 +96,13 @@ impl FromIterator<RowId> for RowSet {
 }
 
 /// The rows of a set as a table `k` with the one column `id`, to be joined by key:
-/// `DELETE t FROM {KEYS} STRAIGHT_JOIN t FORCE INDEX (…) ON t.id = k.id`, with
-/// [`RowSet::json`] bound. Each key is then looked up by itself, while from a list MySQL 9.7 may
-/// read, and lock, all of a small table, index hint or not (*run*).
+/// `DELETE t FROM {KEYS} STRAIGHT_JOIN t FORCE INDEX (…) ON t.id = k.id`, with [`RowSet::json`]
+/// bound. The server then looks up each key by itself; with a list, MySQL 9.7 may read, and lock,
+/// all of a small table, index hint or not (*run*).
 pub(super) const KEYS: &str =
     "JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) k";
 
-/// `?, ?, …`: `n` of them.
+/// Builds `?, ?, …`: `n` of them.
 pub(super) fn placeholders(n: usize) -> String {
     let mut text = "?, ".repeat(n);
     text.truncate(text.len().saturating_sub(2));

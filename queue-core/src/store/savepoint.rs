@@ -1,13 +1,13 @@
-//! The point to which an enqueue of several statements goes back when it fails, so that a caller
-//! who commits all the same commits nothing of it.
+//! The point to which an enqueue of several statements rolls back when it fails, so that a caller
+//! that commits anyway commits nothing of it.
 
 use crate::connection::Connection;
 use crate::model::{Error, Result};
 
 const OPERATION: &str = "enqueue: set the savepoint";
 
-/// No index: sets the point. Where no transaction is open there is none to go back to, which is how
-/// both servers tell (1305, *run*).
+/// No index: sets the savepoint. Without an open transaction there is none to roll back to: both
+/// servers then fail with 1305 (*run*).
 ///
 /// # Errors
 /// [`Error::NeedsTransaction`].
@@ -23,7 +23,7 @@ pub(crate) async fn set(conn: &mut impl Connection) -> Result<()> {
     Ok(())
 }
 
-/// No index: goes back to the point. If that fails, the transaction is gone with it.
+/// No index: rolls back to the savepoint. If that fails, the transaction is gone.
 pub(crate) async fn roll_back(conn: &mut impl Connection) {
     if let Err(error) = conn.batch("ROLLBACK TO SAVEPOINT queue_enqueue").await {
         tracing::debug!(%error, "There is no savepoint to go back to any more.");

@@ -13,15 +13,15 @@ use crate::model::{
     Error, Headers, Priority, Recurrence, Result, Schedule, ScheduleName, TopicId, TopicName,
 };
 
-/// A schedule and where it stands.
+/// A schedule and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Standing {
     /// What is enqueued, where, and when.
     #[serde(flatten)]
     pub schedule: Schedule,
-    /// It does not tick.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Its next tick; `None`: it has none any more.
+    /// Its next tick; `None` if it has none.
     pub next_at: Option<DateTime<Utc>>,
     /// The last tick that was enqueued.
     pub last_at: Option<DateTime<Utc>>,
@@ -40,9 +40,9 @@ pub struct DueSchedule {
     pub now: DateTime<Utc>,
 }
 
-/// PRIMARY (name): makes the schedule or replaces it. The next tick stays as it is where the
-/// schedule recurs as before, unless it lies behind `next`: a clock that was ahead for a moment
-/// must not silence it for long.
+/// PRIMARY (name): makes the schedule or replaces it. The next tick stays as it is if the
+/// recurrence is unchanged, unless it is later than `next`: a clock that was ahead for a moment
+/// must not silence the schedule for long.
 ///
 /// # Errors
 /// Headers that cannot be stored.
@@ -102,13 +102,13 @@ row! {
     }
 }
 
-/// The topic's name by a query of its own: a join would lock the topic too.
+/// Reads the topic's name by a subquery: a join would lock the topic too.
 const SELECT: &str = "SELECT name, \
      COALESCE((SELECT t.name FROM queue_topic t WHERE t.id = topic_id), '') AS topic, cron, \
      time_zone, missed, paused, next_at, last_at, ticks, priority, ordering_key, headers, body, \
      UTC_TIMESTAMP(6) AS now FROM queue_schedule ";
 
-/// PRIMARY (name): every schedule, by name.
+/// PRIMARY (name): reads every schedule, by name.
 ///
 /// # Errors
 /// A row that cannot be read.
@@ -129,8 +129,8 @@ pub async fn lock(conn: &mut impl Connection, name: &ScheduleName) -> Result<Opt
     rows.into_iter().next().map(ScheduleRow::into_standing).transpose()
 }
 
-/// PRIMARY (name): locks the schedule if a tick of it is due; `None` if none is, or somebody else
-/// has locked it.
+/// PRIMARY (name): locks the schedule if a tick of it is due; returns `None` if none is, or if
+/// another session has locked it.
 ///
 /// # Errors
 /// A row that cannot be read.
@@ -161,8 +161,8 @@ pub struct NextTick {
     pub wait: Duration,
 }
 
-/// KEY (`next_at`), plain: the schedules that tick next, at most `limit`. Those that are paused do
-/// not, nor those whose topic takes nothing.
+/// KEY (`next_at`), plain: reads the schedules that tick next, at most `limit`. Paused schedules do
+/// not tick, nor do those whose topic accepts no messages.
 pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick>> {
     let statement = Statement::new(
         "SELECT s.name, s.next_at, UTC_TIMESTAMP(6) AS now \
@@ -175,7 +175,8 @@ pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick
     .number(limit);
     type Row = (String, DateTime<Utc>, DateTime<Utc>);
     let rows: Vec<Row> = load(conn, "tick: look for due schedules", statement).await?;
-    // A name that only SQL can have given cannot be ticked by it; it holds up no other.
+    // Only direct SQL can have stored an invalid name. Its schedule cannot tick, but must not block
+    // others.
     let next = |(name, next_at, now): Row| {
         let name = ScheduleName::new(name).ok()?;
         Some(NextTick { name, wait: (next_at - now).to_std().unwrap_or(Duration::ZERO) })
@@ -183,10 +184,10 @@ pub async fn next(conn: &mut impl Connection, limit: u32) -> Result<Vec<NextTick
     Ok(rows.into_iter().filter_map(next).collect())
 }
 
-/// PRIMARY (name): moves a schedule on from the tick `from`, after its messages.
+/// PRIMARY (name): advances a schedule past the tick `from`, after its messages are enqueued.
 ///
 /// # Errors
-/// [`Error::Counts`] if it does not stand there.
+/// [`Error::Counts`] if the schedule is not at that tick.
 pub async fn advance(
     conn: &mut impl Connection,
     name: &ScheduleName,
@@ -207,7 +208,7 @@ pub async fn advance(
     equal("tick", 1, execute_surely(conn, "tick", statement).await?)
 }
 
-/// PRIMARY (name): stops the schedule.
+/// PRIMARY (name): pauses the schedule.
 ///
 /// # Errors
 /// [`Error::UnknownSchedule`].
@@ -219,7 +220,7 @@ pub async fn pause(conn: &mut impl Connection, name: &ScheduleName) -> Result<()
     one_schedule(name, execute_surely(conn, "pause the schedule", statement).await?)
 }
 
-/// PRIMARY (name): lets the schedule tick, at `next` first.
+/// PRIMARY (name): resumes the schedule, with its first tick at `next`.
 ///
 /// # Errors
 /// [`Error::UnknownSchedule`].
@@ -237,7 +238,7 @@ pub async fn resume(
     one_schedule(name, execute_surely(conn, "resume the schedule", statement).await?)
 }
 
-/// PRIMARY (name): deletes the schedule; what it has enqueued stays.
+/// PRIMARY (name): deletes the schedule; the messages it has enqueued stay.
 ///
 /// # Errors
 /// [`Error::UnknownSchedule`].
@@ -247,7 +248,7 @@ pub async fn delete(conn: &mut impl Connection, name: &ScheduleName) -> Result<(
     one_schedule(name, execute_surely(conn, "delete the schedule", statement).await?)
 }
 
-/// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; how many.
+/// KEY (`topic_id`): deletes the schedules of a topic that is being deleted; returns how many.
 pub async fn delete_of_topic(conn: &mut impl Connection, topic: TopicId) -> Result<usize> {
     let statement = Statement::new("DELETE FROM queue_schedule WHERE topic_id = ?").number(topic.0);
     execute_surely(conn, "delete the topic's schedules", statement).await

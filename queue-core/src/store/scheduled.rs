@@ -27,7 +27,7 @@ pub struct Due {
     pub topic: TopicId,
     /// Its priority.
     pub priority: Priority,
-    /// For how long it had been due when it was locked.
+    /// How long it had been due when it was locked.
     pub late: Duration,
     /// The bytes of its body.
     pub bytes: u64,
@@ -35,17 +35,17 @@ pub struct Due {
     pub searchable: Option<MsgId>,
 }
 
-/// How far back a look for due messages reaches.
+/// How far back the search for due messages reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// To what has been due for five seconds at most. What was promoted before leaves dead entries
-    /// at the head of the index for as long as any transaction is older; they are not read again.
+    /// What has been due for five seconds at most. Messages promoted before leave dead entries at
+    /// the head of the index while any older transaction is open; this does not read them again.
     Recent,
-    /// To everything: also what committed long after its time.
+    /// Everything, including messages that committed long after their due time.
     All,
 }
 
-/// What has been due for this long has been for ever: a century, in seconds.
+/// A century, in seconds: longer than anything has been due.
 const EVER: u64 = 100 * 366 * 24 * 3600;
 
 impl Reach {
@@ -57,8 +57,8 @@ impl Reach {
     }
 }
 
-/// PRIMARY (`due_at`, id), plain, one dive: how long until the next message is due, zero if one is.
-/// `None` if none waits.
+/// PRIMARY (`due_at`, id), plain, one dive: reads how long until the next message is due; zero if
+/// one is due now, `None` if there is none.
 pub async fn next_due(conn: &mut impl Connection, reach: Reach) -> Result<Option<Duration>> {
     let statement = Statement::new(
         "SELECT due_at, UTC_TIMESTAMP(6) AS now FROM queue_scheduled FORCE INDEX (PRIMARY) \
@@ -73,7 +73,7 @@ pub async fn next_due(conn: &mut impl Connection, reach: Reach) -> Result<Option
 /// PRIMARY (`due_at`, id): locks up to `limit` due messages, passing over those that another
 /// promoter has locked.
 pub async fn lock_due(conn: &mut impl Connection, reach: Reach, limit: u32) -> Result<Vec<Due>> {
-    // The topic by a query of its own: a join would lock it too.
+    // The topic by a subquery: a join would lock it too.
     let statement = Statement::new(
         "SELECT id, topic_id, priority, due_at, UTC_TIMESTAMP(6) AS now, \
          CAST(LENGTH(body) AS SIGNED) AS bytes, (SELECT IF(t.searchable_ms IS NULL, NULL, \
@@ -95,8 +95,8 @@ fn late((due, now): (NaiveDateTime, NaiveDateTime)) -> Duration {
 }
 
 /// KEY (id), forced: moves locked rows, at most 512, to the hot table, in order of their due time,
-/// and returns the lowest row they got there. A delayed message is as old as its moment: else its
-/// age would be taken for the queue's delay.
+/// and returns the lowest row they got there. The age of a delayed message counts from its due
+/// time: otherwise its age would look like delay of the queue.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].

@@ -1,11 +1,11 @@
-//! What the server says of itself: its status, and how large the tables are.
+//! The server's status, and the sizes of the tables.
 
 use super::doctor::Variables;
 use super::{Statement, load};
 use crate::connection::Connection;
 use crate::model::{Error, Fault, Result};
 
-/// No index: the status behind the metrics; what the server does not know is missing.
+/// No index: reads the status behind the metrics; values that the server does not know are missing.
 pub async fn status(conn: &mut impl Connection) -> Result<Variables> {
     let statement = Statement::new(
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', \
@@ -16,8 +16,8 @@ pub async fn status(conn: &mut impl Connection) -> Result<Variables> {
     Ok(rows.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
 }
 
-/// No index: how many transactions' old row versions are not purged, where the status does not
-/// say it (MySQL); `None` without PROCESS.
+/// No index: reads how many transactions have old row versions that are not purged, where the
+/// status does not show it (MySQL); `None` without PROCESS.
 pub async fn history_length(conn: &mut impl Connection) -> Result<Option<u64>> {
     let statement = Statement::new(
         "SELECT CAST(COUNT AS SIGNED) AS length FROM information_schema.INNODB_METRICS \
@@ -35,12 +35,12 @@ pub async fn history_length(conn: &mut impl Connection) -> Result<Option<u64>> {
 pub struct TableSize {
     /// Its name.
     pub name: &'static str,
-    /// Bytes on disk, with its indexes and what deleted rows have left.
+    /// Bytes on disk, including its indexes and the space of deleted rows.
     pub bytes: u64,
 }
 
-/// No index: how large these tables are, by the server's statistics. Each is asked for by its name:
-/// the server opens no other table of the database for that.
+/// No index: reads the sizes of these tables, from the server's statistics. It names each table, so
+/// that the server opens no other table of the database.
 pub async fn table_sizes(
     conn: &mut impl Connection,
     tables: &[&'static str],
@@ -49,10 +49,10 @@ pub async fn table_sizes(
     const ONE: &str = "SELECT TABLE_NAME AS name, \
          CAST(COALESCE(DATA_LENGTH + INDEX_LENGTH + DATA_FREE, 0) AS SIGNED) AS bytes \
          FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ";
-    // MySQL shows what it noted a day ago unless it is told not to.
+    // MySQL shows statistics cached for up to a day unless the session disables that.
     let fresh = "SET /*!80000 SESSION information_schema_stats_expiry = 0, */ @queue_fresh = 1";
     conn.batch(fresh).await.map_err(|error| Error::database(OPERATION, &error))?;
-    // A literal, and no parameter: bytes would be compared without the index.
+    // Literals instead of parameters: bound bytes would be compared without the index.
     let each: Vec<_> = tables.iter().map(|name| format!("{ONE}'{name}'")).collect();
     let rows: Vec<(String, u64)> =
         load(conn, OPERATION, Statement::new(each.join(" UNION ALL "))).await?;

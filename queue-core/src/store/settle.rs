@@ -20,12 +20,14 @@ pub struct ClaimedRows {
 }
 
 impl ClaimedRows {
-    /// The condition on key and fence, after `prefix`: one statement for each piece of the rows.
+    /// Builds the condition on key and fence, after `prefix`: one statement for each piece of the
+    /// rows.
     pub(super) fn statements(&self, prefix: &Statement<'static>) -> Vec<Statement<'static>> {
         self.statements_of("", prefix)
     }
 
-    /// The same of a table that `prefix` gives another name: `table` is that name and a point.
+    /// As [`statements`](Self::statements), for a table with an alias: `table` is the alias and a
+    /// dot.
     pub(super) fn statements_of(
         &self,
         table: &str,
@@ -47,7 +49,7 @@ impl ClaimedRows {
         self.rows.pieces().into_iter().map(statement).collect()
     }
 
-    /// Runs `prefix` on the rows; how many it matched.
+    /// Runs `prefix` on the rows and returns how many it matched.
     pub(super) async fn execute_surely(
         &self,
         conn: &mut impl Connection,
@@ -61,23 +63,23 @@ impl ClaimedRows {
         Ok(matched)
     }
 
-    /// The same claim, other rows of it.
+    /// Returns the same claim with other rows of it.
     #[must_use]
     pub fn with_rows(&self, rows: RowSet) -> Self {
         Self { rows, ..self.clone() }
     }
 }
 
-/// Removes rows by the index PRIMARY. Only the form for several tables takes the hint.
+/// Removes rows by the index PRIMARY. Only a multi-table DELETE takes the hint.
 pub(super) const DELETE: &str = "DELETE m FROM queue_message m FORCE INDEX (PRIMARY)";
 
-/// PRIMARY, forced: removes handled rows. Fewer than asked for means that some are not the claim's
-/// own any more.
+/// PRIMARY, forced: removes handled rows and returns how many. Fewer than asked for means that the
+/// claim no longer owns some of them.
 pub async fn ack(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     claimed.execute_surely(conn, "settle: ack", Statement::new(DELETE)).await
 }
 
-/// PRIMARY, forced: gives rows back untouched. `delivery_no` is never lowered.
+/// PRIMARY, forced: gives rows back, unhandled. `delivery_no` is never lowered.
 pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     let prefix = Statement::new(
         "UPDATE queue_message FORCE INDEX (PRIMARY) SET conn_id = 0, worker_id = 0, claim_no = 0",
@@ -85,19 +87,20 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     claimed.execute_surely(conn, "settle: release", prefix).await
 }
 
-/// PRIMARY, forced: locks those of the rows that are still the claim's own, waiting for the moment
-/// that another claimer may take to pass over them.
+/// PRIMARY, forced: locks those of the rows that the claim still owns. Waits, for a moment, for
+/// another claimer that is passing over them.
 pub async fn wait_for_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE").await
 }
 
-/// PRIMARY, forced: locks those of the rows that are still the claim's own, passing over rows that
-/// somebody else has locked.
+/// PRIMARY, forced: locks those of the rows that the claim still owns, passing over rows that
+/// another session has locked.
 pub async fn lock_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: lock own rows", claimed, " FOR UPDATE SKIP LOCKED").await
 }
 
-/// PRIMARY, forced, plain: which of the rows are still the claim's own, locked by others or not.
+/// PRIMARY, forced, plain: reads which of the rows the claim still owns, locked by other sessions
+/// or not.
 pub async fn read_own(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     own_rows(conn, "settle: read own rows", claimed, "").await
 }

@@ -1,4 +1,4 @@
-//! A message as every table of messages has it.
+//! A message as every message table stores it.
 
 use chrono::{DateTime, Utc};
 
@@ -18,7 +18,7 @@ pub struct Stored {
     pub msg_id: MsgId,
     /// Server time at which it was enqueued.
     pub enqueued_at: DateTime<Utc>,
-    /// Server time from which on nobody wants it.
+    /// Server time at which it expires.
     pub expires_at: Option<DateTime<Utc>>,
     /// Ordering key.
     pub key: Option<Vec<u8>>,

@@ -4,7 +4,7 @@ use super::{Statement, execute, load};
 use crate::connection::Connection;
 use crate::model::{Access, Result};
 
-/// PRIMARY: what every topic allows at most.
+/// PRIMARY: reads the most that any topic allows.
 pub async fn read(conn: &mut impl Connection) -> Result<Access> {
     let statement =
         Statement::new("SELECT enqueue_paused, claim_paused FROM queue_switch WHERE only_row = 1");
@@ -14,7 +14,7 @@ pub async fn read(conn: &mut impl Connection) -> Result<Access> {
     Ok(rows.first().map_or(Access::ReadWrite, access))
 }
 
-/// PRIMARY: sets what every topic allows at most.
+/// PRIMARY: sets the most that any topic allows.
 pub async fn set(conn: &mut impl Connection, access: Access) -> Result<()> {
     let flags = [!access.may_enqueue(), !access.may_claim()].map(u64::from);
     let statement = Statement::new(

@@ -1,4 +1,4 @@
-//! How much workers have got done, by topic. Rows of workers that are gone are kept under number 0.
+//! The throughput of workers, by topic. Rows of workers that are gone are kept under number 0.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::{Statement, execute, execute_surely, load};
 use crate::connection::{Connection, row};
 use crate::model::{Result, Throughput, TopicId, WorkerId};
 
-/// The most topics of one [`tell`].
+/// The most topics in one [`tell`].
 pub const TOLD: usize = 32;
 
-/// PRIMARY: a worker's totals of up to [`TOLD`] topics. A total, unlike what is added, may be told
-/// twice.
+/// PRIMARY: stores a worker's totals for up to [`TOLD`] topics. A total, unlike an increment, may
+/// be stored twice.
 pub async fn tell(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -34,7 +34,7 @@ pub async fn tell(
     execute(conn, "tell the throughput", statement).await
 }
 
-/// Reads the whole table, which has a row for each topic of each worker: the sums by topic.
+/// Sums the totals by topic. Reads the whole table, which has a row for each topic of each worker.
 pub async fn by_topic(conn: &mut impl Connection) -> Result<Vec<(TopicId, Throughput)>> {
     let statement = Statement::new(
         "SELECT topic_id, CAST(SUM(done) AS UNSIGNED) AS done, \
@@ -47,8 +47,8 @@ pub async fn by_topic(conn: &mut impl Connection) -> Result<Vec<(TopicId, Throug
 
 row! { Throughput { done, failed, picked_up, waited: Duration::from_micros } }
 
-/// PRIMARY of both tables: the workers of the first `limit` totals whose worker has no row any
-/// more.
+/// PRIMARY of both tables: lists the workers of the first `limit` totals whose worker has no row
+/// any more.
 pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerId>> {
     let statement = Statement::new(
         "SELECT t.worker_id FROM queue_throughput t FORCE INDEX (PRIMARY) WHERE t.worker_id > 0 \
@@ -62,7 +62,7 @@ pub async fn of_gone(conn: &mut impl Connection, limit: u32) -> Result<Vec<Worke
     Ok(workers)
 }
 
-/// PRIMARY: locks a worker's totals; how many topics they are of.
+/// PRIMARY: locks a worker's totals; returns how many topics they cover.
 pub async fn lock(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement = Statement::new(
         "SELECT worker_id FROM queue_throughput FORCE INDEX (PRIMARY) WHERE worker_id = ? FOR UPDATE",
@@ -72,7 +72,7 @@ pub async fn lock(conn: &mut impl Connection, worker: WorkerId) -> Result<usize>
     Ok(rows.len())
 }
 
-/// PRIMARY: adds a worker's totals to those of all that are gone.
+/// PRIMARY: adds a worker's totals to those of all workers that are gone.
 pub async fn fold(conn: &mut impl Connection, worker: WorkerId) -> Result<usize> {
     let statement = Statement::new(
         "INSERT INTO queue_throughput (worker_id, topic_id, done, failed, picked_up, waited_us) \
@@ -94,7 +94,7 @@ pub async fn forget(conn: &mut impl Connection, worker: WorkerId) -> Result<usiz
     execute_surely(conn, "forget the throughput", statement).await
 }
 
-/// PRIMARY: removes what workers that are gone have told of topics that are gone.
+/// PRIMARY: removes totals that workers that are gone stored for topics that are gone.
 pub async fn forget_topics(conn: &mut impl Connection) -> Result<usize> {
     let statement = Statement::new(
         "DELETE FROM queue_throughput WHERE worker_id = 0 AND NOT EXISTS \

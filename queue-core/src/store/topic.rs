@@ -19,21 +19,21 @@ use crate::model::{
     TopicSettings,
 };
 
-/// UNIQUE (name): the topic, or `None`.
+/// UNIQUE (name): finds the topic; `None` if there is none.
 pub async fn find(conn: &mut impl Connection, name: &TopicName) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE name = ?").bytes(name.as_str().as_bytes());
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
     Ok(rows.into_iter().next().map(TopicRow::into_topic))
 }
 
-/// PRIMARY: the topic of this number, or `None`.
+/// PRIMARY: finds the topic with this number; `None` if there is none.
 pub async fn by_id(conn: &mut impl Connection, id: TopicId) -> Result<Option<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE id = ?").number(id.0);
     let rows: Vec<TopicRow> = load(conn, "read the topic", statement).await?;
     Ok(rows.into_iter().next().map(TopicRow::into_topic))
 }
 
-/// As [`find`], where there must be one.
+/// As [`find`], for a topic that must exist.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`].
@@ -43,21 +43,21 @@ pub async fn existing(conn: &mut impl Connection, name: &TopicName) -> Result<To
 }
 
 /// UNIQUE (name), then PRIMARY: locks the topic's row, if there is one, until the transaction ends.
-/// A statement of its own, because what is read of other topics beside it must not be locked.
+/// A separate statement, because the rows of other topics that are read with it must not be locked.
 pub async fn lock(conn: &mut impl Connection, name: &TopicName) -> Result<()> {
     let statement = Statement::new("SELECT id AS _id FROM queue_topic WHERE name = ? FOR UPDATE")
         .bytes(name.as_str().as_bytes());
     load::<TopicId>(conn, "lock the topic", statement).await.map(drop)
 }
 
-/// UNIQUE (name): every topic, by name.
+/// UNIQUE (name): reads every topic, by name.
 pub async fn all(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("ORDER BY name");
     let rows: Vec<TopicRow> = load(conn, "list the topics", statement).await?;
     Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
-/// No index: the topics that have a limit, asked four times a second; a row for each topic.
+/// No index: reads the topics that have a limit, four times a second; a row for each topic.
 pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     let statement =
         Statement::new(SELECT).sql("WHERE max_depth IS NOT NULL OR max_bytes IS NOT NULL");
@@ -65,12 +65,12 @@ pub async fn limited(conn: &mut impl Connection) -> Result<Vec<Topic>> {
     Ok(rows.into_iter().map(TopicRow::into_topic).collect())
 }
 
-/// UNIQUE (name): makes the topic.
+/// UNIQUE (name): creates the topic.
 ///
 /// # Errors
 /// [`Error::TopicExists`]; [`Error::InvalidRetry`]; [`Error::InvalidFilter`] for one that is too
-/// long, [`Error::Setting`] for one that is not a group's; a dead-letter topic that does not exist
-/// or leads back here.
+/// long, [`Error::Setting`] for one on a topic that is not a group; a dead-letter topic that does
+/// not exist or leads back here.
 pub async fn create(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -79,7 +79,7 @@ pub async fn create(
     create_kind(conn, name, TopicKind::Queue, settings).await
 }
 
-/// UNIQUE (name): makes the row of a topic of any kind.
+/// UNIQUE (name): creates the row of a topic of any kind.
 ///
 /// # Errors
 /// As [`create`].
@@ -133,8 +133,8 @@ pub async fn create_kind(
     }
 }
 
-/// UNIQUE (name): replaces the topic's settings; of a stream, by two statements if its trace
-/// changes, which its groups share.
+/// UNIQUE (name): replaces the topic's settings; for a stream, in two statements if its trace
+/// changes, because its groups share the trace.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; else as [`create`].
@@ -170,7 +170,7 @@ pub async fn set(
     Ok(())
 }
 
-/// Refuses a group a trace other than its stream's.
+/// Refuses a trace for a group that differs from its stream's.
 pub(crate) fn check_trace(group: &TopicName, wanted: Sampling, of_stream: Sampling) -> Result<()> {
     if wanted == of_stream {
         return Ok(());
@@ -182,7 +182,7 @@ pub(crate) fn check_trace(group: &TopicName, wanted: Sampling, of_stream: Sampli
     })
 }
 
-/// KEY (`stream_id`): has the groups of a stream leave a trace of the messages that it does.
+/// KEY (`stream_id`): sets the trace of a stream's groups to the stream's.
 async fn trace_groups(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -195,7 +195,7 @@ async fn trace_groups(
     Ok(())
 }
 
-/// UNIQUE (name): sets what may be done with the topic.
+/// UNIQUE (name): sets which operations the topic allows.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`].
@@ -214,7 +214,7 @@ pub async fn set_access(
     one_topic(name, execute_surely(conn, "set the topic's access", statement).await?)
 }
 
-/// KEY (`stream_id`): the groups that read the stream, in the order in which they were made.
+/// KEY (`stream_id`): reads the groups that read the stream, in the order of their creation.
 pub async fn groups_of(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Topic>> {
     let statement = Statement::new(SELECT).sql("WHERE stream_id = ? ORDER BY id").number(stream.0);
     let rows: Vec<TopicRow> = load_surely(conn, "list the groups", statement).await?;
@@ -227,8 +227,8 @@ pub async fn delete(conn: &mut impl Connection, id: TopicId) -> Result<usize> {
     execute_surely(conn, "delete the topic", statement).await
 }
 
-/// UNIQUE (name): gives a topic that was just made the number of one that is gone, in the
-/// transaction that has made it.
+/// UNIQUE (name): gives a topic that was just created the number of one that is gone, in the
+/// transaction that created it.
 ///
 /// # Errors
 /// A database failure, if the number is taken.
@@ -239,8 +239,9 @@ pub async fn set_id(conn: &mut impl Connection, name: &TopicName, id: TopicId) -
     one_topic(name, execute_surely(conn, "restore the topic", statement).await?)
 }
 
-/// The lookup knows nothing of logs: what lies in one would be called gone. What one member of a
-/// broadcast group has handled the others are to handle too. And only groups choose.
+/// Checks that the settings fit the kind of topic. The lookup does not cover logs: it would report
+/// their messages as gone. A message that one member of a broadcast group has handled must still be
+/// handled by the others. And only groups have a filter.
 fn check_kind(kind: TopicKind, settings: &TopicSettings) -> Result<()> {
     let is_group = matches!(kind, TopicKind::Group { .. } | TopicKind::Broadcast { .. });
     if !is_group && !settings.filter.wants_all() {
@@ -316,7 +317,7 @@ fn one_topic(name: &TopicName, matched: usize) -> Result<()> {
     if matched == 1 { Ok(()) } else { Err(Error::UnknownTopic { topic: name.clone() }) }
 }
 
-/// The server's clock, UTC.
+/// Reads the server's clock, UTC.
 pub async fn server_time(conn: &mut impl Connection) -> Result<NaiveDateTime> {
     let statement = Statement::new("SELECT UTC_TIMESTAMP(6) AS now");
     let rows: Vec<NaiveDateTime> = load(conn, "read the server's clock", statement).await?;

@@ -1,4 +1,4 @@
-//! The trace of messages: a row an event, written by the transaction that makes it happen.
+//! The trace of messages: one row an event, written by the transaction that causes it.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::model::{
 /// The most rows of one INSERT.
 const ROWS_PER_INSERT: usize = 500;
 
-/// How much of an error a trace keeps, in bytes: what its column holds.
+/// How many bytes of an error a trace keeps: the size of its column.
 const ERROR_LIMIT: usize = 1024;
 
-/// The most events of one message that are shown.
+/// The most events shown for one message.
 const SHOWN: u32 = 1000;
 
-/// PRIMARY: writes that messages were enqueued, those of them that the sampling takes, in the
-/// transaction that enqueues them. Changes `LAST_INSERT_ID()`, so it comes last.
+/// PRIMARY: records the enqueue of those messages that the sampling selects, in the transaction
+/// that enqueues them. It changes `LAST_INSERT_ID()`, so it comes last.
 pub async fn enqueued(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -49,7 +49,7 @@ pub async fn enqueued(
     Ok(())
 }
 
-/// PRIMARY: writes what happens to deliveries, in the transaction that makes it happen.
+/// PRIMARY: records the events of deliveries, in the transaction that causes them.
 pub async fn record(conn: &mut impl Connection, steps: &[Step<'_>]) -> Result<()> {
     const ROW: &str = "(?, ?, ?, UTC_TIMESTAMP(6), ?, ?, CONNECTION_ID(), ?, ?, ?, ?, ?), ";
     for some in steps.chunks(ROWS_PER_INSERT) {
@@ -83,7 +83,7 @@ fn insert(columns: &str, row: &str, rows: usize) -> Statement<'static> {
     Statement::new(text).once(!is_kept(rows))
 }
 
-/// PRIMARY of the topics: which messages of the topic leave a trace.
+/// PRIMARY of the topics: reads which messages of the topic leave a trace.
 pub async fn sampling_of(conn: &mut impl Connection, topic: TopicId) -> Result<Sampling> {
     let statement =
         Statement::new("SELECT trace_ppm FROM queue_topic WHERE id = ?").number(topic.0);
@@ -113,8 +113,8 @@ row! {
     }
 }
 
-/// KEY (`msg_id`), forced: what happened to the message, in order of time, in whatever topics; of
-/// more than a thousand events the first.
+/// KEY (`msg_id`), forced: reads the events of the message, in order of time, in whatever topics;
+/// if there are more than a thousand, the first thousand.
 pub async fn of_message(conn: &mut impl Connection, id: MsgId) -> Result<Vec<Record>> {
     let statement = Statement::new(
         "SELECT r.topic_id, (SELECT t.name FROM queue_topic t WHERE t.id = r.topic_id) AS topic, \
@@ -130,7 +130,7 @@ pub async fn of_message(conn: &mut impl Connection, id: MsgId) -> Result<Vec<Rec
 }
 
 impl RecordRow {
-    /// `None` for a row that no program of ours can have written.
+    /// Returns `None` for a row that our programs cannot have written.
     fn into_record(self) -> Option<Record> {
         let position = self.partition.zip(self.offset);
         Some(Record {
@@ -160,10 +160,10 @@ pub async fn prune(conn: &mut impl Connection, time: Duration, limit: u32) -> Re
     execute_surely(conn, "prune the trace", statement).await
 }
 
-/// The process and thread that enqueue, as `USER()` on the server is followed by them: seed 001's
+/// Returns the process and thread that enqueue, appended to `USER()` on the server: seed 001's
 /// `ip@pid@thread`.
 fn here() -> String {
-    // A history is the same whichever thread plays it.
+    // Constant in a simulation: its history must not depend on the thread that plays it.
     #[cfg(feature = "simulation")]
     if crate::connection::simulation::is_on() {
         return "simulation".to_owned();
@@ -173,7 +173,7 @@ fn here() -> String {
     format!("{}@{name}", std::process::id())
 }
 
-/// Those of the messages that leave a trace in a topic of this sampling.
+/// Selects the messages that leave a trace in a topic with this sampling.
 fn sampled(sampling: Sampling, messages: &[NewMessage]) -> Vec<&NewMessage> {
     if sampling.is_off() {
         return Vec::new();

@@ -1,11 +1,11 @@
-//! Unique keys: who holds which, and until when.
+//! Unique keys: which message holds each key, and until when.
 //!
-//! Lock order: whoever enqueues waits for a key first, and then locks at most one row of a message,
+//! Lock order: a producer waits for a key first, and then locks at most one row of a message,
 //! passing over it if it is locked. A worker that ends messages, and the rescue, wait for no key:
-//! they pass over those that are locked, and come back. A transactional handler's last step waits
-//! for its keys with its rows locked, and so does a redrive. Whoever enqueues several keys one
-//! after another in one transaction can still deadlock with any of these who wait, and with others
-//! like himself: the server ends one of them.
+//! they pass over those that are locked, and come back. The last step of a transactional handler
+//! waits for its keys while its rows are locked, and so does a redrive. A producer that enqueues
+//! several keys one after another in one transaction can still deadlock with any of these that
+//! wait, and with other such producers: the server then rolls one of them back.
 
 mod release;
 mod replace;
@@ -42,28 +42,28 @@ pub struct Holder {
     pub place: Option<Place>,
 }
 
-/// Where a message was stored that may be replaced.
+/// The place of a message that may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Among the ready.
     Ready(Priority, RowId),
     /// Among the scheduled.
     Scheduled(RowId),
-    /// It was redriven, and nothing replaces it any more. It stands there as row 0, which no table
-    /// has.
+    /// It was redriven, and can no longer be replaced. It is stored as row 0, which no table has.
     Redriven,
 }
 
-/// PRIMARY: takes the keys, each of which must be named once; who holds those that could not be
-/// taken. A key whose time is over is free. Whoever wants a key of another open transaction waits
-/// for its end. As [`dedupe::enter`](super::dedupe::enter), it writes to what is there.
+/// PRIMARY: takes the keys, each of which must be named once; returns the holders of those that
+/// could not be taken. A key whose time is over is free. A session that wants a key of another open
+/// transaction waits for that transaction to end. As [`dedupe::enter`](super::dedupe::enter), it
+/// also writes to rows that are there.
 pub async fn take(
     conn: &mut impl Connection,
     topic: TopicId,
     wanted: &[WantedKey<'_>],
 ) -> Result<Vec<Holder>> {
     let mut sorted = wanted.to_vec();
-    // In one order, so that two batches never wait for each other crosswise.
+    // Sorted, so that two batches never wait for each other crosswise.
     sorted.sort_unstable();
     let mut held = Vec::new();
     for some in sorted.chunks(LIST_LIMIT) {
@@ -94,7 +94,7 @@ pub async fn take(
     Ok(held)
 }
 
-/// PRIMARY, forced: who holds those of the keys that this transaction has asked for and not got.
+/// PRIMARY, forced: reads the holders of the keys that this transaction asked for and did not get.
 async fn holders(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -124,8 +124,8 @@ fn stored_at(place: (Option<Priority>, Option<RowId>, Option<RowId>)) -> Option<
     }
 }
 
-/// PRIMARY: remembers where the message was stored that holds the key: in the row that the INSERT
-/// before it on this connection made.
+/// PRIMARY: remembers where the message that holds the key was stored: in the row that the
+/// preceding INSERT on this connection made.
 pub async fn place(
     conn: &mut impl Connection,
     topic: TopicId,

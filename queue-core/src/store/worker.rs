@@ -17,20 +17,20 @@ use super::{Statement, execute, execute_surely, first_inserted};
 use crate::connection::Connection;
 use crate::model::{Result, WorkerId};
 
-/// What a worker says of itself.
+/// A worker's registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Random, made at the start of the process: never a host, pod or process name, which recur.
+    /// Random, generated when the process starts: never a host, pod or process name, which recur.
     pub instance: Uuid,
-    /// Who it is, for people: host, address, process, instance.
+    /// Its name for operators: host, address, process, instance.
     pub client_id: String,
     /// The program's version.
     pub version: String,
-    /// After this silence the server drops its sessions.
+    /// How long it may be silent before the server drops its sessions.
     pub lease: Duration,
 }
 
-/// PRIMARY: registers a worker whose life session this is.
+/// PRIMARY: registers the worker whose life session this connection is.
 pub async fn register(
     conn: &mut impl Connection,
     registration: &Registration,
@@ -53,9 +53,9 @@ pub async fn register(
     Ok(WorkerId(first_inserted(conn, OPERATION).await?))
 }
 
-/// PRIMARY: the competing update to [`declare_dead`]: a session of the worker is now this
-/// connection. 0 rows: the worker is dead for ever, or a failover that lost its row has given the
-/// number to another.
+/// PRIMARY: makes this connection a session of the worker; competes with [`declare_dead`]. 0 rows:
+/// the worker is dead for ever, or a failover that lost its row has given the number to another
+/// worker.
 pub async fn adopt(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -79,7 +79,7 @@ pub async fn adopt(
     execute_surely(conn, "adopt the worker", statement).await
 }
 
-/// PRIMARY: one beat. 0 rows: the worker is dead for ever.
+/// PRIMARY: records one beat. 0 rows: the worker is dead for ever.
 pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET beat_no = beat_no + 1, beat_at = UTC_TIMESTAMP(6) \
@@ -90,7 +90,7 @@ pub async fn beat(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) 
     execute_surely(conn, "beat", statement).await
 }
 
-/// PRIMARY: the worker ends by itself, having released all it held.
+/// PRIMARY: ends the worker in order; it has released all it held.
 pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_worker SET state = 'stopped', ended_at = UTC_TIMESTAMP(6) \
@@ -101,8 +101,8 @@ pub async fn stop(conn: &mut impl Connection, worker: WorkerId, instance: Uuid) 
     execute_surely(conn, "deregister the worker", statement).await
 }
 
-/// PRIMARY: decides the worker's death, unless anything of it has moved since `seen` was read: a
-/// beat, an adoption, an end. 0 rows: it lives, or somebody else decided.
+/// PRIMARY: declares the worker dead, unless its row has changed since `seen` was read: a beat, an
+/// adoption, an end. 0 rows: it is alive, or another session has decided.
 pub async fn declare_dead(
     conn: &mut impl Connection,
     seen: &WorkerRow,

@@ -1,4 +1,5 @@
-//! A batch straight into the log, past the inbox: its body is written once instead of twice.
+//! Appending a batch directly to the log, without the inbox: its body is written once instead of
+//! twice.
 
 use super::sequence::{lock, sequence_locked};
 use crate::connection::Connection;
@@ -7,32 +8,31 @@ use crate::store::stream::log;
 use crate::store::stream::partition::{self, Partition};
 use crate::stream::Contention;
 
-/// The most messages of the inbox that are given their offsets first, in the producer's time.
+/// The most messages of the inbox that the producer sequences before its own batch.
 const SEQUENCED_BEFORE: u32 = 1000;
 
-/// Messages without a key are spread over the partitions in pieces of at least so many: each
-/// partition costs a statement.
+/// The fewest messages without a key that go to one partition: each partition costs a statement.
 const SPREAD: usize = 100;
 
-/// What became of a batch.
+/// The result of an append.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Whether it is in the log. If not, nothing of it is written: the inbox is quicker now.
+    /// Whether the batch is in the log. If not, nothing of it was written: the inbox is faster now.
     pub in_log: bool,
-    /// Messages that got their offsets: those that were in the inbox, and the batch's.
+    /// Messages that got their offsets, from the inbox and from the batch.
     pub sequenced: usize,
 }
 
-/// Appends messages to the log of a stream, none of which may wait for its time, unless a sequencer
-/// is at work or the inbox is full. Runs within the caller's transaction, at READ COMMITTED, as the
-/// last thing in it: no other message of the stream gets an offset until it ends.
+/// Appends messages to the log of a stream, unless a sequencer is at work or the inbox is full.
+/// None of the messages may have a due time. Runs within the caller's transaction, at READ
+/// COMMITTED, as the last thing in it: no other message of the stream gets an offset until it ends.
 ///
-/// What has been committed before comes first, also of the same producer: under the partitions'
-/// locks the inbox is sequenced before anything is appended (history H15).
+/// Messages committed earlier come first, including those of the same producer: under the
+/// partitions' locks the inbox is sequenced before anything is appended (history H15).
 ///
 /// # Errors
-/// [`crate::Error::Counts`] if a message of the inbox was purged meanwhile, a database failure;
-/// roll back.
+/// [`crate::Error::Counts`] if a message of the inbox was purged in the meantime, a database
+/// failure; roll back.
 pub async fn append(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -55,9 +55,9 @@ pub async fn append(
     Ok(Appended { in_log: true, sequenced: before.messages + messages.len() })
 }
 
-/// The place of each message; the partitions end behind them then. A message with a key goes where
-/// the inbox's goes ([`scan`](crate::store::stream::inbox::scan)), the others to the partitions
-/// that have had the fewest.
+/// Chooses the position of each message and advances the ends of the partitions. A message with a
+/// key goes to the same partition as from the inbox ([`scan`](crate::store::stream::inbox::scan)),
+/// the others to the partitions with the lowest ends.
 fn places(partitions: &mut [Partition], messages: &[NewMessage]) -> Vec<Position> {
     let without_key = messages.iter().filter(|message| message.key.is_none()).count();
     let pieces = (without_key / SPREAD).clamp(1, partitions.len());

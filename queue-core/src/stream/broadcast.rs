@@ -1,4 +1,4 @@
-//! Broadcast groups, every member of which gets every message of the stream, without claims.
+//! Broadcast groups: every member gets every message of the stream, without claims.
 
 use crate::connection::Connection;
 use crate::model::{
@@ -11,9 +11,9 @@ use crate::store::stream::member::{self, Place as Row};
 use crate::store::stream::partition;
 use crate::stream::group::{offset, with_trace_of};
 
-/// What a broadcast group is made with unless its owner says otherwise: what a member tries again
-/// it has in memory, and a named member's position waits for it, so the ladder is short: 1 s to a
-/// minute, and a dead letter after 6 attempts, within two minutes.
+/// Returns the default settings of a broadcast group. A member keeps its retries in memory, and a
+/// named member's position waits for them, so the backoff is short: 1 s to a minute, and a dead
+/// letter after 6 attempts, within two minutes.
 #[must_use]
 pub fn broadcast_settings() -> TopicSettings {
     const LADDER: [u64; 5] = [1, 5, 10, 30, 60];
@@ -21,7 +21,7 @@ pub fn broadcast_settings() -> TopicSettings {
     TopicSettings { retry, max_attempts: 6, ..TopicSettings::default() }
 }
 
-/// Makes a broadcast group of a stream, whose members begin at `start`. Runs within the caller's
+/// Creates a broadcast group of a stream, whose members begin at `start`. Runs within the caller's
 /// transaction.
 ///
 /// # Errors
@@ -48,22 +48,23 @@ pub async fn create_broadcast(
     store::topic::create_kind(conn, name, kind, &settings).await
 }
 
-/// A named member's positions, as whoever may have it now begins with them.
+/// The result of taking a named member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It is the worker's own now; its rows as they were before.
+    /// The worker is the member now; the rows as they were before.
     Own(Vec<Row>),
-    /// This worker has it, and lives.
+    /// This living worker is the member.
     InUse(WorkerId),
-    /// There is no such group any more.
+    /// The group no longer exists.
     Gone,
 }
 
-/// Makes the named member the worker's own, unless a worker that lives has it. One that nobody has
-/// heard of begins where the group begins. Runs within the caller's transaction.
+/// Makes the worker the named member, unless a living worker already is. An unknown member begins
+/// where the group begins. Runs within the caller's transaction.
 ///
-/// A worker that has been declared dead stays dead, so whoever has read that it is may take over;
-/// what the dead one says afterwards changes nothing, because the rows are not its own any more.
+/// A worker that was declared dead stays dead, so a worker that has read this may take over.
+/// Acknowledgements of the dead worker change nothing afterwards, because it no longer owns the
+/// rows.
 ///
 /// # Errors
 /// A database failure; a [`Duplicate`](crate::Fault::Duplicate) one if another worker was quicker.
@@ -95,11 +96,8 @@ pub(crate) async fn take_member(
     Ok(Taken::Own(rows))
 }
 
-/// Where a member without a name begins: its positions are its own affair. Nowhere, if there is no
-/// such group any more.
-///
-/// # Errors
-/// A database failure.
+/// Returns where a member without a name begins; it keeps its positions itself. Returns none if the
+/// group no longer exists.
 pub(crate) async fn begin(
     conn: &mut impl Connection,
     group: Broadcast,
@@ -112,8 +110,8 @@ pub(crate) async fn begin(
     Ok(places)
 }
 
-/// Has the named members of a broadcast group go on elsewhere, those that run now within a second
-/// or so; how many they are. Runs within the caller's transaction.
+/// Moves the named members of a broadcast group to another position; running members follow within
+/// a second or so. Returns how many members there are. Runs within the caller's transaction.
 ///
 /// # Errors
 /// [`Error::OfBroadcast`] if no member has a name; [`Error::NoBroadcast`]; [`Error::Setting`] for
@@ -133,13 +131,13 @@ pub async fn reset_members(conn: &mut impl Connection, group: &Topic, to: Place)
         let to = offset(conn, broadcast.stream, &partition, to).await?;
         members = member::reset(conn, broadcast.id, partition.no, to).await?;
     }
-    // Nothing is enqueued that their doorbell could ring for.
+    // The members must look: no message is enqueued that would ring their doorbell.
     floor::publish(conn, broadcast.id, Priority::default(), RowId(0)).await?;
     Ok(members)
 }
 
-/// Forgets a named member: retention waits for it no longer, and if it comes back it begins where
-/// the group begins. One that runs now does so at once.
+/// Forgets a named member: retention no longer waits for it, and if it comes back it begins where
+/// the group begins. A running member does so at once.
 ///
 /// # Errors
 /// [`Error::UnknownMember`]; [`Error::NoBroadcast`]; a database failure.

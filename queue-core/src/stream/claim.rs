@@ -7,43 +7,44 @@ use crate::store::stream::log::Stretch;
 use crate::store::stream::range::{self, Range, Wanted};
 use crate::store::stream::{cursor, partition, passed};
 
-/// What a claim of a range came to.
+/// The result of claiming a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimedRange {
-    /// The range; `None` if there is nothing, or somebody else has it.
+    /// The range; `None` if there is nothing, or another member has it.
     pub range: Option<Range>,
-    /// Messages before it that retention had removed before the group had claimed them.
+    /// Messages before it that retention removed before the group could claim them.
     pub lost: u64,
-    /// What the group wants of what was looked at, where it does not want all. Without a range all
-    /// of that is passed, and there may be more.
+    /// What the filter selected of the messages read, if the group has one. Without a range all of
+    /// them are passed, and there may be more.
     pub picked: Option<Picked>,
 }
 
-/// What a claim is for.
+/// A request to claim a range.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim<'f> {
     /// The group.
     pub group: Group,
     /// The partition.
     pub partition: PartitionNo,
-    /// Whose the range becomes.
+    /// The claim that will hold the range.
     pub fence: Fence,
-    /// The most messages that it is to have.
+    /// The most messages that the range may have.
     pub limit: u32,
-    /// Which free ranges it may be.
+    /// Which free ranges to claim.
     pub wanted: Wanted,
-    /// Which messages the group wants.
+    /// The group's filter.
     pub filter: &'f HeaderFilter,
 }
 
-/// Claims up to `limit` messages of a partition for a member of the group: what somebody gave back
-/// or died with, or else what comes next. Runs within the caller's transaction.
+/// Claims up to `limit` messages of a partition for a member of the group: first those that another
+/// member gave back or died with, otherwise the next ones. Runs within the caller's transaction.
 ///
-/// The group's cursor is locked first. Whoever resets the group holds that lock too, so that no
-/// range of before is left over, and none comes to be twice (history H16).
+/// The group's cursor is locked first. A session that resets the group also takes that lock, so
+/// that no range from before the reset remains and none is claimed twice (history H16).
 ///
-/// A group with a filter looks at the headers first, so that its range has as many messages that it
-/// wants as one without: the others are passed by the thousand, and their bodies are not read.
+/// A group with a filter reads the headers first, so that its range holds as many wanted messages
+/// as a range without a filter: the others are passed by the thousand, and their bodies are not
+/// read.
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -54,7 +55,8 @@ pub async fn claim_range(conn: &mut impl Connection, claim: Claim<'_>) -> Result
     };
     let free = range::lock_free(conn, group.id, no, claim.wanted).await?;
     if group.ordered {
-        // One range at a time, the lowest first, and nothing beyond one that waits.
+        // One range at a time, the lowest first, and nothing beyond one that waits for its due
+        // time.
         let ranges = range::of_partition(conn, group.id, no).await?;
         let is_held = |range: &Range| range.fence.worker.0 != 0;
         let head = ranges.first().map(|range| range.id);
@@ -73,7 +75,7 @@ pub async fn claim_range(conn: &mut impl Connection, claim: Claim<'_>) -> Result
 }
 
 impl Claim<'_> {
-    /// Where a range from `lo` on ends at the latest; one of suspects has one message.
+    /// Returns where a range from `lo` on ends at the latest; a suspect range has one message.
     fn end(&self, lo: Offset, hi: Offset) -> Offset {
         let most = match self.wanted {
             Wanted::Shared => self.limit.max(1),
@@ -92,7 +94,7 @@ impl Claim<'_> {
     }
 }
 
-/// Takes the beginning of a free range, up to `hi`; the rest stays free.
+/// Claims the beginning of a free range, up to `hi`; the rest stays free.
 async fn take(
     conn: &mut impl Connection,
     claim: Claim<'_>,
@@ -114,7 +116,7 @@ async fn take(
     Ok(ClaimedRange { range: Some(range), lost: 0, picked })
 }
 
-/// Takes what the group wants of a free range, or passes what it does not.
+/// Claims the wanted messages of a free range, or passes the others.
 async fn take_picked(
     conn: &mut impl Connection,
     claim: Claim<'_>,
@@ -144,7 +146,8 @@ async fn take_picked(
     Ok(ClaimedRange { range: None, lost, picked: Some(picked) })
 }
 
-/// Takes the group's cursor on. What retention has removed before it was claimed is counted.
+/// Claims at the group's cursor and advances it. Messages that retention removed before they were
+/// claimed are counted as lost.
 async fn go_on(conn: &mut impl Connection, claim: Claim<'_>, next: Offset) -> Result<ClaimedRange> {
     let (group, no) = (claim.group, claim.partition);
     let Some(partition) = partition::find(conn, group.stream, no).await? else {
@@ -157,7 +160,7 @@ async fn go_on(conn: &mut impl Connection, claim: Claim<'_>, next: Offset) -> Re
     if !claim.filter.wants_all() && partition.next > lo {
         let (end, found) = claim.pick(conn, (lo, partition.next)).await?;
         if found.wanted.is_empty() {
-            // What is neither there nor filtered was removed since the partition was read.
+            // Messages neither found nor filtered were removed after the partition was read.
             lost += end.0 - lo.0 - found.filtered.len() as u64;
             cursor::advance(conn, group.id, no, end, lost).await?;
             return Ok(ClaimedRange { range: None, lost, picked: Some(found) });
@@ -165,7 +168,7 @@ async fn go_on(conn: &mut impl Connection, claim: Claim<'_>, next: Offset) -> Re
         (hi, picked) = (end, Some(found));
     }
     if hi.max(lo) > next {
-        // Also if all that there was has been removed: it would look like work for ever.
+        // Even if every message was removed: otherwise it would look like work for ever.
         cursor::advance(conn, group.id, no, hi.max(lo), lost).await?;
     }
     if hi <= lo {

@@ -1,4 +1,4 @@
-//! Making, moving and removing groups.
+//! Creating, moving and removing groups.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use crate::store::{cancel, floor};
 /// The most partitions of a stream: each is a row that the sequencer locks.
 pub const MOST_PARTITIONS: u32 = 256;
 
-/// What a group is made with unless its owner says otherwise: seed 001's ladder, from 10 s to an
-/// hour, and dead letters after 16 attempts.
+/// Returns the default settings of a group: seed 001's backoff, from 10 s to an hour, and dead
+/// letters after 16 attempts.
 #[must_use]
 pub fn group_settings() -> TopicSettings {
     const LADDER: [u64; 16] =
@@ -27,11 +27,11 @@ pub fn group_settings() -> TopicSettings {
     TopicSettings { retry, ..TopicSettings::default() }
 }
 
-/// Makes a stream. Runs within the caller's transaction.
+/// Creates a stream. Runs within the caller's transaction.
 ///
 /// # Errors
-/// As [`store::topic::create`]; [`Error::Setting`] unless there is a partition, and at most 256; a
-/// database failure.
+/// As [`store::topic::create`]; [`Error::Setting`] unless there are 1 to 256 partitions; a database
+/// failure.
 pub async fn create_stream(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -50,7 +50,7 @@ pub async fn create_stream(
     partition::create(conn, topic.id, 0, partitions).await
 }
 
-/// Makes a group of a stream, which begins at `start`. Runs within the caller's transaction.
+/// Creates a group of a stream, which begins at `start`. Runs within the caller's transaction.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`]; [`Error::NoStream`]; [`Error::TopicExists`]; [`Error::Setting`] for a
@@ -79,7 +79,7 @@ pub async fn create_group(
     Ok(())
 }
 
-/// The settings of a new group: it leaves a trace of what its stream does.
+/// Returns the settings of a new group: it leaves a trace of the same messages as its stream.
 pub(super) fn with_trace_of(
     stream: &Topic,
     group: &TopicName,
@@ -91,9 +91,9 @@ pub(super) fn with_trace_of(
     Ok(TopicSettings { trace: stream.settings.trace, ..settings.clone() })
 }
 
-/// Has a group go on elsewhere. What its members hold of the stream is fenced; what waits for
-/// another try, or lies dead, stays. Runs within the caller's transaction, in a few statements a
-/// partition, whatever lies between.
+/// Moves a group to another place in its stream. What its members hold of the stream is fenced;
+/// messages that wait for a retry, or lie dead, stay. Runs within the caller's transaction, in a
+/// few statements a partition, whatever the distance.
 ///
 /// # Errors
 /// [`Error::NoGroup`]; [`Error::Setting`] for an offset beyond a partition's end; a database
@@ -111,15 +111,15 @@ pub async fn reset_group(conn: &mut impl Connection, group: &Topic, to: Place) -
         range::forget(conn, group.id, partition.no).await?;
         cursor::reset(conn, group.id, partition.no, to).await?;
     }
-    // Their handlers run on, and what they die of is not known to be what they hold then.
+    // Their handlers run on, and their workers may die of what they held before the reset.
     for owner in owners.into_iter().filter(|owner| *owner != WorkerId(0)) {
         cancel::taken_away(conn, owner).await?;
     }
     tell_members(conn, group).await
 }
 
-/// Has a group handle a stretch of the stream once more, without moving its cursor. Runs within the
-/// caller's transaction; how many messages it is.
+/// Makes a group handle a stretch of the stream once more, without moving its cursor. Runs within
+/// the caller's transaction; returns how many messages it is.
 ///
 /// # Errors
 /// [`Error::NoGroup`]; a database failure.
@@ -135,7 +135,7 @@ pub async fn replay(
         let lo = offset(conn, group.stream, &partition, from).await?;
         let hi = offset(conn, group.stream, &partition, to).await?;
         let Some(next) = cursor::lock(conn, group.id, partition.no).await? else { continue };
-        // What lies ahead of the cursor comes anyway.
+        // The group reaches what lies beyond the cursor anyway.
         let hi = hi.min(next);
         if lo < hi {
             let none = crate::model::DeliveryNo(0);
@@ -147,7 +147,7 @@ pub async fn replay(
     Ok(messages)
 }
 
-/// Has the members look: nothing is enqueued that their doorbell could ring for.
+/// Makes the members look: no message is enqueued that would ring their doorbell.
 async fn tell_members(conn: &mut impl Connection, group: Group) -> Result<()> {
     floor::publish(conn, group.id, Priority::default(), RowId(0)).await
 }
@@ -175,7 +175,7 @@ fn group_of(topic: &Topic) -> Result<Group> {
     topic.group().ok_or_else(|| Error::NoGroup { topic: topic.name.clone() })
 }
 
-/// Where a place lies in a partition.
+/// Resolves a place to its offset in a partition.
 pub(super) async fn offset(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -195,7 +195,7 @@ pub(super) async fn offset(
     }
 }
 
-/// The first offset that was given at `time` or later, found by halving: a dive a step.
+/// Finds the first offset that was given at `time` or later, by bisection: a dive a step.
 pub(crate) async fn at_time(
     conn: &mut impl Connection,
     stream: TopicId,

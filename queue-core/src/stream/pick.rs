@@ -5,24 +5,24 @@ use crate::model::{HeaderFilter, Offset, RangeId, Result};
 use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::passed;
 
-/// The most messages whose headers a claim looks at under the lock of its group's cursor, where the
-/// group's other members wait; a member of a broadcast group looks at as many.
+/// The most messages whose headers a claim reads under the lock of its group's cursor, while the
+/// group's other members wait; a member of a broadcast group reads as many.
 pub(crate) const LOOKED_AT: u64 = 1000;
 
-/// The fewest that it looks at in one statement.
+/// The fewest messages that one statement reads.
 const LOOK: u64 = 64;
 
-/// What a group wants of a stretch of its stream.
+/// What a group's filter selects of a stretch of its stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Picked {
-    /// The messages that it wants, in order.
+    /// The messages that pass the filter, in order.
     pub wanted: Vec<Offset>,
-    /// Those that its filter does not let through, in order: they count as passed.
+    /// The messages that do not, in order: they count as passed.
     pub filtered: Vec<Offset>,
 }
 
-/// Looks at the stretch until `limit` messages are wanted, or a thousand are looked at, and at few
-/// beyond. With where that ends: at the latest before the next one that is wanted.
+/// Reads the stretch until `limit` messages are wanted or a thousand are read, and reads few beyond
+/// that. Also returns where it stopped: at the latest before the next wanted message.
 pub(crate) async fn pick(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -52,7 +52,7 @@ pub(crate) async fn pick(
 }
 
 impl Picked {
-    /// How many more messages are likely to have what is missing.
+    /// Estimates how many more messages must be read to find the missing ones.
     fn next_look(&self, limit: u64) -> u64 {
         let wanted = self.wanted.len() as u64;
         let looked = wanted + self.filtered.len() as u64;
@@ -61,8 +61,8 @@ impl Picked {
     }
 }
 
-/// How many messages of a stretch, of which nothing is wanted, retention has removed: they are
-/// neither there nor acked by transactions of their own.
+/// Counts the messages that retention removed from a stretch of which nothing is wanted: those
+/// neither found nor acked in transactions of their own.
 pub(super) async fn pruned(
     conn: &mut impl Connection,
     range: RangeId,

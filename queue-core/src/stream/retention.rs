@@ -1,4 +1,4 @@
-//! What a stream's retention removes of its log.
+//! Retention: removing old messages of a stream's log.
 
 use chrono::TimeDelta;
 
@@ -10,36 +10,33 @@ use crate::store::stream::{cursor, log, member, partition, standing};
 use crate::store::topic::{groups_of, server_time};
 use crate::stream::group::at_time;
 
-/// Messages of one transaction: some milliseconds, in which no message gets an offset.
+/// Messages of one transaction: it takes some milliseconds, in which no message gets an offset.
 const CHUNK: u64 = 2000;
 
-/// The newest messages, whose mean size is taken for that of all.
+/// How many of the newest messages the mean size is estimated from.
 const SAMPLE: u64 = 200;
 
-/// The oldest messages of a partition that are not kept any more.
+/// The oldest messages of a partition that are no longer kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
     /// Where they lie.
     pub stretch: Stretch,
-    /// They go only as far as every group has handled them when they go: a group may be put back
-    /// meanwhile.
+    /// Whether only messages that every group has handled may go. This is checked again when they
+    /// are removed: a group may have been moved back in the meantime.
     pub if_handled: bool,
 }
 
-/// What a turn of the retention did.
+/// The result of one turn of the retention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Offsets removed.
     pub offsets: u64,
-    /// What is left to be removed.
+    /// What remains to be removed.
     pub left: Option<Excess>,
 }
 
-/// What is to be removed of the stream's partitions now, oldest first. Nothing of it unless the
+/// Finds what is to be removed of the stream's partitions now, oldest first; nothing unless the
 /// topic has a retention.
-///
-/// # Errors
-/// A database failure.
 pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Excess>> {
     let retention = topic.settings.retention;
     if !topic.is_stream() || retention == Retention::default() {
@@ -75,8 +72,8 @@ pub async fn excess(conn: &mut impl Connection, topic: &Topic) -> Result<Vec<Exc
     Ok(excess)
 }
 
-/// How far the groups of a stream have come in each partition, and the named members of broadcast
-/// groups; others count for nothing.
+/// How far the groups of a stream, and the named members of broadcast groups, have come in each
+/// partition; members without a name do not count.
 struct Groups(Vec<(PartitionNo, Offset)>);
 
 impl Groups {
@@ -95,13 +92,14 @@ impl Groups {
         Ok(Self(marks))
     }
 
-    /// Everything before it has been handled by every group; `None` if there is no group.
+    /// Returns the offset before which every group has handled everything; `None` if there is no
+    /// group.
     fn mark(&self, partition: PartitionNo) -> Option<Offset> {
         self.0.iter().filter(|(no, _)| *no == partition).map(|(_, mark)| *mark).min()
     }
 }
 
-/// The first offset of the newest messages that take so many bytes.
+/// Returns the first offset of the newest messages that take this many bytes.
 async fn by_size(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -118,12 +116,9 @@ async fn by_size(
     Ok(Offset(partition.next.0.saturating_sub(bytes / mean)))
 }
 
-/// Removes the first of what is not kept any more. Runs within the caller's transaction, at READ
-/// COMMITTED, under the groups' cursors, and the places of named members, where it has to wait for
-/// them: nobody resets or replays meanwhile.
-///
-/// # Errors
-/// A database failure.
+/// Removes the first messages that are no longer kept. Runs within the caller's transaction, at
+/// READ COMMITTED. With `if_handled` it locks the groups' cursors and the positions of named
+/// members, so that no session resets or replays in the meantime.
 pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result<Removed> {
     let Excess { mut stretch, if_handled } = excess;
     if if_handled {
@@ -145,15 +140,12 @@ pub async fn remove_excess(conn: &mut impl Connection, excess: Excess) -> Result
     Ok(Removed { offsets: end.0 - stretch.lo.0, left })
 }
 
-/// Removes the first of a stretch, which must be the oldest of its partition, in the caller's
-/// transaction; what is left of it.
-///
-/// # Errors
-/// A database failure.
+/// Removes the first messages of a stretch, which must be the oldest of its partition, in the
+/// caller's transaction; returns what is left of the stretch.
 pub async fn remove_some(conn: &mut impl Connection, stretch: Stretch) -> Result<Option<Stretch>> {
     let hi = Offset(stretch.hi.0.min(stretch.lo.0 + CHUNK));
     log::remove(conn, Stretch { hi, ..stretch }).await?;
-    // Last: the sequencer waits for this row.
+    // Last, because the sequencer waits for this row.
     partition::cut(conn, stretch.stream, stretch.partition, hi).await?;
     Ok((hi < stretch.hi).then_some(Stretch { lo: hi, ..stretch }))
 }

@@ -6,24 +6,24 @@ use crate::store::row_set::RowSet;
 use crate::store::stream::inbox::{self, Run, Unsequenced};
 use crate::store::stream::partition::{self, Partition};
 
-/// The most bytes of bodies that one transaction moves: longer ones hold up replication.
+/// The most bytes of bodies that one transaction moves: larger transactions hold up replication.
 const BYTES: u64 = 16 * 1024 * 1024;
 
-/// What to do while another sequencer is at work on the stream.
+/// What to do if another sequencer is at work on the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contention {
     /// Wait for its transaction.
     Wait,
-    /// Leave it to that one.
+    /// Leave the work to the other sequencer.
     Leave,
 }
 
-/// What a turn of the sequencer did.
+/// The result of one turn of the sequencer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Sequenced {
     /// Messages that got their offset.
     pub messages: usize,
-    /// Whether the inbox had more.
+    /// Whether the inbox has more.
     pub more: bool,
 }
 
@@ -31,9 +31,9 @@ pub struct Sequenced {
 /// transaction, as the first thing in it, at READ COMMITTED.
 ///
 /// The partitions' rows are locked before the inbox is read, so that offsets follow the order in
-/// which transactions committed, and nobody but the holder of these locks gives any: no leader is
-/// needed, and any number may try. The inbox is read in one plain SELECT: when a later message of a
-/// producer's connection is visible in it, so is its earlier one (history H14).
+/// which transactions committed. Only the session that holds these locks gives offsets: no leader
+/// is needed, and any number of sequencers may try. The inbox is read in one plain SELECT: when a
+/// later message of a producer's connection is visible in it, so is its earlier one (history H14).
 ///
 /// # Errors
 /// A database failure, or [`crate::Error::Counts`]; roll back.
@@ -47,7 +47,8 @@ pub async fn sequence(
     sequence_locked(conn, stream, &mut locked, limit).await
 }
 
-/// The partitions of a stream, locked; none if somebody else is at work on them, who is left to it.
+/// Locks the partitions of a stream; returns none if another sequencer is at work on them, which is
+/// left to do it.
 pub(super) async fn lock(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -59,7 +60,8 @@ pub(super) async fn lock(
     partition::lock(conn, stream).await
 }
 
-/// As [`sequence()`], of partitions that are locked, and that then end where the log does.
+/// As [`sequence()`], for partitions that are already locked; sets their ends to the end of the
+/// log.
 pub(super) async fn sequence_locked(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -84,7 +86,7 @@ pub(super) async fn sequence_locked(
     Ok(Sequenced { messages, more })
 }
 
-/// The first of them whose bodies one transaction moves; one at least.
+/// Returns the first messages whose bodies one transaction may move; one at least.
 fn fitting(found: &[Unsequenced]) -> &[Unsequenced] {
     let mut bytes = 0;
     let n = found.iter().take_while(|message| {
@@ -108,7 +110,7 @@ async fn append(
     partition::advance(conn, stream, seen, partition.next.0 - seen.next.0).await
 }
 
-/// The rows of each partition, by priority and in order.
+/// Groups the rows by partition, then by priority, in order.
 fn by_partition(stream: TopicId, taken: &[Unsequenced]) -> BTreeMap<PartitionNo, Vec<Run>> {
     let mut rows: BTreeMap<(PartitionNo, Priority), Vec<RowId>> = BTreeMap::new();
     for message in taken {

@@ -1,13 +1,13 @@
-//! Gauges of what was seen at a look, and of nothing older.
+//! Gauges that show only the latest look.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use metrics::{Gauge, Label, counter, gauge};
 
-/// The gauges that one duty sets. A gauge keeps its last value for as long as the process lives, so
-/// what was not seen again (a topic that was deleted; all of it, once another process sweeps) is
-/// set to "not a number", which [`is_known`] tells the endpoint to leave out.
+/// The gauges that one duty sets. A gauge keeps its last value for as long as the process lives. So
+/// a gauge that the latest look did not set (a topic was deleted; everything, once another process
+/// sweeps) is set to "not a number", and [`is_known`] makes the endpoint leave it out.
 #[derive(Default)]
 pub struct Gauges {
     known: HashMap<Series, Shown>,
@@ -24,7 +24,7 @@ struct Shown {
     is_fresh: bool,
 }
 
-/// Whether a line of the text that Prometheus scrapes says something.
+/// Whether a line of the text that Prometheus scrapes holds a value.
 #[must_use]
 pub fn is_known(line: &str) -> bool {
     !line.ends_with(" NaN")
@@ -42,7 +42,7 @@ impl Gauges {
         shown.is_fresh = true;
     }
 
-    /// Ends a look at everything: what it has not set is there no longer.
+    /// Ends a look at everything: gauges that it has not set are gone.
     pub fn look_ended(&mut self) {
         self.known.retain(|_, shown| {
             if !shown.is_fresh {
@@ -52,7 +52,7 @@ impl Gauges {
         });
     }
 
-    /// Nothing is known any more: somebody else looks now.
+    /// Forgets all values: another process looks now.
     pub fn forget(&mut self) {
         for (_, shown) in self.known.drain() {
             shown.gauge.set(f64::NAN);

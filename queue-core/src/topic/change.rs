@@ -1,11 +1,12 @@
-//! What a person changes of a topic. Its row is locked before it is read: of two people at once,
-//! each changes what the other has left, and the audit tells what each has changed.
+//! A person's changes to a topic. The topic's row is locked before it is read, so of two
+//! simultaneous changes the second builds on the first, and the audit records what each has
+//! changed.
 
 use crate::connection::{Link, Session};
 use crate::model::{Access, Change, Result, Topic, TopicName, TopicSettings};
 use crate::store::topic;
 
-/// Changes the topic's settings. What is other than before is the detail of the entry.
+/// Changes the topic's settings. The entry's detail lists the differences.
 ///
 /// # Errors
 /// [`Error::UnknownTopic`](crate::Error::UnknownTopic);
@@ -26,7 +27,7 @@ pub async fn change_settings(
     by.make_detailed(session, "set the topic", set).await
 }
 
-/// Changes what may be done with the topic, which is the detail of the entry.
+/// Changes the topic's access rule, which is the entry's detail.
 ///
 /// # Errors
 /// As [`change_settings`].

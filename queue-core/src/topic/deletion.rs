@@ -1,11 +1,11 @@
-//! Deleting a topic. No message that a COMMIT has acknowledged is lost by it:
+//! Deleting a topic. It loses no message that a COMMIT has acknowledged:
 //!
-//! - Nothing comes in any more: the topic is closed first, and producers hear of that in time.
-//! - Whether it is empty is read with locks. A plain read passes over the rows of a transaction
-//!   that is still open, whose COMMIT would then be acknowledged for a topic that is gone.
+//! - No message arrives any more: the topic is closed first, and producers learn of it in time.
+//! - The check that it is empty takes locks. A plain read would miss the rows of an open
+//!   transaction, whose COMMIT would then be acknowledged for a topic that is gone.
 //! - A transaction whose snapshot is older than the closing sees the topic open, and may enqueue
-//!   after the deletion. On Galera, so may one of another node. The janitor finds the rows of a
-//!   topic that has no row, and gives them one again: see [`lost`] and [`restore`].
+//!   after the deletion. On Galera, so may one on another node. The janitor finds the rows of a
+//!   topic that has no row, and creates its row again: see [`lost`] and [`restore`].
 
 use std::collections::BTreeSet;
 
@@ -18,24 +18,24 @@ use crate::store::stream::partition;
 use crate::store::{audit, limit, schedule, topic};
 use crate::stream::group::leave;
 
-/// The tables whose messages are not finished.
+/// The tables of unfinished messages.
 const UNFINISHED: [MessageTable; 3] =
     [MessageTable::Ready, MessageTable::Scheduled, MessageTable::Dead];
 
 /// A topic that takes no messages and gives none, because it is about to be deleted.
 #[derive(Debug, Clone)]
 pub struct Closed {
-    /// What it was before it was closed.
+    /// The topic as it was before it was closed.
     pub topic: Topic,
-    /// The entry of the deletion in the audit.
+    /// The audit entry of the deletion.
     pub entry: AuditNo,
     by: Change,
 }
 
 impl Closed {
-    /// Closes the topic; the deletion's entry in the audit begins with it. Producers hear of it
-    /// within [`TOPIC_KNOWN_FOR`](crate::model::TOPIC_KNOWN_FOR): wait for longer before anything
-    /// else.
+    /// Closes the topic; the deletion's audit entry begins with this. Producers learn of it within
+    /// [`TOPIC_KNOWN_FOR`](crate::model::TOPIC_KNOWN_FOR): wait longer than that before the next
+    /// step.
     ///
     /// # Errors
     /// [`Error::UnknownTopic`]; [`Error::AuditDenied`]; a database failure. Nothing is changed
@@ -51,8 +51,8 @@ impl Closed {
         session.transaction("close the topic", close).await
     }
 
-    /// Waits for transactions that have written to the topic, and looks whether it is empty.
-    /// Handled messages that it keeps do not count.
+    /// Waits for transactions that have written to the topic, and checks that it is empty. Handled
+    /// messages that it keeps do not count.
     ///
     /// # Errors
     /// [`Error::TopicNotEmpty`]; [`Error::TopicInUse`] while such a transaction is open; a database
@@ -76,7 +76,8 @@ impl Closed {
         if is_empty { Ok(()) } else { Err(Error::TopicNotEmpty { topic: topic.name.clone() }) }
     }
 
-    /// Deletes the topic and what hangs on it, if it is [empty](Self::refuse_unless_empty).
+    /// Deletes the topic and everything that belongs to it, if it is
+    /// [empty](Self::refuse_unless_empty).
     ///
     /// # Errors
     /// As [`refuse_unless_empty`](Self::refuse_unless_empty). Nothing is deleted then.
@@ -96,7 +97,7 @@ impl Closed {
         deleted.map(|_| ()).map_err(|error| self.or_in_use(error))
     }
 
-    /// What a lock on a row of the topic that is not to be had means.
+    /// Turns the failure to lock a row of the topic into [`Error::TopicInUse`].
     #[must_use]
     pub fn or_in_use(&self, error: Error) -> Error {
         match error.fault() {
@@ -105,7 +106,8 @@ impl Closed {
         }
     }
 
-    /// Leaves the topic as open as it was, unless a person has set that since: that stays.
+    /// Restores the topic's previous access rule, unless a person has set it since: that rule
+    /// stays.
     ///
     /// # Errors
     /// [`Error::AuditDenied`]; a database failure.
@@ -118,7 +120,7 @@ impl Closed {
         };
         let reopen = async |conn: &mut Link| {
             topic::lock(conn, name).await?;
-            // Not by what the rule is now: a pause looks like the closing.
+            // The current rule does not show this: a pause looks like the closing.
             if audit::has_since(conn, self.entry, by.action, name.as_str()).await? {
                 return Ok(());
             }
@@ -129,18 +131,15 @@ impl Closed {
     }
 }
 
-/// The numbers of topics that have messages and no row.
-///
-/// # Errors
-/// A database failure.
+/// Returns the numbers of topics that have messages and no row.
 pub async fn lost(conn: &mut impl Connection) -> Result<Vec<TopicId>> {
     let known: BTreeSet<_> = topic::all(conn).await?.iter().map(|topic| topic.id.0).collect();
     let mut lost = BTreeSet::new();
     for table in UNFINISHED {
-        // The lanes of producers have the number 0.
+        // Producers' lanes have the number 0.
         let mut after = TopicId(0);
         while let Some(id) = inspect::next_topic(conn, table, after).await? {
-            // A topic that was made since the list was read is there now.
+            // A topic that was created after the list was read is there now.
             if !known.contains(&id.0) && topic::by_id(conn, id).await?.is_none() {
                 lost.insert(id.0);
             }
@@ -151,10 +150,10 @@ pub async fn lost(conn: &mut impl Connection) -> Result<Vec<TopicId>> {
 }
 
 /// Gives the messages of a deleted topic a topic again, `restored-N` for the number N, where people
-/// find them: nothing consumes it. Its name.
+/// find them: nothing consumes it. Returns its name.
 ///
 /// # Errors
-/// A database failure; [`Error::TopicExists`] or a duplicate if another has just done so.
+/// A database failure; [`Error::TopicExists`] or a duplicate if another session has just done so.
 pub async fn restore(session: &mut Session, id: TopicId) -> Result<TopicName> {
     let name = restored_name(id)?;
     let restore = async |conn: &mut Link| {

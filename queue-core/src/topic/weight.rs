@@ -1,4 +1,5 @@
-//! What a topic's messages weigh, about: found out by some dives, however many there are.
+//! An estimate of the size of a topic's messages: it takes a few index dives, however many messages
+//! there are.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,39 +10,36 @@ use crate::store::stream::log::{self, Stretch};
 use crate::store::stream::partition;
 use crate::store::topic::server_time;
 
-/// How many messages of a priority are counted; what lies beyond is taken to lie as densely.
+/// How many messages of a priority are counted; those beyond are assumed to be equally dense.
 const COUNTED: u32 = 10_000;
 
-/// How many bodies are looked at: of the topic, and of each partition.
+/// How many bodies are sampled: of the topic, and of each partition.
 const SAMPLES: u64 = 16;
 
-/// What a topic's messages weigh.
+/// The size of a topic's messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
     /// About how many messages are ready or claimed; exactly, up to 10,000 of a priority.
     pub messages: u64,
-    /// About how many bytes their bodies and headers have, and of a stream those of its log.
+    /// About how many bytes their bodies and headers have; for a stream, including its log.
     pub bytes: u64,
     /// The log of a stream.
     pub log: Option<LogWeight>,
 }
 
-/// What a stream's log holds.
+/// The size of a stream's log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogWeight {
-    /// The messages kept.
+    /// The messages that are kept.
     pub messages: u64,
-    /// The messages that it has ever had.
+    /// All messages it has ever had.
     pub appended: u64,
-    /// How long ago the oldest one got its offset, in milliseconds; `None` when there is none.
+    /// How long ago the oldest one got its offset, in milliseconds; `None` if there is none.
     pub oldest_age_ms: Option<u64>,
 }
 
 /// Weighs a topic: two dives for each priority, up to 10,000 rows counted of each, 16 bodies read;
-/// of a stream's log 16 bodies of each partition.
-///
-/// # Errors
-/// A database failure.
+/// for a stream's log, 16 bodies of each partition.
 pub async fn weigh(conn: &mut impl Connection, topic: &Topic) -> Result<Weight> {
     let mut weight = Weight::default();
     let spans = backlog::spans(conn, topic.id).await?;
@@ -67,7 +65,7 @@ async fn messages(conn: &mut impl Connection, topic: TopicId, span: Span) -> Res
     Ok(counted.last.map_or(0, |last| beyond(span, counted.rows, last)))
 }
 
-/// How many rows a span has, of which `rows` were counted up to `last`.
+/// Estimates how many rows of a span lie beyond the `rows` that were counted up to `last`.
 fn beyond(span: Span, rows: u64, last: RowId) -> u64 {
     if last >= span.last {
         return rows;
@@ -76,13 +74,13 @@ fn beyond(span: Span, rows: u64, last: RowId) -> u64 {
     scaled(rows, all, counted)
 }
 
-/// `part` times `all` by `of`.
+/// `part` times `all`, divided by `of`.
 fn scaled(part: u64, all: u64, of: u64) -> u64 {
     let about = u128::from(part) * u128::from(all) / u128::from(of);
     u64::try_from(about).unwrap_or(u64::MAX)
 }
 
-/// Places that lie evenly in all spans together.
+/// Places spread evenly over all spans together.
 fn places(spans: &[Span]) -> Vec<(u8, RowId)> {
     let width = |span: &Span| span.last.0 - span.first.0 + 1;
     let whole: u64 = spans.iter().map(width).sum();

@@ -11,7 +11,7 @@ use crate::store::find::{Bodies, by_ids};
 use crate::store::stream::search::part_of;
 use crate::store::{topic as topics, trace as stored};
 
-/// How many places of one message are looked for.
+/// How many places of one message are searched for.
 const PLACES: usize = 100;
 
 /// Everything that is known of a message.
@@ -20,35 +20,35 @@ const PLACES: usize = 100;
 pub struct Story {
     /// The message.
     pub msg_id: MsgId,
-    /// The topic that it was enqueued in, as far as is known.
+    /// The topic that it was enqueued in, if that is known.
     pub topic: Option<TopicName>,
     /// Which of that topic's messages leave a trace now.
     pub sampling: Sampling,
-    /// Whether this one does.
+    /// Whether this message does.
     pub sampled: bool,
-    /// What happened to it, in order of time.
+    /// Its events, in order of time.
     pub events: Vec<Record>,
-    /// Where it is, in its topic, in the topics of a stream's groups, and in the stream's log.
+    /// Its places: in its topic, in the topics of a stream's groups, and in the stream's log.
     pub found: Vec<Found>,
-    /// What each group of a stream has made of it.
+    /// The state of each group of a stream for it.
     pub groups: Vec<Part>,
     /// What was searched in its topic to find it.
     pub searched: Vec<Searched>,
 }
 
-/// What a group has made of a message.
+/// A group's state for a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct Part {
     /// The group.
     pub group: TopicName,
-    /// What it has made of it.
+    /// The state.
     #[serde(flatten)]
     pub part: GroupPart,
 }
 
 impl Story {
-    /// Where it lies in its stream.
+    /// Its position in its stream.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         self.found.iter().find_map(|found| match found.state {
@@ -58,12 +58,9 @@ impl Story {
     }
 }
 
-/// Tells everything that is known of the message. Without a topic it is looked for where message
-/// ids alone find it: in its trace, and among the scheduled, the dead and the kept ones. Reads a
+/// Collects everything that is known of the message. Without a topic, searches where message ids
+/// alone find it: in its trace, and among the scheduled, the dead and the kept messages. Reads a
 /// bounded number of rows, and locks none.
-///
-/// # Errors
-/// A database failure.
 pub async fn tell(session: &mut Session, topic: Option<Topic>, id: MsgId) -> Result<Story> {
     let read = async |conn: &mut Link| stored::of_message(conn, id).await;
     let events = session.call("read the trace", read).await?;
@@ -99,7 +96,7 @@ fn query(id: MsgId) -> Query {
     Query { filter, after: None, limit: PLACES, bodies: Bodies::Leave }
 }
 
-/// The topic that a message is of, by what message ids alone tell.
+/// Finds the topic of a message by its id alone.
 async fn topic_of(session: &mut Session, events: &[Record], id: MsgId) -> Result<Option<Topic>> {
     let known = match events.first() {
         Some(event) => Some(event.topic_id),
@@ -114,14 +111,15 @@ async fn topic_of(session: &mut Session, events: &[Record], id: MsgId) -> Result
     session.call("read the topic", async |conn| topics::by_id(conn, known).await).await
 }
 
-/// The stream that a group reads; any other topic itself.
+/// Returns the stream that a group reads; any other topic itself.
 async fn stream_of(session: &mut Session, topic: Topic) -> Result<Topic> {
     let Some(group) = topic.group() else { return Ok(topic) };
     let read = async |conn: &mut Link| topics::by_id(conn, group.stream).await;
     Ok(session.call("read the topic", read).await?.unwrap_or(topic))
 }
 
-/// What the groups of a stream have made of the message, and where it is in their own topics.
+/// Adds the state of each of the stream's groups for the message, and its places in their own
+/// topics.
 async fn add_groups(session: &mut Session, stream: &Topic, story: &mut Story) -> Result<()> {
     let position = story.position();
     let list = async |conn: &mut Link| topics::groups_of(conn, stream.id).await;

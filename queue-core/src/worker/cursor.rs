@@ -1,4 +1,4 @@
-//! Where a worker stands in a topic: its low-water marks, the floors it has seen, and when it may
+//! A worker's position in a topic: its low-water marks, the floors it has seen, and when it may
 //! afford to walk from the start again.
 
 use std::collections::HashMap;
@@ -11,40 +11,40 @@ use crate::store::claim::{Marks, Place, Walk};
 use crate::store::floor::Floor;
 use crate::worker::work::limited::Full;
 
-/// A walk from the start costs what lies there, so the next one waits this many times as long as
-/// the last one took: at most one part in twenty of the session's time.
+/// The cost of a walk from the start depends on the rows there, so the next walk waits this many
+/// times as long as the last one took: walks take at most one part in twenty of the session's time.
 const WALK_SHARE: u32 = 20;
 
-/// While claims find work, walks are no closer than this: each reads over all that is claimed, some
-/// thousand rows with 16 workers, and what it is for, a row that committed late, can wait so long.
+/// The least time between walks while claims find work. Each walk reads over all claimed rows, some
+/// thousand with 16 workers; it finds rows that committed late, and they can wait this long.
 const WALK_SPACING: Duration = Duration::from_secs(1);
 
-/// While claims find work, looks for urgent rows are no closer than this.
+/// The least time between looks for urgent rows while claims find work.
 const URGENT_SPACING: Duration = Duration::from_millis(200);
 
-/// A message of a more urgent priority than the one that claims come from is seen after this time
-/// at the latest, unless looking for it costs more than its share.
+/// A message of a more urgent priority than the claims' current one is seen after this time at the
+/// latest, unless looking for it costs more than its share.
 const URGENT_CAP: Duration = Duration::from_secs(1);
 
 /// A row below the mark is found after this time at the latest, whatever the walk costs.
 const WALK_CAP: Duration = Duration::from_secs(30);
 
 /// A claim that had to read over more of other workers' rows than this is followed by a look at how
-/// far they have come: each such row costs the server at most 1.5 µs (16 workers: 46 µs a message
+/// far they have come. Each such row costs the server at most 1.5 µs (16 workers: 46 µs a message
 /// and 12 rows more than the bare statements' 28 µs), the look a round trip.
 const CROWD: u64 = 200;
 
-/// The bytes of bodies that one claim should bring: they are in memory all at once, and must have
-/// come within the session's deadline.
+/// The most bytes of bodies that one claim should read: they are in memory all at once, and must
+/// arrive within the session's deadline.
 const BYTES_PER_CLAIM: usize = 8 * 1024 * 1024;
 
-/// The rows of the first claim, before anything is known of the bodies' size.
+/// The rows of the first claim, before the size of the bodies is known.
 const FIRST_CLAIM: u32 = 32;
 
 /// The most rows of one claim, well below the 65,535 values of one statement.
 const LARGEST_CLAIM: u32 = 5000;
 
-/// What a claim brought.
+/// The result of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimed {
     /// The messages, in order; empty when there is nothing ready.
@@ -53,19 +53,19 @@ pub struct Claimed {
     pub suspect_waits: bool,
     /// Messages of a stream that retention had removed before they could be claimed.
     pub lost: u64,
-    /// Messages of a stream that the group's filter does not let through: they count as passed.
-    /// Without deliveries there may be more behind them: claim again at once.
+    /// Messages of a stream that the group's filter rejected: they count as passed. If there are no
+    /// deliveries, more messages may lie behind them: claim again at once.
     pub filtered: u64,
-    /// A group has ranges that others have, or that wait for their time: when they are free, nobody
-    /// may tell.
+    /// A group has ranges that other workers hold, or that wait for their time. No notification may
+    /// come when they are free.
     pub more_later: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) marks: Marks,
-    /// Where the marks stood before something below them became ready: until they are there again,
-    /// nothing is skipped.
+    /// Where the marks stood before something below them became ready: until claims reach that
+    /// point again, they skip nothing.
     reached: Marks,
     /// The last claim began far behind the rows that it got.
     crowded: bool,
@@ -80,16 +80,15 @@ pub(super) struct Cursor {
     largest: u32,
     /// Mean bytes of a body.
     body: usize,
-    /// Of a topic whose claims are bounded: where the next one begins to look; `None`: at the
-    /// start.
+    /// For a topic with limits: where the next claim begins to look; `None`: at the start.
     pub(super) window: Option<Place>,
     /// Since when claims find something there.
     pub(super) window_since: Option<Instant>,
-    /// Of such a topic: what lies at the start and has to wait for its keys.
+    /// For such a topic: the stretch at the start that has to wait for its keys.
     pub(super) full: Option<Full>,
-    /// Of such a topic: since when a suspect waits for room.
+    /// For such a topic: since when a suspect waits for room.
     pub(super) suspect_since: Option<Instant>,
-    /// Of a group: which of its partitions it is the turn of.
+    /// For a group: the partition whose turn is next.
     pub(super) next_partition: Option<usize>,
 }
 
@@ -109,11 +108,11 @@ enum State {
 pub(super) enum Look {
     /// Walk from the start.
     Walk,
-    /// See first whether a more urgent priority than this one has rows.
+    /// Check first whether a more urgent priority than this one has rows.
     Urgent(Priority),
-    /// See what is ready from here on.
+    /// Look for ready rows from here on.
     Next(Place),
-    /// Skip what others have claimed of this priority.
+    /// Skip the rows of this priority that other workers have claimed.
     Skip(Priority),
     /// Claim here.
     Claim(Place),
@@ -154,8 +153,8 @@ impl Cursor {
         limit.min(self.largest).min(fitting).max(1)
     }
 
-    /// Takes note of how a claim of `limit` rows, or the reading of its bodies, went: the next one
-    /// is smaller if there was no answer in time.
+    /// Records how a claim of `limit` rows, or the read of its bodies, went. The next claim is
+    /// smaller if no answer came in time.
     pub(super) fn answered<T>(&mut self, answer: &Result<T>, limit: u32) {
         if matches!(answer, Err(Error::UnknownOutcome { .. } | Error::Deadline { .. })) {
             self.too_slow(limit);
@@ -196,13 +195,13 @@ impl Cursor {
             State::Idle if self.may_look_up(self.marks.last().priority, now) => {
                 Look::Urgent(self.marks.last().priority)
             }
-            // Messages come in at the end of the priority that is in use.
+            // Messages arrive at the end of the priority that is in use.
             State::Idle => Look::Next(self.marks.last()),
         }
     }
 
-    /// The priority that a floor was published for, unless claims come from there or will come
-    /// there by themselves.
+    /// The priority that a floor was published for, unless claims are there or will reach it by
+    /// themselves.
     fn lowered_before_state(&self) -> Option<Priority> {
         let lowered = self.lowered?;
         match self.state {
@@ -229,23 +228,23 @@ impl Cursor {
         priority > Priority::FIRST && last.is_none_or(|last| now.duration_since(last) >= wait)
     }
 
-    /// Takes note of what a walk cost, whether it brought anything or not.
+    /// Records the cost of a walk, whether it found anything or not.
     pub(super) fn walk_cost(&mut self, at: Instant, took: Duration) {
         self.walked = Some(Walked { at, took });
     }
 
-    /// Takes note of what it cost to look for urgent rows.
+    /// Records the cost of a look for urgent rows.
     pub(super) fn look_up_cost(&mut self, at: Instant, took: Duration) {
         self.looked_up = Some(Walked { at, took });
     }
 
-    /// Takes note of what a walk found.
+    /// Records what a walk found.
     pub(super) fn walked(&mut self, walk: &Walk) {
         self.suspect_waits = walk.suspect;
         self.found(walk.first);
     }
 
-    /// Takes note of the first ready row that a look has found.
+    /// Records the first ready row that a look found.
     pub(super) fn found(&mut self, first: Option<Place>) {
         self.lowered = None;
         self.state = match first {
@@ -257,8 +256,7 @@ impl Cursor {
         };
     }
 
-    /// Takes note of the highest row of `priority` that any claim has. What is ready below it is
-    /// found by walks.
+    /// Records the highest row of `priority` that any claim has. Walks find ready rows below it.
     pub(super) fn skip(&mut self, priority: Priority, frontier: Option<RowId>) {
         self.crowded = false;
         if let Some(frontier) = frontier {
@@ -279,8 +277,8 @@ impl Cursor {
         }
     }
 
-    /// Takes note of a claim of at most `limit` rows at `place`: everything up to its last row is
-    /// claimed or somebody else's.
+    /// Records a claim of at most `limit` rows at `place`: everything up to its last row is
+    /// claimed, by this worker or another.
     pub(super) fn claimed(&mut self, place: Place, deliveries: &[Delivery], limit: u32) {
         let priority = place.priority;
         let full = deliveries.len() >= limit as usize;
@@ -291,7 +289,7 @@ impl Cursor {
         self.learn(deliveries, limit);
     }
 
-    /// Takes the bodies of a claim into the size of the next one.
+    /// Sizes the next claim by the bodies of this one.
     pub(super) fn learn(&mut self, deliveries: &[Delivery], limit: u32) {
         if deliveries.is_empty() {
             return;
@@ -301,7 +299,7 @@ impl Cursor {
         }
         let bytes: usize = deliveries.iter().map(|delivery| delivery.body.len()).sum();
         let mean = bytes / deliveries.len();
-        // Large bodies count at once, small ones bit by bit: too much is worse than too little.
+        // Large bodies count at once, small ones gradually: too much is worse than too little.
         self.body = if mean > self.body { mean } else { (self.body * 3 + mean) / 4 };
     }
 }

@@ -1,7 +1,7 @@
-//! Runs whose effects and ack are one transaction, on connections of their own.
+//! Runs whose effects and ack are one transaction, on their own connections.
 //!
-//! The work session never settles what such a run has committed: it is told afterwards, and
-//! forgets the claims.
+//! The work session never settles what such a run has committed: it learns of the commit afterwards
+//! and forgets the claims.
 
 mod acks;
 mod attempt;
@@ -27,19 +27,19 @@ use crate::handler::{Context, HandlerError, RunOutcome};
 use crate::model::{Error, Result, TopicSettings, WorkerId};
 use crate::telemetry;
 
-/// How often a handler is run with the same deliveries while nothing speaks against it but
-/// conflicts: each lock wait has cost a second already.
+/// How often a handler is run with the same deliveries while only conflicts stop it: each lock wait
+/// has already cost a second.
 const TRIES: u32 = 5;
 
-/// How many lost connections are nobody's fault. A handler that is silent for longer than the lease
-/// loses each.
+/// How many lost connections are not charged to the message. A handler that is silent for longer
+/// than the lease loses each one.
 const LOSSES: u32 = 2;
 
 /// The first wait after a conflict; it doubles, with jitter.
 const BACKOFF: Duration = Duration::from_millis(5);
 
-/// The wait before deliveries are given back because no transaction could be begun for them: they
-/// are claimed again at once.
+/// The wait before deliveries are given back because no transaction could begin for them: they are
+/// claimed again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The user's part of a transactional run.
@@ -48,20 +48,21 @@ pub trait Perform<C = AsyncMysqlConnection>: Send + Sync {
     fn perform(&self, contexts: &[Context], tx: &mut C) -> impl Future<Output = RunOutcome> + Send;
 }
 
-/// How a delivery came out of its run.
+/// How a delivery's run ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// Nothing of it is in the database: it is still to be settled, as its outcome says.
+    /// Nothing of it is in the database: it must still be settled as its outcome says.
     Undone(RunOutcome),
-    /// It is acked, and its effects are there: the worker is to [forget](Worker::forget) it.
+    /// It is acked, and its effects are in the database: the worker must [forget](Worker::forget)
+    /// it.
     Committed,
-    /// A commit had no answer. It has most likely happened; the work session is to
+    /// The commit had no answer. Most likely it happened; the work session must
     /// [find out](Worker::release_in_doubt).
     InDoubt,
 }
 
 impl Ending {
-    /// The word for metrics.
+    /// The label for metrics.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -83,10 +84,10 @@ pub struct Effects<G = Pool> {
 
 /// Deliveries of one transaction.
 struct Part {
-    /// Their places among those of the run.
+    /// Their indexes among the deliveries of the run.
     places: Vec<usize>,
     tries: u32,
-    /// How many of the tries lost their connection.
+    /// How many tries lost their connection.
     losses: u32,
 }
 
@@ -97,14 +98,14 @@ impl Part {
 }
 
 impl Effects {
-    /// Runs for the claims of `worker`, at most `size` at once. Their connections are dropped by
-    /// the server after the worker's lease of silence, as the worker's own are.
+    /// Runs for the claims of `worker`, at most `size` at once. The server drops their connections
+    /// after the worker's lease of silence, as it does the worker's own.
     ///
     /// # Errors
     /// [`crate::Error::Connect`] if the pool cannot be built.
     pub fn new(url: ServerUrl, worker: &Worker, size: usize) -> Result<Self> {
         let (lease, deadline) = (worker.lease(), worker.lease() / 2);
-        // One more, to find out what became of a commit.
+        // One more, to resolve a commit in doubt.
         let ground = Pool::leased(url, size.saturating_add(1), deadline, lease)?;
         Ok(Self { worker: worker.id(), ground, deadline })
     }
@@ -117,8 +118,8 @@ impl<G: Ground> Effects<G> {
         Self { worker: worker.id(), ground, deadline: worker.lease() / 2 }
     }
 
-    /// Runs the handler on the deliveries in one transaction, and acks them in it; how each ended.
-    /// `give_up` drops a handler that runs; a commit under way is seen through.
+    /// Runs the handler on the deliveries in one transaction, and acks them in it. Returns how each
+    /// ended. `give_up` drops a running handler; a commit under way is completed.
     pub async fn run(
         &self,
         contexts: &[Context],
@@ -140,13 +141,13 @@ impl<G: Ground> Effects<G> {
                 parts.extend(next);
             }
         }
-        // What is left over was never begun, or given up.
+        // The deliveries left over were never begun, or were given up.
         let ending =
             |ending: Option<Ending>| ending.unwrap_or(Ending::Undone(RunOutcome::Interrupted));
         endings.into_iter().map(ending).collect()
     }
 
-    /// Takes note of what an attempt came to; what is still to be tried.
+    /// Records an attempt's outcome. Returns what must still be tried.
     async fn conclude(
         &self,
         mut part: Part,
@@ -184,7 +185,7 @@ impl<G: Ground> Effects<G> {
             Attempt::Blocked(error) => {
                 telemetry::conflict_retried("run in a transaction", error.fault());
                 tracing::debug!(worker.id = %self.worker, %error, "A transaction is blocked.");
-                // Nobody's failure: what is blocked is given back, uncharged.
+                // Not a failure of the messages: blocked deliveries are given back, uncharged.
                 singly(part, RunOutcome::Interrupted, endings)
             }
             Attempt::Failed(outcome) => singly(part, outcome, endings),
@@ -192,7 +193,7 @@ impl<G: Ground> Effects<G> {
     }
 }
 
-/// Another try, unless there were enough.
+/// Schedules another try, unless there were enough.
 async fn again(part: Part, error: Error, endings: &mut [Option<Ending>]) -> Option<Vec<Part>> {
     if part.tries >= TRIES || part.losses > LOSSES {
         let failed = RunOutcome::Returned(Err(HandlerError::retry(error)));
@@ -206,7 +207,7 @@ async fn again(part: Part, error: Error, endings: &mut [Option<Ending>]) -> Opti
     Some(vec![part])
 }
 
-/// Of a batch that failed each delivery is tried by itself; a lone one has its outcome.
+/// Splits a failed batch to try each delivery alone; a lone one gets its outcome.
 fn singly(part: Part, outcome: RunOutcome, endings: &mut [Option<Ending>]) -> Option<Vec<Part>> {
     match part.places.as_slice() {
         [at] => {
@@ -217,8 +218,8 @@ fn singly(part: Part, outcome: RunOutcome, endings: &mut [Option<Ending>]) -> Op
     }
 }
 
-/// The deliveries but for those whose biz id an earlier one of them has: only one of these can be
-/// entered into the ledger, and the others are given back to be found there.
+/// Leaves out deliveries whose biz id an earlier one has: the ledger takes only one of them. The
+/// others are given back; their next run finds the biz id in the ledger.
 fn first_of_each(contexts: &[Context], topic: &TopicSettings) -> Vec<usize> {
     let mut seen = HashSet::new();
     let mut is_first = |at: &usize| match &contexts[*at].delivery.biz_id {

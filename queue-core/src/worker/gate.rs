@@ -1,5 +1,5 @@
-//! The gate of a topic whose claims are bounded: while a claim is within, it is the only one of the
-//! topic, so what it counts holds until it has committed.
+//! The gate of a topic with limits: while a claim is inside, it is the topic's only claim, so its
+//! counts hold until it has committed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -51,8 +51,8 @@ impl Gate {
         if let Some(rate) = limits.rate {
             gate.lead = limit::lead(conn, topic).await?;
             if gate.lead > rate.period() {
-                // The server's clock was set back, or the period was made shorter: claims would
-                // wait for a time that the rate as it is now never asks for.
+                // The server's clock was set back, or the period was shortened: claims would wait
+                // for a time that the current rate never asks for.
                 limit::shorten(conn, topic, rate.period()).await?;
                 gate.lead = rate.period();
             }
@@ -60,7 +60,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// With nothing claimed yet.
+    /// A gate with nothing claimed yet.
     pub(super) fn new(topic: TopicId, limits: Limits) -> Self {
         Self {
             topic,
@@ -90,13 +90,13 @@ impl Gate {
         self.room() > 0 && (key.is_none() || max.is_none_or(|max| of_key() < max.get()))
     }
 
-    /// Keeps room for a message of the key.
+    /// Reserves room for a message of the key.
     pub(super) fn reserve(&mut self, key: Option<&[u8]>) {
         self.running += 1;
         self.count(key);
     }
 
-    /// Lets a message of the key through, if there is room for it.
+    /// Admits a message of the key, if there is room for it.
     pub(super) fn admits(&mut self, key: Option<&[u8]>) -> bool {
         let admits = self.has_room(key);
         if admits {
@@ -112,12 +112,13 @@ impl Gate {
         }
     }
 
-    /// Whether keys have to be looked at.
+    /// Whether keys have to be checked.
     pub(super) fn looks_at_keys(&self) -> bool {
         self.limits.max_running_per_key.is_some()
     }
 
-    /// Takes slots for what the transaction has made its claim's own, and of the rate.
+    /// Takes slots, and permits of the rate, for the rows that the transaction has made its claim's
+    /// own.
     pub(super) async fn book(
         &self,
         conn: &mut impl Connection,
@@ -127,7 +128,7 @@ impl Gate {
         let Some(first) = claimed.first() else { return Ok(()) };
         if self.limits.bounds_running() {
             let rows: RowSet = claimed.iter().map(|delivery| delivery.row).collect();
-            // Given back between the look at the slots and the look at what is ready.
+            // Given back between the read of the slots and the read of the ready rows.
             let again: RowSet = rows.iter().filter(|row| self.held.contains(row)).collect();
             if !again.is_empty() {
                 limit::free(conn, self.topic, &again).await?;

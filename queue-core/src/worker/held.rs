@@ -1,4 +1,4 @@
-//! What the worker holds, as it remembers it.
+//! The worker's memory of what it holds.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,7 +23,7 @@ impl Held {
         self.0.contains_key(&claim_no)
     }
 
-    /// The rows of a claim that are not settled yet, if there are any.
+    /// The unsettled rows of a claim, if there are any.
     pub(super) fn rows(&self, claim_no: ClaimNo) -> Option<&BTreeSet<RowId>> {
         self.0.get(&claim_no)
     }

@@ -21,23 +21,23 @@ use crate::store::worker::{self, Registration, Role};
 use crate::telemetry;
 use crate::throughput::Counter;
 
-/// How often the session is probed. A lost session must be taken up again before the janitor's
+/// How often the session is probed. The worker must reopen a lost session before the janitor's
 /// grace (1 s) is over, or a mere reconnect would cost a second run.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// How long before the end of its lease a worker without answers stops trusting its claims.
+/// A worker without answers stops trusting its claims this long before its lease ends.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// After the end of work without a stop (a panic of its actor) a stop may still be on its way.
+/// How long to wait for a stop after the work has ended without one (a panic of its actor).
 const WORK_END: Duration = Duration::from_millis(500);
 
-/// How often the throughput is told.
+/// How often the throughput is written.
 const TELL: Duration = Duration::from_secs(2);
 
-/// How much later, if that has failed: the session is there for what matters more.
+/// The wait after a failed write: the session has more important work.
 const TELL_AGAIN: Duration = Duration::from_secs(30);
 
-/// The name lock is asked for in whole seconds; see [`worker::take_lock`].
+/// The wait for the name lock, in whole seconds; see [`worker::take_lock`].
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Started {
@@ -49,7 +49,7 @@ pub(super) struct Started {
 /// The slot of the next worker of this process.
 static NEXT_SLOT: AtomicU32 = AtomicU32::new(0);
 
-/// Registers the worker and leaves its life session to an actor.
+/// Registers the worker and hands its life session to an actor.
 pub(super) async fn start(
     options: WorkerOptions,
     instance: Uuid,
@@ -115,8 +115,8 @@ async fn register(
     Ok((session, id, pulse))
 }
 
-/// When the server last answered, counted from before the question was sent: the server counts
-/// its silence from no earlier.
+/// When the server last answered, counted from when the question was sent: the server's count of
+/// its silence starts no earlier.
 #[derive(Clone)]
 struct Answered(Arc<Mutex<Instant>>);
 
@@ -142,10 +142,10 @@ struct LifeSession {
     publish: watch::Sender<Life>,
     answered: Answered,
     quiet: Quiet,
-    /// When the pulse was read last.
+    /// When the pulse was last read.
     pulsed: Instant,
     counter: Counter,
-    /// When the throughput is to be told next.
+    /// When the throughput is written next.
     tell_at: Instant,
 }
 
@@ -155,7 +155,7 @@ impl LifeSession {
         mut stops: mpsc::Receiver<oneshot::Sender<()>>,
         work_ended: CancellationToken,
     ) {
-        // Watches on the side, because a call may take as long as its deadline.
+        // A separate task watches for silence, because a call may take as long as its deadline.
         let silence =
             watch_silence(self.answered.clone(), self.options.lease, self.publish.clone());
         let silence = actor::beside(silence);
@@ -210,12 +210,12 @@ impl LifeSession {
         let reason = "it has stopped".to_owned();
         self.publish.send_modify(|life| life.phase = Phase::Dead { reason });
         if stopped.is_some_and(|done| done.send(()).is_err()) {
-            tracing::debug!(worker.id = %self.id, "Nobody waited for the worker's end.");
+            tracing::debug!(worker.id = %self.id, "No caller waited for the worker's end.");
         }
     }
 
-    /// Writes down what the worker has got done since: one statement, which nothing depends on.
-    /// Whether there is more, of other topics.
+    /// Writes the throughput since the last write, in one statement that nothing depends on.
+    /// Returns whether more topics remain.
     async fn tell(&mut self) -> bool {
         self.tell_at = Instant::now() + TELL;
         let (id, totals) = (self.id, self.counter.untold(throughput::TOLD));
@@ -230,7 +230,7 @@ impl LifeSession {
             }
             Err(error) => {
                 self.tell_at += TELL_AGAIN;
-                tracing::warn!(worker.id = %id, %error, "What is done cannot be written down.");
+                tracing::warn!(worker.id = %id, %error, "Cannot write the throughput.");
                 false
             }
         }
@@ -244,17 +244,19 @@ impl LifeSession {
         }
     }
 
-    /// One probe, after a beat if one is due, after a reconnect if the session is lost.
+    /// Sends one probe, after a beat if one is due, after a reconnect if the session is lost.
     ///
-    /// While it is quiet the pulse is left out of every other beat: the beat tells a lost session.
+    /// While the worker is quiet, every other beat leaves out the pulse: the beat detects a lost
+    /// session.
     async fn step(&mut self, beat_due: bool) -> Result<Option<Pulse>> {
         let (id, instance) = (self.id, self.instance);
         let was_lost = self.session.is_lost();
         if was_lost {
             self.reopen().await?;
         }
-        // Not from before the reconnect: a worker that has waited long for that would call itself
-        // silent at the moment it is heard again, and cancel its handlers for nothing.
+        // Counted from after the reconnect. A worker that reconnected slowly would otherwise call
+        // itself silent at the moment the server answers again, and cancel its handlers for
+        // nothing.
         let asked = Instant::now();
         let beat_only =
             beat_due && self.quiet.is_quiet() && self.pulsed.elapsed() < self.options.beat * 3 / 2;
@@ -300,12 +302,12 @@ impl LifeSession {
     }
 }
 
-/// Opens a session in place of one that was lost. The new connection takes the name lock first, so
-/// that no statement of the old one can commit; then it adopts the worker.
+/// Opens a session in place of a lost one. The new connection takes the name lock first, so that no
+/// statement of the old one can commit; then it adopts the worker.
 ///
 /// # Errors
-/// [`Error::WorkerDead`] if the worker has been declared dead, or cannot have its lock again: its
-/// process registers as another. Any other failure may pass.
+/// [`Error::WorkerDead`] if the worker has been declared dead, or cannot get its lock again: the
+/// process then registers a new worker. Any other failure may pass.
 pub(super) async fn take_up(
     options: &WorkerOptions,
     id: WorkerId,
@@ -325,10 +327,10 @@ pub(super) async fn take_up(
     Ok(session)
 }
 
-/// Takes the session's name lock. An old session of the worker that still holds it, because the
-/// server has not noticed its end, is ended first; once the lock is free, no statement of it can
-/// commit any more (history H6). A session of another account is not ours to end, and may keep the
-/// lock for ever.
+/// Takes the session's name lock. If an old session of the worker still holds it, because the
+/// server has not noticed that session's end, kills that session first. Once the lock is free, no
+/// statement of the old session can commit any more (history H6). A session of another account
+/// cannot be killed and may keep the lock for ever.
 async fn take_name_lock(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     if worker::take_lock(conn, instance, role, Duration::ZERO).await? {
         return Ok(());

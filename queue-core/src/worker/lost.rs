@@ -1,4 +1,4 @@
-//! Claims of ranges that a worker has found lost, shared with those who have messages of them.
+//! Claims of ranges that a worker has lost, shared with the handlers that have messages of them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::ClaimNo;
 
-/// How many are remembered, the latest: more than a worker holds at once.
+/// How many of the latest are remembered: more than a worker holds at once.
 const REMEMBERED: usize = 4096;
 
 /// See the module. Cheap to clone.
@@ -33,7 +33,7 @@ impl LostClaims {
         self.0.claims.lock().unwrap_or_else(PoisonError::into_inner).contains(&claim)
     }
 
-    /// How many there have been.
+    /// How many claims have been lost.
     pub(super) fn ever(&self) -> u64 {
         self.0.ever.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! A member of a broadcast group: how far this process has come in the stream, in its memory.
+//! A member of a broadcast group: this process's position in the stream, kept in memory.
 
 #[cfg(test)]
 mod tests;
@@ -22,18 +22,19 @@ use crate::store::stream::member::{Place, Told};
 use crate::store::stream::partition::Partition;
 use crate::worker::settling::Settled;
 
-/// How long the mark of a named member may be behind: what a crash makes to be handled again.
+/// How far the database may lag behind a named member's mark. After a crash, these messages are
+/// handled again.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// The wait after the database could not be told.
+/// The wait after a report to the database has failed.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// While more messages than this wait for another try nothing new is read: each is a few hundred
+/// Nothing new is read while more messages than this wait for a retry. Each takes a few hundred
 /// bytes of this process's memory.
 const MOST_WAITING: usize = 1000;
 
-/// A member of a broadcast group. It outlives the workers that read for it, so that a consumer that
-/// registers anew goes on where it was. Cheap to clone.
+/// A member of a broadcast group. It outlives the workers that read for it, so a consumer that
+/// registers a new worker continues where it was. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Member(Arc<Inner>);
 
@@ -45,40 +46,40 @@ struct Inner {
     state: Mutex<State>,
 }
 
-/// What a member has in memory.
+/// A member's state in memory.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The worker that reads for it.
     worker: Option<WorkerId>,
-    /// The one that did so last, which may have lost it since.
+    /// The last worker that read for it, which may have lost it since.
     last: Option<WorkerId>,
     tracks: BTreeMap<PartitionNo, Track>,
-    /// Which messages it wants.
+    /// The messages that it wants.
     filter: HeaderFilter,
     /// The partition whose turn it is.
     turn: usize,
-    /// The server's clock, when something was read last.
+    /// The server's clock at the last read.
     clock: Option<(Instant, DateTime<Utc>)>,
-    /// Messages lost to retention, of which the claimer does not know.
+    /// Messages lost to retention that have not been reported to the claimer.
     lost: u64,
-    /// Until when the database is told nothing, because the last time failed.
+    /// No report is sent before this time, because the last one failed.
     waits_until: Option<Instant>,
-    /// It was said that somebody else has the name.
+    /// It has been logged that another worker has the name.
     pub(super) was_refused: bool,
 }
 
-/// What the database is to be told of a member.
+/// A report to the database on a member.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Messages that are dead, or discarded.
+    /// Messages to dead-letter or discard.
     pub(super) over: Vec<(PartitionNo, Vec<Over>)>,
-    /// How far it has come with that; nothing for a member without a name.
+    /// The member's new positions; empty for a member without a name.
     pub(super) told: Vec<Told>,
 }
 
 impl Member {
-    /// A member of the group that the topic is, with a name if its position is to be kept. It
-    /// begins with its first read.
+    /// Creates a member of the group `topic`, with a name if its position is to be kept. It begins
+    /// with its first read.
     ///
     /// # Errors
     /// [`Error::NoBroadcast`] if it is no broadcast group.
@@ -91,7 +92,7 @@ impl Member {
         Ok(Self(Arc::new(Inner { topic, group, name, state: Mutex::new(state) })))
     }
 
-    /// From the next read on it wants what its group wants now.
+    /// Applies the group's current filter from the next read on.
     pub(super) fn wants_as(&self, filter: &HeaderFilter) {
         let mut state = self.state();
         if state.filter != *filter {
@@ -99,7 +100,7 @@ impl Member {
         }
     }
 
-    /// Which messages it wants.
+    /// The messages that it wants.
     pub(super) fn filter(&self) -> HeaderFilter {
         self.state().filter.clone()
     }
@@ -121,7 +122,7 @@ impl Member {
         self.0.name.as_ref()
     }
 
-    /// Tells the database nothing for a while.
+    /// Holds reports back for a while.
     pub(super) fn wait(&self) {
         self.state().waits_until = Some(Instant::now() + RETRY);
     }
@@ -132,7 +133,7 @@ impl Member {
 }
 
 impl State {
-    /// Whether it knows where it begins.
+    /// Whether its starting position is known.
     pub(super) fn has_begun(&self) -> bool {
         !self.tracks.is_empty()
     }
@@ -142,8 +143,8 @@ impl State {
         self.worker == Some(worker)
     }
 
-    /// The worker reads for it from now on, from these places if it did not know where it begins.
-    /// What another one had is handled again.
+    /// Makes `worker` the reader from now on. It starts at these places unless the member has
+    /// already begun. Messages that another worker held are handled again.
     pub(super) fn begin(&mut self, worker: WorkerId, places: Vec<(PartitionNo, Offset)>) {
         let now = Instant::now();
         for (no, offset) in places {
@@ -153,8 +154,8 @@ impl State {
         (self.worker, self.last) = (Some(worker), Some(worker));
     }
 
-    /// As [`State::begin`], from rows that may have been changed by others since a worker of this
-    /// process had them: what is not as it was left is begun anew.
+    /// As [`State::begin`], from rows that others may have changed since a worker of this process
+    /// last had them. A partition whose row has changed starts over from that row.
     pub(super) fn take_over(&mut self, worker: WorkerId, rows: &[Place]) {
         let before = self.last;
         let is_left = |track: &Track, row: &Place| {
@@ -170,8 +171,8 @@ impl State {
         self.was_refused = false;
     }
 
-    /// The rows are this worker's own no more: whoever reads next asks for them anew. One that has
-    /// been declared dead may learn so when another one of this process has them already.
+    /// Records that the rows are no longer this worker's: the next read joins again. A worker that
+    /// was declared dead may learn of it after another worker of this process has the rows.
     pub(super) fn lose_rows(&mut self, worker: WorkerId) {
         self.worker.take_if(|own| *own == worker);
     }
@@ -187,8 +188,8 @@ impl State {
         self.tracks.iter().all(fits)
     }
 
-    /// Takes in where the partitions begin and end now; how many messages the server had that it
-    /// has no more.
+    /// Records where the partitions begin and end now. Returns how many messages the server once
+    /// had and has lost.
     pub(super) fn see(&mut self, partitions: &[Partition]) -> u64 {
         let (now, mut gone) = (Instant::now(), 0);
         for partition in partitions {
@@ -200,7 +201,7 @@ impl State {
         gone
     }
 
-    /// What is to be read now: something that is to be handled again, or else what comes next.
+    /// The stretch to read now: messages to handle again if there are any, else the next new ones.
     pub(super) fn next(
         &self,
         group: Broadcast,
@@ -225,8 +226,8 @@ impl State {
         })
     }
 
-    /// Takes note of what was read under a claim, and of how many messages of the stretch are not
-    /// wanted.
+    /// Records what was read under a claim, and how many messages of the stretch the filter
+    /// rejected.
     pub(super) fn read(
         &mut self,
         stretch: Stretch,
@@ -245,17 +246,17 @@ impl State {
         }
     }
 
-    /// Messages lost to retention since this was asked last.
+    /// Returns the messages lost to retention since the last call.
     pub(super) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 
-    /// How many messages wait for another try.
+    /// How many messages wait for a retry.
     pub(super) fn waiting(&self) -> usize {
         self.tracks.values().map(Track::waiting).sum()
     }
 
-    /// Takes note of what has become of a message; false if the worker had lost it.
+    /// Records a message's settlement; false if the worker had lost the message.
     pub(super) fn settle(&mut self, worker: WorkerId, one: &Settled) -> bool {
         let (here, is_own) = (Instant::now(), self.is_of(worker));
         let (Some(at), Some(clock)) = (one.position, self.clock) else { return false };
@@ -265,7 +266,8 @@ impl State {
         track.is_some_and(|track| track.settle(at.offset, one, worker, now))
     }
 
-    /// What the database is to be told now; of marks, what has waited long enough, or all of it.
+    /// The report that is due. It holds marks that have waited long enough, or all of them if
+    /// `at_once`.
     pub(super) fn report(&self, is_named: bool, at_once: bool) -> Option<Report> {
         let over = |(no, track): (&PartitionNo, &Track)| {
             let over = track.over();
@@ -287,7 +289,8 @@ impl State {
         (!over.is_empty() || !told.is_empty()).then_some(Report { over, told })
     }
 
-    /// The database has been told of it, but for so many messages that retention had removed.
+    /// Records that the database has the report, except for `lost` messages that retention had
+    /// removed.
     pub(super) fn said(&mut self, report: &Report, lost: u64) {
         self.lost += lost;
         for (no, track) in &mut self.tracks {
@@ -299,12 +302,12 @@ impl State {
         }
     }
 
-    /// Waits no longer.
+    /// Ends the wait after a failure.
     pub(super) fn end_wait(&mut self) {
         self.waits_until = None;
     }
 
-    /// How soon something has waited long enough to be told.
+    /// How soon the next report is due.
     pub(super) fn due_in(&self, is_named: bool) -> Option<Duration> {
         let now = Instant::now();
         let of_track = |track: &Track| {
@@ -317,7 +320,7 @@ impl State {
         Some(due.max(wait.unwrap_or_default()))
     }
 
-    /// Whether the database is still to be told what has become of the message.
+    /// Whether the message's settlement is not yet in the database.
     pub(super) fn is_untold(&self, one: &Settled, is_named: bool) -> bool {
         let Some(at) = one.position else { return false };
         self.tracks.get(&at.partition).is_some_and(|track| {

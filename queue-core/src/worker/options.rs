@@ -14,8 +14,8 @@ pub enum ClaimStrategy {
     /// each other (2.0 k/s singly on MySQL 9.7, where update-then-select makes 0.5 k/s).
     #[default]
     SkipLocked,
-    /// A plain SELECT, UPDATE by key, then SELECT by fence: near the seeds' way. Claimers wait for
-    /// each other's commits: four of them drain at 0.4 to 0.65 of the default's rate.
+    /// A plain SELECT, UPDATE by key, then SELECT by fence: close to the seeds' way. Claimers wait
+    /// for each other's commits: four of them drain at 0.4 to 0.65 of the default's rate.
     UpdateThenSelect,
     /// `UPDATE … LIMIT`, then SELECT by `CONNECTION_ID()` and fence: the seeds' way. Claimers wait
     /// for each other's commits (0.7 to 0.8 of the default's rate), and on MariaDB also for those
@@ -23,22 +23,23 @@ pub enum ClaimStrategy {
     UpdateLimit,
 }
 
-/// What a worker is started with.
+/// The parameters of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// The server, account and database.
     pub url: ServerUrl,
-    /// Who it is, for people: host, address, process. A UUID and the worker's slot in its process
-    /// follow in its row: 0 for the first one that was started here, 1 for the next.
+    /// Its name for people: host, address, process. In its row, a UUID and the worker's slot in its
+    /// process follow: 0 for the first one started here, 1 for the next.
     pub client_id: String,
-    /// After this silence the server drops its sessions and others may take its claims. At least
-    /// 2 s: the server's timeouts count whole seconds.
+    /// After this silence the server drops its sessions, and other workers may take its claims. At
+    /// least 2 s: the server's timeouts count whole seconds.
     pub lease: Duration,
     /// How often it beats; at most a quarter of the lease.
     pub beat: Duration,
     /// How ready rows become its own.
     pub strategy: ClaimStrategy,
-    /// What wakes it: while that rings and it holds nothing, it probes less.
+    /// The doorbell that wakes it: while it is active and the worker holds nothing, the worker
+    /// probes less.
     pub doorbell: Option<Doorbell>,
 }
 
@@ -59,7 +60,7 @@ impl WorkerOptions {
         }
     }
 
-    /// Refuses what cannot work.
+    /// Refuses options that cannot work.
     pub(super) fn check(&self) -> Result<()> {
         let refuse = |name, value: Duration, fix| {
             Err(Error::Setting { name, value: format!("{} ms", value.as_millis()), fix })
@@ -73,8 +74,7 @@ impl WorkerOptions {
         Ok(())
     }
 
-    /// The longest a call of its sessions may take: a call that lasts longer is not answered
-    /// within the lease.
+    /// The longest a call of its sessions may take: a longer call has no answer within the lease.
     pub(super) fn deadline(&self) -> Duration {
         self.lease / 2
     }

@@ -1,6 +1,6 @@
-//! When a worker may say little to the server: while the doorbell rings and it holds nothing. What
-//! its probes find out early is then either heard by the doorbell (floors, pauses) or costs nobody
-//! anything: a worker without claims that is declared dead only registers anew.
+//! When a worker may send little to the server: while the doorbell is active and it holds nothing.
+//! Probes would find some events earlier. Either the doorbell reports these (floors, pauses), or
+//! the delay costs nothing: a worker without claims that is declared dead only registers again.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use crate::doorbell::Doorbell;
 
-/// After a change was heard the worker looks as often as without a doorbell: what was heard may
-/// not be visible yet.
+/// After the doorbell reports a change, the worker looks as often as without a doorbell: the change
+/// may not be visible yet.
 const LOUD_FOR: Duration = Duration::from_secs(1);
 
-/// One session's view of it.
+/// One session's view of quietness.
 #[derive(Debug)]
 pub(super) struct Quiet {
     bell: Option<(watch::Receiver<bool>, watch::Receiver<u64>)>,
@@ -33,7 +33,7 @@ impl Quiet {
         rings && !*self.holds.borrow() && self.loud_until <= Instant::now()
     }
 
-    /// Returns when the quiet may be over. Never without a doorbell.
+    /// Returns when the quiet may be over. Without a doorbell it never returns.
     pub(super) async fn disturbed(&mut self) {
         let Some((ringing, changes)) = &mut self.bell else { return std::future::pending().await };
         let open = tokio::select! {
@@ -46,7 +46,7 @@ impl Quiet {
             }
         };
         if !open {
-            // The other end is gone with the worker, whose end is noticed elsewhere.
+            // The other end is gone with the worker, and the worker's end is noticed elsewhere.
             std::future::pending::<()>().await;
         }
     }

@@ -1,4 +1,4 @@
-//! The ranges of streams that the worker holds, and what has become of their messages.
+//! The stream ranges that the worker holds, and how each of their messages ended.
 
 mod report;
 
@@ -14,31 +14,32 @@ use crate::model::trace::Traced;
 use crate::model::{ClaimNo, Delivery, Group, Offset, Settlement};
 use crate::store::stream::range::Range;
 
-/// How long an ack may wait for others of its range: what a crash makes to be handled again.
+/// How long an ack may wait for other acks of its range. After a crash, the messages whose acks
+/// waited are handled again.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// The wait after the database could not be told.
+/// The wait after a report to the database has failed.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What has become of an offset.
+/// How an offset ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     /// Retention has removed it.
     Pruned,
     /// The group does not want it.
     Filtered,
-    /// It is handled, and its mark alone tells it. Most end so, and what is held of them is copied
-    /// with every report.
+    /// It is handled, and the mark alone records it. Most messages end so; a held range's state is
+    /// copied with every report.
     Acked,
-    /// Its handler is through with it.
+    /// Its handler has finished.
     Settled(Box<Settled>),
-    /// A transaction of its own has acked it.
+    /// A handler's transaction has acked it.
     Passed,
-    /// It is to be handled by somebody else.
+    /// It is released, for another worker to handle.
     Released,
 }
 
-/// A range as this worker has it in mind.
+/// A range as this worker remembers it.
 #[derive(Debug, Clone)]
 pub(super) struct HeldRange {
     pub(super) range: Range,
@@ -46,17 +47,17 @@ pub(super) struct HeldRange {
     ends: BTreeMap<u64, End>,
     /// Its messages that leave a trace.
     traced: BTreeMap<u64, Traced>,
-    /// The database has rows of messages that were acked by transactions of their own.
+    /// The database has rows of messages that handlers' transactions acked.
     pub(super) has_passed: bool,
     /// Since when something is settled that the database does not know of.
     unsaid_since: Option<Instant>,
-    /// Until when nothing is said of it, because the last time failed.
+    /// No report is sent before this time, because the last one failed.
     waits_until: Option<Instant>,
 }
 
 impl HeldRange {
-    /// The range, of which the log had `there`; these had been acked before, and these the group
-    /// does not want.
+    /// Creates the range. The log had `there` of it; `passed` had been acked before, and the group
+    /// does not want `filtered`.
     pub(super) fn new(
         range: Range,
         group: Group,
@@ -88,8 +89,8 @@ impl HeldRange {
         self.ends.values().filter(|end| **end == End::Pruned).count() as u64
     }
 
-    /// Takes over which messages the database says that transactions of their own have acked; how
-    /// many of those that the worker knew of it has lost, which are to be handled again.
+    /// Takes over the database's list of messages that handlers' transactions have acked. Returns
+    /// how many acks known to the worker are missing from it: those messages are handled again.
     fn learn(&mut self, passed: &[Offset]) -> u64 {
         let mut lost = 0;
         for (offset, end) in &mut self.ends {
@@ -102,13 +103,13 @@ impl HeldRange {
         lost
     }
 
-    /// Those before `mark` that transactions of their own have acked.
+    /// The messages before `mark` that handlers' transactions have acked.
     fn passed_before(&self, mark: Offset) -> Vec<Offset> {
         let ends = self.ends.range(..mark.0);
         ends.filter(|(_, end)| **end == End::Passed).map(|(offset, _)| Offset(*offset)).collect()
     }
 
-    /// Takes note of what has become of a message.
+    /// Records a message's settlement.
     fn settle(&mut self, offset: Offset, settled: &Settled) {
         let end = match settled.settlement {
             Settlement::Release => End::Released,
@@ -118,7 +119,7 @@ impl HeldRange {
         self.take(offset, end);
     }
 
-    /// A transaction of its own has acked the message.
+    /// Records that a handler's transaction has acked the message.
     pub(super) fn pass(&mut self, offset: Offset) {
         self.has_passed = true;
         self.take(offset, End::Passed);
@@ -131,7 +132,7 @@ impl HeldRange {
         }
     }
 
-    /// What is to be said now. Acks alone wait a little for others.
+    /// The report that is due. Acks alone wait a little for other acks.
     fn report(&self, at_once: bool) -> Option<Report> {
         let mut mark = self.range.mark.0;
         let mut settled = Vec::new();
@@ -157,13 +158,13 @@ impl HeldRange {
         (!said && (at_once || !waits)).then_some(Report::Pass { mark: Offset(mark), settled })
     }
 
-    /// Whether there is anything that could be said.
+    /// Whether there is anything to report.
     fn has_news(&self) -> bool {
         let first = self.ends.get(&self.range.mark.0);
         self.is_whole() || first.is_some_and(|end| *end != End::Released)
     }
 
-    /// Whether everything of it has come to an end.
+    /// Whether every message of it has ended.
     fn is_whole(&self) -> bool {
         self.ends.len() as u64 == self.range.hi.0 - self.range.mark.0
     }
@@ -185,7 +186,7 @@ impl HeldRange {
         Report::Close { settled, released }
     }
 
-    /// The database knows everything up to `mark`.
+    /// Records that the database knows everything up to `mark`.
     pub(super) fn said(&mut self, mark: Offset) {
         self.ends = self.ends.split_off(&mark.0);
         self.traced = self.traced.split_off(&mark.0);
@@ -194,7 +195,7 @@ impl HeldRange {
         self.unsaid_since = (!self.ends.is_empty()).then(Instant::now);
     }
 
-    /// How soon something of it has waited long enough to be said.
+    /// How soon its next report is due.
     fn due_in(&self) -> Option<Duration> {
         let waited = self.unsaid_since.map_or(LINGER, |since| since.elapsed());
         let wait = self.waits_until.map(|until| until.duration_since(Instant::now()));
@@ -207,7 +208,7 @@ impl HeldRange {
     }
 }
 
-/// Every range of the worker, by the claim that made it its own.
+/// Every range of the worker, by the claim that holds it.
 #[derive(Debug, Default)]
 pub(super) struct HeldRanges {
     held: HashMap<ClaimNo, HeldRange>,
@@ -238,13 +239,13 @@ impl HeldRanges {
         self.held.keys().copied().collect()
     }
 
-    /// Takes note of what has become of a message; false if its range is not held any more.
+    /// Records a message's settlement; false if its range is no longer held.
     pub(super) fn settle(&mut self, offset: Offset, settled: &Settled) -> bool {
         let held = self.held.get_mut(&settled.claim_no);
         held.map(|held| held.settle(offset, settled)).is_some()
     }
 
-    /// What is to be said of each range now, in the order of their rows; all of it, if `at_once`.
+    /// The reports that are due, in the order of the ranges' rows; everything, if `at_once`.
     pub(super) fn reports(&self, at_once: bool) -> Vec<(ClaimNo, Report)> {
         let mut reports: Vec<_> = self
             .held
@@ -256,29 +257,29 @@ impl HeldRanges {
         reports.into_iter().map(|(_, claim, report)| (claim, report)).collect()
     }
 
-    /// How soon something has waited long enough to be said.
+    /// How soon the next report is due.
     pub(super) fn due_in(&self) -> Option<Duration> {
         self.held.values().filter_map(HeldRange::due_in).min()
     }
 
-    /// Says nothing of the range for a while.
+    /// Holds the range's reports back for a while.
     pub(super) fn wait(&mut self, claim: ClaimNo) {
         if let Some(held) = self.held.get_mut(&claim) {
             held.waits_until = Some(Instant::now() + RETRY);
         }
     }
 
-    /// Says nothing for a while.
+    /// Holds all reports back for a while.
     pub(super) fn wait_all(&mut self) {
         self.claims().into_iter().for_each(|claim| self.wait(claim));
     }
 
-    /// Waits no longer.
+    /// Ends the waits after failures.
     pub(super) fn end_waits(&mut self) {
         self.held.values_mut().for_each(|held| held.waits_until = None);
     }
 
-    /// Gives every message back that has not come to an end.
+    /// Releases every message that has not ended.
     pub(super) fn release_rest(&mut self) {
         for held in self.held.values_mut() {
             for offset in held.range.mark.0..held.range.hi.0 {

@@ -18,9 +18,9 @@ use crate::store::row_set::RowSet;
 use crate::store::settle::{self, ClaimedRows};
 use crate::store::{checkpoint, floor, ledger, unique};
 
-/// Ends the delivery of a row that the caller's transaction has locked, whoever has claimed it: the
-/// fence of that claim is then gone, and its worker finds so when it settles. False, and nothing is
-/// changed: somebody has locked the unique key that it holds.
+/// Ends the delivery of a row that the caller's transaction has locked, whichever worker has
+/// claimed it. The claim's fence is then gone, and its worker notices when it settles. Returns
+/// false and changes nothing if another transaction has locked the row's unique key.
 pub(crate) async fn end_for(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -35,9 +35,9 @@ pub(crate) async fn end_for(
 /// The deliveries of a batch that were not settled.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
-    /// Their rows are not the claims' own any more.
+    /// Their rows are no longer the claims' own.
     pub(super) missing: Vec<(ClaimNo, RowId)>,
-    /// Their rows are still the claims' own, but somebody else has locked them.
+    /// Their rows are still the claims' own, but another transaction has locked them.
     pub(super) blocked: Vec<(ClaimNo, RowId)>,
 }
 
@@ -51,14 +51,14 @@ struct Group {
     has_checkpoint: bool,
 }
 
-/// Whether the quick way is taken: acks and releases without locking first.
+/// How carefully a batch is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
-    /// Statement and count; a count that is off rolls all back.
+    /// Acks and releases without locking first; a count that is off rolls everything back.
     Quick,
-    /// Rows are locked by key and fence first, without waiting, and only those found are settled.
+    /// Locks the rows by key and fence first, without waiting, and settles only those found.
     LockFirst,
-    /// As quick, and a biz id that the ledger has already fails it.
+    /// As `Quick`, and a biz id that the ledger already has fails it.
     Once,
 }
 
@@ -96,7 +96,7 @@ impl Batch {
         Self { groups: groups.into_iter().map(group).collect(), traced }
     }
 
-    /// Forgets the checkpoints of all of them.
+    /// Deletes the checkpoints of all of them.
     pub(super) async fn forget_checkpoints(&self, conn: &mut impl Connection) -> Result<()> {
         for group in &self.groups {
             checkpoint::forget(conn, &group.claimed).await?;
@@ -104,7 +104,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Which of the rows are still the claims' own, by a plain read.
+    /// Reads which rows are still the claims' own, without locking.
     pub(super) async fn read_own(
         &self,
         conn: &mut impl Connection,
@@ -118,7 +118,7 @@ impl Batch {
         Ok(own)
     }
 
-    /// Locks those of the rows that are still the claims' own, waiting for whoever has locked one.
+    /// Locks the rows that are still the claims' own, waiting for other transactions' locks.
     pub(super) async fn wait_for_own(
         &self,
         conn: &mut impl Connection,
@@ -177,14 +177,14 @@ fn same_end(a: &Settled, b: &Settled) -> bool {
 }
 
 impl Group {
-    /// Settles the group; the rows that were still the claim's own.
+    /// Settles the group. Returns the rows that were still the claim's own.
     async fn settle(&self, conn: &mut impl Connection, care: Care) -> Result<BTreeSet<RowId>> {
         let acks = matches!(self.settlement, Settlement::Ack | Settlement::Repeated);
         let deletes = acks && self.on_done == OnDone::Delete;
         let simple = deletes || self.settlement == Settlement::Release;
         let with_keys = self.is_unique && self.settlement.is_final();
-        // A key may be locked for as long as any sender's transaction is open: only what runs in a
-        // transaction of its own waits for one.
+        // A sender's transaction may hold a key's lock for as long as it is open. Only a handler's
+        // own transaction waits for one.
         let care = if with_keys && care == Care::Quick { Care::LockFirst } else { care };
         if simple && care != Care::LockFirst {
             self.remember(conn, &self.claimed, care).await?;
@@ -220,7 +220,7 @@ impl Group {
         Ok(claimed.rows.iter().collect())
     }
 
-    /// Enters the biz ids of rows that are about to be acked into the ledger, and forgets the
+    /// Enters the biz ids of rows that are about to be acked into the ledger, and deletes the
     /// checkpoints of those that are done.
     async fn remember(
         &self,
@@ -228,7 +228,7 @@ impl Group {
         claimed: &ClaimedRows,
         care: Care,
     ) -> Result<()> {
-        // A dead letter keeps its own for whoever redrives it.
+        // A dead letter keeps its checkpoint for a redrive.
         if self.has_checkpoint
             && self.settlement.is_final()
             && !matches!(self.settlement, Settlement::DeadLetter { .. })
@@ -244,8 +244,8 @@ impl Group {
         }
     }
 
-    /// Locks those of the rows that are still the claim's own, with the keys they hold, waiting for
-    /// nobody: the rows, and those of them that hold a key.
+    /// Locks the rows that are still the claim's own and the keys they hold, without waiting.
+    /// Returns these rows, and those of them that hold a key.
     async fn lock_with_keys(&self, conn: &mut impl Connection) -> Result<(RowSet, RowSet)> {
         let keyed = unique::lock(conn, &self.claimed).await?;
         if keyed.len() == self.claimed.rows.len() {
@@ -262,7 +262,7 @@ impl Group {
         Ok((own.difference(&blocked).copied().collect(), keyed))
     }
 
-    /// Tells rows that are locked from rows that are not the claim's own any more.
+    /// Distinguishes locked rows from rows that are no longer the claim's own.
     async fn explain(
         &self,
         conn: &mut impl Connection,

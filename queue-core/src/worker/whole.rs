@@ -1,4 +1,4 @@
-//! Claiming whatever a topic has: its ready messages, and for a group those of its stream.
+//! Claiming everything that a topic has: its ready messages, and a group's stream messages.
 
 use super::cursor::Claimed;
 use super::work::{Command, Handover};
@@ -7,8 +7,8 @@ use crate::model::{Error, Group, Result, Topic};
 use crate::store::stream::range::Wanted;
 
 impl Worker {
-    /// Claims up to `limit` messages of a topic. What a group tries again, or what was redriven to
-    /// it, comes before what its stream has next, which a broadcast group's `member` reads.
+    /// Claims up to `limit` messages of a topic. A group's retries and the messages redriven to it
+    /// come before the next ones of its stream, which a broadcast group's `member` reads.
     ///
     /// # Errors
     /// As [`Worker::claim`]; as [`Worker::read`].
@@ -24,7 +24,8 @@ impl Worker {
         }
         let own = self.ask(|reply| Command::Claim { topic: id, limit, reply }).await??;
         let rest = limit.saturating_sub(u32::try_from(own.len()).unwrap_or(u32::MAX));
-        // Until both are answered they are nobody's: a caller that goes meanwhile gives them back.
+        // The caller owns no messages until both claims are answered: if it goes before then, they
+        // are given back.
         let of_stream = match (topic.group(), member) {
             (Some(group), _) if rest > 0 => self.ask_for_range(group, rest).await,
             (None, Some(member)) if rest > 0 => self.ask_for_member(member, rest).await,
@@ -34,18 +35,18 @@ impl Worker {
             Ok(of_stream) => Ok(both(own.accept(), of_stream.accept())),
             Err(error @ (Error::WorkerDead { .. } | Error::WorkerStopped)) => Err(error),
             Err(error) if own.len() == 0 => Err(error),
-            // They are claimed, and to be handled whatever becomes of the stream.
+            // They are claimed, and must be handled whatever becomes of the stream.
             Err(error) => {
                 tracing::warn!(
                     worker.id = %self.id(), topic.name = %topic.name, %error,
-                    "A claim from a stream fails; the group's own messages are handled meanwhile."
+                    "A claim from a stream fails; the group's own messages are still handled."
                 );
                 Ok(own.accept())
             }
         }
     }
 
-    /// Claims one message of a topic that is to be handled alone; as [`Worker::claim_suspect`].
+    /// Claims one message of a topic that must be handled alone; as [`Worker::claim_suspect`].
     ///
     /// # Errors
     /// As [`Worker::claim`].

@@ -65,23 +65,23 @@ pub(super) enum Command {
     },
 }
 
-/// What the work session is started with.
+/// The parameters of the work session.
 pub(super) struct Start {
     pub(super) options: WorkerOptions,
     pub(super) instance: Uuid,
     pub(super) id: WorkerId,
     pub(super) life: watch::Receiver<Life>,
-    /// Set when the worker is told to stop: then no settle is tried for ever.
+    /// Set when the worker begins to stop: from then on no settle is retried for ever.
     pub(super) stopping: Arc<AtomicBool>,
     /// Cancelled when the actor ends, in order or by a panic: life must not outlive it.
     pub(super) ended: CancellationToken,
-    /// Told whether the worker holds anything.
+    /// Publishes whether the worker holds anything.
     pub(super) holds: watch::Sender<bool>,
     pub(super) quiet: Quiet,
     pub(super) lost: LostClaims,
 }
 
-/// Opens the work session and leaves it to an actor.
+/// Opens the work session and hands it to an actor.
 pub(super) async fn start(start: Start) -> Result<mpsc::UnboundedSender<Command>> {
     let (ready, opened) = oneshot::channel();
     let (commands, receiver) = mpsc::unbounded_channel();
@@ -135,41 +135,41 @@ struct Work {
     compared_from: ClaimNo,
     /// When the session was last opened.
     reopened: Instant,
-    /// Claims that were held when the session was last reopened: the server that it leads to may
-    /// have lost what was settled of them, so that they may have rows again.
+    /// Claims that were held when the session was last reopened. The new server may have lost their
+    /// settlements, so their rows may exist again.
     doubtful: HashSet<ClaimNo>,
     held: Held,
     ranges: HeldRanges,
     /// The members of broadcast groups that it reads for.
     members: HashMap<TopicId, Member>,
-    /// Settled by their handlers, but not yet in the database: a stranger locks their rows, or the
-    /// server refuses. Tried again with every comparison.
+    /// Settled by their handlers, but not yet in the database: another transaction locks their
+    /// rows, or the server refuses. Retried with every comparison.
     deferred: Vec<Settled>,
     cursors: HashMap<TopicId, Cursor>,
     compared: Instant,
-    /// When the session last said something.
+    /// When the session last sent anything.
     spoke: Instant,
     holds: watch::Sender<bool>,
     quiet: Quiet,
-    /// Claims of ranges that are not its own any more.
+    /// Claims of ranges that are no longer the worker's.
     lost: LostClaims,
     commands: mpsc::WeakUnboundedSender<Command>,
 }
 
-/// Claimed rows on their way to the caller. Dropped on the way, because the caller has gone, it
-/// has them released: nobody else would settle them.
+/// Claimed rows on their way to the caller. If the caller has gone and they are dropped on the way,
+/// they are released: no worker would settle them.
 pub(super) struct Handover {
     claimed: Claimed,
     commands: mpsc::WeakUnboundedSender<Command>,
 }
 
 impl Handover {
-    /// How many there are.
+    /// The number of rows.
     pub(super) fn len(&self) -> usize {
         self.claimed.deliveries.len()
     }
 
-    /// The caller has them.
+    /// Hands the rows to the caller.
     pub(super) fn accept(mut self) -> Claimed {
         std::mem::take(&mut self.claimed)
     }
@@ -204,7 +204,7 @@ impl Work {
                     () = tokio::time::sleep(idle) => {}
                 }
             }
-            // Also while commands come: polls of a paused topic say nothing to the server.
+            // Needed while commands come, too: polls of a paused topic send nothing to the server.
             if self.keep_alive_in().is_zero() {
                 self.keep_alive().await;
             }
@@ -234,8 +234,8 @@ impl Work {
         }
     }
 
-    /// How soon the session must say something again, and compare its claims: every beat; while it
-    /// is quiet twice a lease, counting polls too, and once a lease.
+    /// How soon the session must send something again, and compare its claims. Normally every beat.
+    /// While it is quiet, it sends twice a lease (polls count) and compares once a lease.
     fn keep_alive_in(&self) -> Duration {
         let beat = self.options.beat;
         let left = |since: Instant, time: Duration| time.saturating_sub(since.elapsed());
@@ -249,7 +249,7 @@ impl Work {
     /// Performs one command; false after the last one.
     async fn perform(&mut self, command: Command) -> bool {
         match command {
-            // A caller that is gone has no use for rows: nobody would settle them.
+            // A caller that is gone has no use for rows: no worker would settle them.
             Command::Claim { reply, .. }
             | Command::ClaimSuspect { reply, .. }
             | Command::ClaimRange { reply, .. }

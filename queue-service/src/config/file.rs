@@ -10,7 +10,7 @@ use super::names::meant;
 /// The processes that have a table.
 const TABLES: [&str; 4] = ["console", "consumer", "janitor", "producer"];
 
-/// What else may stand at the top.
+/// The other names allowed at the top.
 const LOCATION: [&str; 2] = ["url", "url_file"];
 
 /// The configuration file, as far as one process reads it.
@@ -23,10 +23,10 @@ pub(crate) struct File {
     pub(super) table: BTreeMap<String, Entry>,
 }
 
-/// A setting as the file has it.
+/// A setting in the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// As a person would write it on the command line; several of a list.
+    /// The value as it would be written on the command line; several for a list.
     pub(crate) values: Vec<String>,
     pub(super) is_list: bool,
     pub(super) line: usize,
@@ -66,12 +66,12 @@ impl File {
         Ok(file)
     }
 
-    /// `FILE:LINE` of a setting.
+    /// Returns `FILE:LINE` of a setting.
     pub(crate) fn place(&self, entry: &Entry) -> String {
         format!("{}:{}", self.path.display(), entry.line)
     }
 
-    /// A relative path in the file is meant from where the file is.
+    /// Resolves a relative path in the file against the file's own folder.
     pub(crate) fn beside(&self, path: &str) -> PathBuf {
         self.path.parent().map_or_else(|| path.into(), |folder| folder.join(path))
     }
@@ -83,8 +83,8 @@ struct Source<'f> {
 }
 
 impl<'f> Source<'f> {
-    /// The parser's own text quotes the line it stumbled over, which may hold the password: only
-    /// the place is told, and what was expected there.
+    /// Parses the file. The parser's own text quotes the line with the error, which may hold the
+    /// password: the error shows only the place, and what was expected there.
     fn top(&self) -> anyhow::Result<Spanned<DeTable<'f>>> {
         DeTable::parse(self.text).map_err(|error| {
             let line = self.line(error.span().map_or(0, |span| span.start));

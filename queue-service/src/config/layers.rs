@@ -11,52 +11,53 @@ use super::file::{Entry, File};
 use super::names::meant;
 use super::{Process, Setting, Settings};
 
-/// Options of every process that are no settings: where settings come from, and what to do.
+/// Options of every process that are not settings: where settings come from, and what to do.
 const APART: [&str; 6] = ["help", "version", "config", "url_file", "check", "once"];
 
-/// Why a process does not begin.
+/// Why a process does not start.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// The command line is misused, or help was asked for.
     Usage(clap::Error),
-    /// A setting is wrong; the sentence names where it stands.
+    /// A setting is wrong; the sentence names the place where it is set.
     Sentence(String),
 }
 
-/// What lies below the command line.
+/// The settings below the command line.
 pub(super) struct Layers {
     process: Process,
     arguments: Vec<String>,
-    /// Variables of the process, by the settings' names.
+    /// The process's variables, by the names of their settings.
     variables: BTreeMap<String, String>,
     file: Option<File>,
 }
 
-/// The name of an option's variable.
+/// Returns the name of an option's variable.
 fn variable(process: Process, name: &str) -> String {
     format!("ROWMQ_{}_{}", process.table, name).to_uppercase()
 }
 
-/// The setting that an option is.
+/// Returns the name of the setting that an option is, if it is one.
 fn setting(arg: &Arg, process: Process) -> Option<String> {
     let name = arg.get_long()?.replace('-', "_");
     let apart = APART.contains(&name.as_str()) || process.apart.contains(&name.as_str());
     (!apart).then_some(name)
 }
 
-/// The options that are settings, with their names, of one command without those below it.
+/// Returns the options of one command that are settings, with their names; not those of its
+/// subcommands.
 fn options(command: &Command, process: Process) -> Vec<(String, String)> {
     let named = |arg: &Arg| Some((arg.get_id().to_string(), setting(arg, process)?));
     command.get_arguments().filter_map(named).collect()
 }
 
-/// clap wants names that live as long as the process, which has them from its start to its end.
+/// clap needs names that live as long as the process.
 fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// Gives every setting its variable. One that has another already, for all processes, is overruled
-/// by the process's own where that is set.
+/// Gives every setting its variable. If an option already has a variable for all processes, the
+/// process's own variable wins where it is set.
 pub(super) fn named(
     mut command: Command,
     process: Process,
@@ -83,7 +84,7 @@ fn below(mut command: Command, change: impl Fn(Command) -> Command) -> Command {
 }
 
 impl Layers {
-    /// Reads the file, and refuses what is no setting, there and in the environment.
+    /// Reads the file; refuses names that are no settings, in the file and in the environment.
     pub(super) fn read(
         command: &Command,
         process: Process,
@@ -141,7 +142,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Lays what the file says under the command line and the environment.
+    /// Puts the file's values below the command line and the environment.
     pub(super) fn lay(&self, mut command: Command) -> Command {
         for (id, name) in options(&command, self.process) {
             if let Some((_, entry)) = self.entry(&name) {
@@ -157,7 +158,7 @@ impl Layers {
         Some((file, file.table.get(name)?))
     }
 
-    /// What clap says of a wrong value, with where that stands.
+    /// Turns clap's words about a wrong value into a refusal that names where the value is set.
     pub(super) fn explain(&self, command: &Command, error: clap::Error) -> Refusal {
         let text = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -175,7 +176,8 @@ impl Layers {
         };
         let value = text(ContextKind::InvalidValue).unwrap_or_default();
         let secret = find(command, argument).filter(|arg| {
-            // Every setting's values are hidden in the help; a secret is one that is no setting.
+            // Every setting's values are hidden in the help. A hidden option that is no setting is
+            // a secret.
             arg.is_hide_env_values_set() && setting(arg, self.process).is_none()
         });
         if let Some(arg) = secret {
@@ -194,7 +196,7 @@ impl Layers {
         })
     }
 
-    /// Where the value of a setting stands that was read from the first of all places.
+    /// Returns the place that a setting's value was read from.
     fn place(&self, arg: &Arg, name: &str) -> String {
         let option = format!("--{}", name.replace('_', "-"));
         let with_value = format!("{option}=");
@@ -209,7 +211,7 @@ impl Layers {
         }
     }
 
-    /// The settings that have a value.
+    /// Returns the settings that have a value.
     pub(super) fn settings(&self, command: &Command, matches: &ArgMatches) -> Settings {
         let mut list = Vec::new();
         let mut level = Some((command, matches));
@@ -245,7 +247,7 @@ fn refused(sentence: String) -> Result<(), Refusal> {
     Err(Refusal::Sentence(sentence))
 }
 
-/// The file that the command line names, wherever the option stands on it.
+/// Finds the file that the command line names, wherever the option stands on it.
 fn config_path(arguments: &[String]) -> Option<&str> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -259,7 +261,7 @@ fn config_path(arguments: &[String]) -> Option<&str> {
     None
 }
 
-/// The settings of a command and of those below it, and whether each takes several values.
+/// Collects the settings of a command and its subcommands, and whether each takes several values.
 fn gather(command: &Command, process: Process, known: &mut Vec<(String, bool)>) {
     for arg in command.get_arguments() {
         if let Some(name) = setting(arg, process) {
@@ -269,7 +271,7 @@ fn gather(command: &Command, process: Process, known: &mut Vec<(String, bool)>) 
     command.get_subcommands().for_each(|sub| gather(sub, process, known));
 }
 
-/// The argument that clap shows as `shown`.
+/// Finds the argument that clap shows as `shown`.
 fn find<'c>(command: &'c Command, shown: &str) -> Option<&'c Arg> {
     let own = command.get_arguments().find(|arg| arg.to_string() == shown);
     own.or_else(|| command.get_subcommands().find_map(|sub| find(sub, shown)))

@@ -1,5 +1,5 @@
-/// Which of `names` somebody meant who wrote `wrong`, as the end of a sentence: the nearest one if
-/// there is one near, or else all of them.
+/// Suggests which of `names` was meant by `wrong`, as the end of a sentence: the nearest one if one
+/// is near enough, else all of them.
 pub(super) fn meant<'n>(wrong: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     // Above this likeness a name is a misspelling; clap suggests options from the same value on.
     const NEAR: f64 = 0.7;

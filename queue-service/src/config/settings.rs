@@ -1,12 +1,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-/// One setting that holds.
+/// A setting and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Its name in the file; `--its-name` on the command line.
     pub name: String,
-    /// Its value, as one would write it.
+    /// Its value, as it would be written.
     pub value: String,
     /// `FILE:LINE`, the variable, the option, or `default`.
     pub from: String,
@@ -17,19 +17,19 @@ pub struct Setting {
 pub struct Settings(pub(super) Vec<Setting>);
 
 impl Settings {
-    /// Where the setting comes from.
+    /// Returns where the setting comes from.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<&str> {
         self.get(name).map(|setting| setting.from.as_str())
     }
 
-    /// The setting, if it has a value.
+    /// Returns the setting, if it has a value.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.0.iter().find(|setting| setting.name == name)
     }
 
-    /// An error about the setting `name`, with where that was set before it.
+    /// Makes an error about the setting `name`, preceded by the place where it was set.
     pub fn refused(
         &self,
         name: &str,
@@ -39,10 +39,10 @@ impl Settings {
         anyhow::Error::new(error).context(place)
     }
 
-    /// What `--check` prints: `first`, and each setting with where it comes from.
+    /// Prints what `--check` shows: `first`, and each setting with where it comes from.
     ///
     /// # Errors
-    /// When nobody reads standard output.
+    /// If standard output is closed.
     pub fn show(&self, first: &[Setting]) -> anyhow::Result<ExitCode> {
         let rows: Vec<&Setting> = first.iter().chain(&self.0).collect();
         let width = |cell: fn(&Setting) -> &str| {

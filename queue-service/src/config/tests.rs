@@ -72,7 +72,7 @@ impl Case {
         let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         read(PROCESS, &arguments, &self.variables).map_err(|refusal| match refusal {
             Refusal::Usage(error) => error.to_string(),
-            // As the reader sees it, without the path of this run.
+            // As the reader sees it, without the directory of this run.
             Refusal::Sentence(text) => {
                 text.replace(&format!("{}/", self.folder.path().display()), "")
             }

@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, header};
 
-/// Whether a browser sends this request on behalf of a page of another origin. Current browsers say
-/// so by `Sec-Fetch-Site` or `Origin`; other programs send neither.
+/// Returns whether a browser sends this request on behalf of a page of another origin. Current
+/// browsers show this with `Sec-Fetch-Site` or `Origin`; other programs send neither.
 #[must_use]
 pub fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
@@ -18,8 +18,8 @@ pub fn is_foreign(headers: &HeaderMap) -> bool {
     text(header::ORIGIN).is_some_and(|origin| !is_ours(origin))
 }
 
-/// Whether this `Host` is a loopback name. The owner of any other name can point it at this
-/// machine; a page of theirs would then count as one of this origin (DNS rebinding).
+/// Returns whether this `Host` is a loopback name. The owner of any other name can point it at this
+/// machine; a page of that name would then count as one of this origin (DNS rebinding).
 #[must_use]
 pub fn is_loopback_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {

@@ -11,19 +11,19 @@ use tokio::sync::watch;
 use super::trap::{Fault, HEADER, Prepared};
 use super::{Listed, Shared, Side, Way};
 
-/// What is to become of a connection.
+/// What is to happen to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Open,
-    /// The server's next answer is the last thing that happens.
+    /// The server's next answer is swallowed, and both sides are cut.
     SwallowReply,
-    /// Bytes of it were lost, or will be; neither side learns it.
+    /// Bytes were lost, or will be; neither side notices.
     Dark,
     /// This side's socket closes; the other's stays open.
     Cut(Side),
 }
 
-/// An open connection, as the proxy's owner can get at it.
+/// An open connection, as the proxy's owner can act on it.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) fate: watch::Sender<Fate>,
@@ -34,7 +34,7 @@ pub(super) struct Link {
 enum End {
     /// One side closed its connection, or a trap has cut it.
     Closed,
-    /// The client is to be cut, and this packet to arrive later.
+    /// The client is to be cut, and this packet is to arrive later.
     Stranded(Vec<u8>),
     /// One side is to be cut.
     Cut(Side),
@@ -47,7 +47,7 @@ pub(super) async fn connection(client: TcpStream, shared: &Shared) {
         Way::Pass => {}
         Way::Blackhole => std::future::pending().await,
         Way::Refuse => {
-            // A reset instead of a polite end; without it the cut is still one.
+            // A reset instead of a graceful close; without it the connection is still cut.
             drop(client.set_zero_linger());
             return;
         }
@@ -73,7 +73,7 @@ pub(super) async fn connection(client: TcpStream, shared: &Shared) {
     };
     match end {
         End::Closed => {}
-        // The server's side lives on with what is stranded.
+        // The server's side stays open, with the stranded packet.
         End::Stranded(packet) => {
             drop((from_client, to_client));
             let mut released = shared.released.subscribe();
@@ -105,13 +105,13 @@ async fn cut(fate: &mut watch::Receiver<Fate>) -> Side {
     }
 }
 
-/// Keeps a socket open whose counterpart is gone, and reads it, until its own end closes it.
+/// Keeps a socket open whose counterpart is gone, and reads from it until its peer closes it.
 async fn exhaust(from: &mut OwnedReadHalf) {
     let mut bytes = vec![0; 4 * 1024];
     while let Ok(1..) = from.read(&mut bytes).await {}
 }
 
-/// Client to server, packet by packet, until one side ends or a trap springs.
+/// Forwards client to server, packet by packet, until one side ends or a trap springs.
 async fn forward_statements(
     from_client: &mut BufReader<OwnedReadHalf>,
     to_server: &mut OwnedWriteHalf,
@@ -149,7 +149,7 @@ async fn forward_statements(
     }
 }
 
-/// Server to client, as the bytes come, until one side ends or a reply is swallowed.
+/// Forwards server to client, as the bytes come, until one side ends or a reply is swallowed.
 async fn forward_replies(
     from_server: &mut OwnedReadHalf,
     to_client: &mut OwnedWriteHalf,
@@ -179,12 +179,12 @@ impl Link {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault for this packet of a client, if it is the one that the trap waits for.
+    /// Returns the fault for this packet of a client, if the trap waits for its statement.
     fn spring(&self, shared: &Shared, payload: &[u8]) -> Option<Fault> {
         shared.spring(self.prepared().executes(payload)?)
     }
 
-    /// Never returns if bytes vanish.
+    /// Never returns if bytes are to vanish.
     async fn vanish_if_dark(&self, shared: &Shared) {
         if shared.is_dark() || *self.fate.borrow() == Fate::Dark {
             self.fate.send_replace(Fate::Dark);
@@ -193,12 +193,12 @@ impl Link {
     }
 }
 
-/// What is read sooner than this after it was asked for had arrived before.
+/// Bytes that are read sooner than this after they were asked for had already arrived.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Shared {
-    /// Waits as long as bytes take that were asked for at `asked` and read now. What came while
-    /// those before it were under way has travelled beside them.
+    /// Waits as long as bytes travel that were asked for at `asked` and are read now. Bytes that
+    /// came while earlier ones travelled have travelled alongside them.
     async fn travel(&self, asked: Instant) {
         let delay = *self.delay.borrow();
         if !delay.is_zero() && asked.elapsed() >= AT_ONCE {
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-/// One packet with its header, or `None` at the end of the stream.
+/// Reads one packet with its header, or `None` at the end of the stream.
 async fn read_packet(from: &mut BufReader<OwnedReadHalf>) -> Option<Vec<u8>> {
     let mut packet = vec![0; HEADER];
     from.read_exact(&mut packet).await.ok()?;

@@ -1,18 +1,18 @@
-//! Traps: what is waited for, and how a connection knows which statement a packet carries.
+//! Traps: the statement that a trap waits for, and which statement a packet carries.
 
 use std::collections::HashMap;
 
 /// `COM_QUERY`: the statement's text follows.
 const QUERY: u8 = 0x03;
-/// `COM_STMT_PREPARE`: likewise; the answer gives it a number.
+/// `COM_STMT_PREPARE`: the statement's text follows; the answer gives it a number.
 const PREPARE: u8 = 0x16;
 /// `COM_STMT_EXECUTE`: the number of a prepared statement follows.
 const EXECUTE: u8 = 0x17;
 
-/// A packet begins with three bytes of length, little end first, and its number.
+/// A packet begins with three bytes of length, little-endian, and one byte with its number.
 pub(super) const HEADER: usize = 4;
 
-/// What a trap does with the statement it has waited for.
+/// What a trap does to the statement that it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     DropReply,
@@ -31,12 +31,12 @@ pub(super) struct Trap {
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     texts: HashMap<[u8; 4], Vec<u8>>,
-    /// Sent, and not answered yet.
+    /// The text that was sent and not answered yet.
     asked: Option<Vec<u8>>,
 }
 
 impl Prepared {
-    /// The text of the statement that this packet of a client has the server execute.
+    /// Returns the text of the statement that the server executes for this packet of a client.
     pub(super) fn executes<'a>(&'a mut self, payload: &'a [u8]) -> Option<&'a [u8]> {
         let (command, rest) = payload.split_first()?;
         match *command {
@@ -50,7 +50,7 @@ impl Prepared {
         }
     }
 
-    /// Reads what the server says to a client. An answer begins in what is read first after its
+    /// Reads the server's bytes to a client. An answer begins with the first bytes after its
     /// question: a client asks one question at a time.
     pub(super) fn hear(&mut self, bytes: &[u8]) {
         let Some(text) = self.asked.take() else { return };

@@ -8,8 +8,8 @@ use syn::{DeriveInput, LitStr};
 /// Makes a type a `rowmq::Job`: `#[job(topic = "mail")]`, or with a kind of its own,
 /// `#[job(topic = "mail", kind = "welcome")]`.
 ///
-/// Without `kind` it is the name of the type. Messages that are stored carry their kind, so a type
-/// that may be renamed one day should say it.
+/// Without `kind`, the kind is the name of the type. Stored messages carry their kind, so a type
+/// that may be renamed one day should set it.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn job(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
@@ -48,7 +48,7 @@ fn implement(input: &DeriveInput) -> syn::Result<proc_macro2::TokenStream> {
     })
 }
 
-/// A name that no topic can have is found by the compiler, not by the first message.
+/// Rejects, at compile time, a name that no topic can have.
 fn check_topic(topic: &LitStr) -> syn::Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let name = topic.value();

@@ -1,4 +1,4 @@
-//! What the environment says of a worker's process.
+//! A worker's process as the environment configures it.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const METRICS: &str = "ROWMQ_METRICS";
 
 const LOG_FORMAT: &str = "ROWMQ_LOG_FORMAT";
 
-/// How the process shows itself.
+/// The logs and metrics of the process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     log: String,
@@ -26,7 +26,7 @@ pub(super) struct Process {
     metrics: Option<SocketAddr>,
 }
 
-/// Where the server is, how the worker works, how the process shows itself.
+/// Reads where the server is, how the worker works, and how the process logs and is measured.
 pub(super) fn read() -> anyhow::Result<(ServerUrl, ConsumerOptions, Process)> {
     let url = location::from_env()?.url;
     let options = options(std::env::vars_os())?;
@@ -40,7 +40,7 @@ pub(super) fn read() -> anyhow::Result<(ServerUrl, ConsumerOptions, Process)> {
     Ok((url, options, Process { log, log_format, metrics }))
 }
 
-/// The options that variables set. Each is read by itself first, so that an error names it.
+/// Reads the options that variables set. Each is parsed by itself first, so that an error names it.
 fn options(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> anyhow::Result<ConsumerOptions> {
@@ -58,7 +58,7 @@ fn options(
     Ok(envy::prefixed(OPTIONS).from_iter(set)?)
 }
 
-/// A variable that is set to something.
+/// Reads a variable that is not blank.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
@@ -91,7 +91,7 @@ impl Process {
         rowmq_service::endpoint::serve(self.metrics, health, shutdown).await.map(|_| ())
     }
 
-    /// There is nothing to serve with.
+    /// Without the feature `endpoint` there is nothing to serve.
     #[cfg(not(feature = "endpoint"))]
     pub(super) async fn serve(&self, _: Health, _: CancellationToken) -> anyhow::Result<()> {
         debug_assert!(self.metrics.is_none(), "an address is refused without the feature");

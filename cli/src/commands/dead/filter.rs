@@ -10,7 +10,7 @@ use rowmq_core::store::dead::DeadFilter;
 
 use crate::units::{self, parse_time};
 
-/// Which dead letters: those that meet everything that is given.
+/// Which dead letters: those that match everything given.
 #[derive(Debug, clap::Args)]
 pub(super) struct FilterArgs {
     /// Those that died within this time: 2h.
@@ -19,10 +19,10 @@ pub(super) struct FilterArgs {
     /// Those that died longer ago than this: 30d.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     older_than: Option<Duration>,
-    /// Those that died of this.
+    /// Those that died of this cause.
     #[arg(long, value_parser = causes())]
     cause: Option<DeadCause>,
-    /// Those whose last error has this text in it, letter by letter.
+    /// Those whose last error contains this text, letter by letter.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
     /// The message with this id.
@@ -40,13 +40,13 @@ fn causes() -> impl TypedValueParser<Value = DeadCause> {
 /// The filter's arguments, by clap's names.
 pub(super) const NAMES: [&str; 5] = ["within", "older_than", "cause", "error", "id"];
 
-/// What changes dead letters wants to be told which ones, or that all are meant.
+/// A command that changes dead letters needs a filter, or --all.
 pub(super) fn some_or_all() -> ArgGroup {
     ArgGroup::new("which").required(true).multiple(true).args(NAMES).arg("all")
 }
 
 impl FilterArgs {
-    /// What is meant, for the audit.
+    /// The filter in words, for the audit.
     pub(super) fn words(&self) -> String {
         let words = [
             self.error.as_ref().map(|text| format!("error has {text}")),

@@ -14,7 +14,7 @@ use crate::invocation::Invocation;
 #[command(group(some_or_all()))]
 pub(crate) struct Purge {
     topic: TopicName,
-    /// All of the topic's dead letters: leaving every filter out does not mean it.
+    /// All of the topic's dead letters. Without any filter, this flag is required.
     #[arg(long, conflicts_with_all = filter::NAMES)]
     all: bool,
     #[command(flatten)]

@@ -9,13 +9,13 @@ use crate::invocation::Invocation;
 
 /// Make dead letters ready again.
 ///
-/// Each keeps its message id and its body, comes behind what is ready now, and has all its attempts
-/// again. What dies while the command runs is left alone.
+/// Each keeps its message id and its body, goes behind what is ready now, and has all its attempts
+/// again. Messages that die while the command runs are left alone.
 #[derive(Debug, clap::Args)]
 #[command(group(some_or_all()))]
 pub(crate) struct Redrive {
     topic: TopicName,
-    /// All of the topic's dead letters: leaving every filter out does not mean it.
+    /// All of the topic's dead letters. Without any filter, this flag is required.
     #[arg(long, conflicts_with_all = filter::NAMES)]
     all: bool,
     #[command(flatten)]

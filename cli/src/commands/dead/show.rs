@@ -23,7 +23,7 @@ struct Shown {
     letter: DeadLetter,
     #[serde(flatten)]
     body: Body,
-    /// The failed runs, oldest first; of many the newest.
+    /// The failed runs, oldest first; if there are many, the newest.
     history: Vec<FailedRun>,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::place::Place;
 
-/// Where the lines go, and how many there are.
+/// The destination of the lines, and their number.
 pub(super) struct Sink {
     out: Box<dyn Write>,
     file: Option<File>,
@@ -20,7 +20,7 @@ impl Sink {
         Self { out: Box::new(BufWriter::new(stdout())), file: None, messages: 0 }
     }
 
-    /// A new file.
+    /// Creates a new file.
     pub(super) fn create(path: &Path, topic: &TopicName) -> anyhow::Result<Self> {
         let name = path.display();
         match OpenOptions::new().write(true).create_new(true).open(path) {
@@ -35,8 +35,8 @@ impl Sink {
         }
     }
 
-    /// The file of an export that was cut off, without what it has of a torn line, and where its
-    /// last message was; a new one if there is none.
+    /// Opens the file of an export that was cut off, without a torn line at its end, and returns
+    /// where its last message was; creates a file if there is none.
     pub(super) fn resume(path: &Path, topic: &TopicName) -> anyhow::Result<(Self, Option<Place>)> {
         let name = path.display();
         let mut options = OpenOptions::new();
@@ -72,7 +72,7 @@ impl Sink {
         Ok(Self { out: Box::new(BufWriter::new(out)), file: Some(file), messages })
     }
 
-    /// How many there are, those of earlier runs too.
+    /// How many messages are written, those of earlier runs included.
     pub(super) fn messages(&self) -> u64 {
         self.messages
     }
@@ -88,7 +88,7 @@ impl Sink {
         Ok(self.out.flush()?)
     }
 
-    /// All is on the disk.
+    /// Flushes everything to the disk.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         self.out.flush()?;
         self.file.iter().try_for_each(File::sync_all)?;
@@ -96,7 +96,7 @@ impl Sink {
     }
 }
 
-/// Two that write behind the same line would mix theirs.
+/// Two exports that append to the same file would mix their lines.
 fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
     let name = path.display();
     match file.try_lock() {
@@ -110,16 +110,16 @@ fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What a file has whole: all up to its last newline.
+/// The whole part of a file: all up to its last newline.
 struct Whole {
     lines: u64,
     bytes: u64,
     last: Option<Vec<u8>>,
-    /// The line behind it that is none yet.
+    /// The unfinished line after it.
     torn: Vec<u8>,
 }
 
-/// Whether what is there may be the beginning of an export's first line.
+/// Whether an unfinished line may be the beginning of an export's first line.
 fn may_be_ours(torn: &[u8]) -> bool {
     const BEGINNING: &[u8] = b"{\"msg_id\":\"";
     let common = torn.len().min(BEGINNING.len());
@@ -141,7 +141,7 @@ impl Whole {
     }
 }
 
-/// Where the message of a line was; else, why it is no line of an export of this topic.
+/// Where the message of a line was; or why this is no line of an export of this topic.
 fn place(line: &[u8], topic: &TopicName) -> Result<Place, String> {
     #[derive(Deserialize)]
     struct Line {

@@ -20,7 +20,7 @@ pub(crate) struct Blocked {
 struct Shown(HeldBack);
 
 const REFUSED: &str = "nothing holds its members up, who go on beside what they are to try again; \
-     `rowmq group show` tells how far they are";
+     `rowmq group show` shows how far they are";
 
 const HEADER: [&str; 6] =
     ["partition", "offset", "message id", "failures", "next try (UTC)", "last error"];

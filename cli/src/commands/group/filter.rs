@@ -3,12 +3,12 @@ use std::str::FromStr;
 use rowmq_core::Error;
 use rowmq_core::model::{HeaderCondition, HeaderFilter};
 
-/// Which messages a group wants, as people write it.
+/// Which messages a group wants, as users write it.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct FilterArgs {
-    /// Only messages whose headers meet this: type=created, region=eu,us (one of them),
-    /// type!=test (none of them), or type (the header is there). Several must all be met. What is
-    /// not wanted counts as passed. None: all messages. New groups: none.
+    /// Only messages whose headers meet this: type=created, region=eu,us (one of them), type!=test
+    /// (none of them), or type (the header is there). If several are given, all must be met.
+    /// Messages that are not wanted count as passed. None: all messages. New groups: none.
     #[arg(long = "filter", value_name = "CONDITION|none")]
     conditions: Vec<MaybeCondition>,
 }
@@ -26,7 +26,7 @@ impl FromStr for MaybeCondition {
 }
 
 impl FilterArgs {
-    /// The filter that was named, or else this one.
+    /// The filter that was given, or else this one.
     pub(super) fn or(self, filter: HeaderFilter) -> HeaderFilter {
         if self.conditions.is_empty() {
             return filter;

@@ -8,7 +8,7 @@ use super::find_group;
 use crate::author::change;
 use crate::invocation::Invocation;
 
-/// Have a group handle a stretch of its stream once more, without moving it.
+/// Have a group handle a range of its stream once more, without moving it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
     /// STREAM@GROUP.

@@ -11,11 +11,11 @@ use crate::commands::topic::find;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 
-/// Have a group go on elsewhere in its stream.
+/// Have a group continue elsewhere in its stream.
 ///
 /// What its members hold is fenced: they lose it, and what they have done of it may be done again.
-/// Messages that wait for another try, and dead letters, stay. Of a broadcast group the members
-/// with a name go on elsewhere, without what they were to try again; the others are not concerned.
+/// Messages that wait for another try, and dead letters, stay. In a broadcast group, the members
+/// with a name continue elsewhere, without their pending retries; the others are not affected.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reset {
     /// STREAM@GROUP.

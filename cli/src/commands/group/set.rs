@@ -8,7 +8,8 @@ use crate::invocation::Invocation;
 
 /// Change a group's filter and settings; what is not named stays.
 ///
-/// A filter holds for what is claimed from then on, also again. What its members hold they handle.
+/// A filter applies to what is claimed from then on, also again. Members still handle what they
+/// hold.
 #[derive(Debug, clap::Args)]
 #[command(group(settings::at_least_one().arg("conditions")))]
 pub(crate) struct Set {

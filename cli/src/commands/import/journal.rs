@@ -9,23 +9,24 @@ use rowmq_core::store::lane::{LaneId, LaneKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Which import a file's is. How far it is, is not in here: that is committed with the messages, in
-/// the import's lane, where no crash can part them, and what a failover has lost is not there.
+/// Records which import a file belongs to. The progress is not in here: it is committed with the
+/// messages, in the import's lane, so that no crash can separate them, and a failover that loses
+/// one loses the other.
 pub(super) struct Journal {
     pub(super) path: PathBuf,
     pub(super) begun: Option<Begun>,
     file: File,
 }
 
-/// Its line, on the disk before anything is stored: after a crash it is whole, or nothing is
-/// stored.
+/// The journal's line, on the disk before anything is stored: after a crash, either it is whole or
+/// nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Begun {
     pub(super) messages: u64,
     /// The checksum of the file.
     pub(super) content: u32,
-    /// Where all messages go.
+    /// The topic of all messages, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) topic: Option<TopicName>,
     pub(super) lane: LaneName,
@@ -51,11 +52,11 @@ impl From<LaneName> for LaneId {
     }
 }
 
-/// How the line begins.
+/// What the line begins with.
 const BEGINNING: &[u8] = b"{\"messages\":";
 
 impl Journal {
-    /// Opens the journal, or begins one; it stays locked to this process.
+    /// Opens or creates the journal; it stays locked to this process.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let cannot = || {
@@ -85,17 +86,18 @@ impl Journal {
             bail!("{}.", foreign());
         }
         let begun = lines.next().map(serde_json::from_slice).transpose().with_context(foreign)?;
-        // A line that is torn was never relied on.
+        // A torn line was never relied on.
         file.set_len(whole as u64)
             .and_then(|()| file.seek(SeekFrom::End(0)))
             .with_context(cannot)?;
         Ok(Self { path: path.to_owned(), begun, file })
     }
 
-    /// Notes which import it is. When this has returned, a crash does not lose it.
+    /// Records which import it is. Once this has returned, a crash does not lose it.
     pub(super) fn begin(&mut self, begun: Begun) -> anyhow::Result<()> {
         self.add(&begun)?;
-        // The name in its folder, too: without the file, the import would begin anew.
+        // Sync its name in the folder, too: without the file, the import would start again from the
+        // beginning.
         let folder = match self.path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),

@@ -9,46 +9,46 @@ use rowmq_core::{Enqueued, Error, NewMessage, chance, enqueue_in_transaction};
 
 use super::plan::{Piece, Plan};
 
-/// How long a transaction may take, and after which silence the server drops the connection: what
-/// was under way on one that is lost holds the lane for so long.
+/// How long a transaction may take, and the silence after which the server drops the connection.
+/// The transaction of a lost connection holds the lane for that long.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The lane of an import. Its number says how many pieces are stored, as the transaction of each
-/// piece takes it one further; so whatever is cut off, a process or a connection, and whatever a
-/// failover loses, the number and the messages go together. A transaction that is still under way
-/// on a connection that was lost takes the number that the next one wants, and only one of the two
-/// can commit.
+/// The lane of an import. Its number says how many pieces are stored: the transaction of each piece
+/// advances it by one. So the number and the messages stay consistent, whatever interrupts a
+/// process or a connection, and whatever a failover loses. A transaction that is still in progress
+/// on a lost connection takes the number that the next one wants, and only one of the two can
+/// commit.
 pub(super) struct Lane {
     url: ServerUrl,
     give_up_after: Duration,
     session: Option<Session>,
 }
 
-/// What became of the messages.
+/// The outcome of the messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Those that were imported before.
     pub(super) earlier: u64,
-    /// Those that were not stored, as their ids or unique keys are known.
+    /// Those that were not stored because their ids or unique keys are known.
     pub(super) duplicates: u64,
 }
 
-/// How far an import is, as far as this process knows.
+/// The progress of an import, as far as this process knows.
 #[derive(Debug, Default)]
 struct Progress {
-    /// How many pieces were stored when the lane was asked first.
+    /// How many pieces were stored when the lane was first asked.
     begun: Option<u64>,
     stored: u64,
-    /// The duplicates of the piece that was handed over last: they count if it is stored.
+    /// The duplicates of the last piece that was handed over: they count if it is stored.
     handed_over: u64,
     duplicates: u64,
 }
 
 impl Progress {
-    /// So many pieces are stored.
+    /// Records that so many pieces are stored.
     fn reach(&mut self, stored: u64) {
         let begun = *self.begun.get_or_insert(stored);
         if stored > self.stored && stored > begun {
@@ -68,14 +68,14 @@ impl Lane {
         Self { url, give_up_after, session: None }
     }
 
-    /// A new lane.
+    /// Opens a new lane.
     pub(super) async fn open(&mut self) -> rowmq_core::Result<LaneId> {
         let name = chance::name();
         let open = async |conn: &mut Link| lane::open(conn, LaneKind::Durable, name).await;
         self.connected().await?.call("open the lane", open).await
     }
 
-    /// Stores what is not stored yet. `tell` hears how many messages are.
+    /// Stores what is not stored yet, and reports the number of stored messages to `tell`.
     pub(super) async fn store(
         &mut self,
         id: LaneId,
@@ -106,8 +106,9 @@ impl Lane {
         }
     }
 
-    /// Stores pieces until all are stored, or one is not. The lane is asked before: after whatever
-    /// has failed, it alone knows, and a lane whose row a failover has lost must not be made anew.
+    /// Stores pieces until all are stored, or one is not. The lane is asked first: after any
+    /// failure, only the lane knows what is stored. A lane whose row a failover has lost must not
+    /// be created again.
     async fn go_on(
         &mut self,
         id: LaneId,
@@ -121,15 +122,15 @@ impl Lane {
             if index(stored) >= plan.pieces.len() {
                 return Ok(());
             }
-            // And asked again behind the last one: MariaDB may say of a statement that somebody
-            // has killed that all is well.
+            // The outer loop asks again after the last piece: MariaDB may report success for a
+            // statement that was killed.
             while let Some(piece) = plan.pieces.get(index(progress.stored)) {
                 tell(usize::try_from(messages(plan, progress.stored)).unwrap_or(usize::MAX));
                 let of_piece = plan.messages_of(piece)?;
                 let before = progress.handed_over;
                 let stored = self.store_piece(id, piece, &of_piece, progress).await;
                 if stored.is_err() && self.session.as_ref().is_some_and(|it| !it.is_lost()) {
-                    // It was refused: if the piece is stored, an earlier try has done it.
+                    // It was refused: if the piece is stored, an earlier try stored it.
                     progress.handed_over = before;
                 }
                 stored.with_context(|| plan.place(piece))?;
@@ -138,13 +139,12 @@ impl Lane {
         }
     }
 
-    /// Whether the lane is elsewhere: another process was here, or a commit that was under way has
-    /// come to its end.
+    /// Whether the lane has moved: another process has used it, or a pending commit has completed.
     async fn has_moved(&mut self, id: LaneId, from: u64) -> bool {
         matches!(self.seq(id).await, Ok(Some(seq)) if seq != from)
     }
 
-    /// Stores the next piece and takes the lane to the next number, in one transaction.
+    /// Stores the next piece and advances the lane, in one transaction.
     async fn store_piece(
         &mut self,
         id: LaneId,
@@ -156,7 +156,7 @@ impl Lane {
         let session = self.connected().await?;
         session
             .transaction("import", async |conn| {
-                // Asked each time: it may have been closed since, or be full.
+                // Read each time: the topic may have been closed since, or be full.
                 let topic = topic::existing(conn, name).await?;
                 let enqueued = enqueue_in_transaction(conn, &topic, messages).await?;
                 let is_duplicate = |one: &&Enqueued| matches!(one, Enqueued::Duplicate(_));

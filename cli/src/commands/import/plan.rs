@@ -8,21 +8,22 @@ use rowmq_core::model::MessageLine;
 use rowmq_core::{NewMessage, TopicName};
 
 /// The most messages of one transaction, and the most bytes of their lines unless one is longer:
-/// some 5 ms, and through well within a lease also on a slow line.
+/// some 5 ms, and well within a lease even on a slow line.
 const MESSAGES: u64 = 500;
 const BYTES: u64 = 1024 * 1024;
 
-/// The longest line: the largest packet that either server can be set to take.
+/// The longest line: the largest packet that either server can be configured to accept.
 const LINE_LIMIT: u64 = 1024 * 1024 * 1024;
 
-/// A file, read through once: every line is a message, and which of them are stored together. The
-/// same file is always cut the same way, so that the number of pieces that are stored says which.
+/// A file, read once from end to end: every line is a message, and the plan says which lines are
+/// stored together. The same file is always cut the same way, so that the number of stored pieces
+/// says which ones are stored.
 pub(super) struct Plan {
     file: File,
     name: String,
     pub(super) pieces: Vec<Piece>,
     pub(super) messages: u64,
-    /// The checksum of what it holds and of how it is cut.
+    /// The checksum of the file's content and of how it is cut.
     pub(super) content: u32,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Piece {
 }
 
 impl Plan {
-    /// Reads the file; `topic` goes before what the lines say.
+    /// Reads the file; `topic` overrides the topics that the lines name.
     pub(super) fn read(path: &Path, topic: Option<&TopicName>) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         let cannot = || format!("Cannot read {name}");
@@ -109,7 +110,7 @@ impl Plan {
         }
     }
 
-    /// Where a piece is in the file, for people.
+    /// Where a piece is in the file, for users.
     pub(super) fn place(&self, piece: &Piece) -> String {
         format!(
             "The {} messages from line {} of {} on are not stored",
@@ -123,7 +124,7 @@ fn message(line: &[u8]) -> Result<NewMessage, String> {
     line.into_message(NewMessage::new).map_err(|error| error.to_string())
 }
 
-/// Checks a line: where its message goes.
+/// Checks a line, and returns the topic of its message.
 fn check(line: &[u8], topic: Option<&TopicName>) -> Result<TopicName, String> {
     let parsed = MessageLine::parse(line).map_err(|error| error.to_string())?;
     let topic = match (topic, parsed.topic()) {

@@ -14,7 +14,7 @@ use crate::units::parse_header;
 
 /// Enqueue a message at each tick of a cron pattern.
 ///
-/// A schedule of the same name is replaced. One that recurs as before keeps its next tick.
+/// A schedule of the same name is replaced. If its recurrence is unchanged, it keeps its next tick.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
     /// Its name.
@@ -28,7 +28,7 @@ pub(crate) struct Set {
     /// The time zone of the pattern, by its name: Europe/Berlin.
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     time_zone: String,
-    /// What becomes of ticks at which no janitor ran: skip them, enqueue the last of them once, or
+    /// What happens to ticks at which no janitor ran: skip them, enqueue the last of them once, or
     /// all.
     #[arg(long, value_name = "skip|once|all", default_value_t)]
     missed: Missed,

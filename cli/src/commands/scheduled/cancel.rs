@@ -8,7 +8,7 @@ use super::waits_no_more;
 use crate::author::change;
 use crate::invocation::Invocation;
 
-/// Take back a message whose time has not come, or that waits to be tried again.
+/// Cancel a message whose time has not come, or that waits to be tried again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
     topic: TopicName,

@@ -8,7 +8,7 @@ use super::{refuse_past, waits_no_more};
 use crate::author::change;
 use crate::invocation::Invocation;
 
-/// Give a message that waits for its time, or to be tried again, another time.
+/// Reschedule a message that waits for its time, or to be tried again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reschedule {
     topic: TopicName,

@@ -17,7 +17,7 @@ use crate::author::change;
 use crate::confirmation::is_confirmed;
 use crate::invocation::Invocation;
 
-/// How many messages one transaction deletes: few enough that nobody waits long for its locks.
+/// How many messages one transaction deletes: few enough that no session waits long for its locks.
 const CHUNK: u32 = 1000;
 
 /// Delete a topic.
@@ -59,7 +59,7 @@ impl Delete {
         }
         let by = change(&mut session, Action::DeleteTopic, &topic.name, None).await?;
         let closed = Closed::close(&mut session, &topic.name, &by).await?;
-        // Producers have heard of it then, and what they sent before has arrived.
+        // By then producers know that it is closed, and what they sent before has arrived.
         tokio::time::sleep(TOPIC_KNOWN_FOR.mul_f64(1.5)).await;
         let deleted = self.empty_and_delete(&mut session, &closed, &depth).await;
         let refused = deleted.as_ref().err().and_then(|error| error.downcast_ref());
@@ -73,7 +73,7 @@ impl Delete {
         invocation.output.told(&Deleted { topic: name, purged }, &sentence)
     }
 
-    /// How many messages went with it.
+    /// Empties and deletes the topic; returns how many messages went with it.
     async fn empty_and_delete(
         &self,
         session: &mut Session,
@@ -94,7 +94,8 @@ impl Delete {
     }
 }
 
-/// A topic that others name for their dead letters is needed: they would stay dead unnoticed.
+/// Refuses to delete a topic that others name for their dead letters: these would then stay with
+/// the others, unnoticed.
 async fn refuse_if_named(session: &mut Session, topic: &Topic) -> anyhow::Result<()> {
     let all = session.call("list the topics", async |conn| store::topic::all(conn).await).await?;
     let names = |other: &&Topic| other.settings.dead_letter_topic.as_ref() == Some(&topic.name);
@@ -108,7 +109,7 @@ async fn refuse_if_named(session: &mut Session, topic: &Topic) -> anyhow::Result
     }
 }
 
-/// What the log of a stream has. A stream that groups read is needed.
+/// The content of a stream's log. A stream that groups read must not be deleted.
 async fn log_of(session: &mut Session, topic: &Topic) -> anyhow::Result<Vec<Stretch>> {
     let groups = async |conn: &mut Link| store::topic::groups_of(conn, topic.id).await;
     if let Some(group) = session.call("list the groups", groups).await?.first() {
@@ -201,14 +202,14 @@ async fn purge(
     Ok(purged)
 }
 
-/// Empties the topic's lookup, while there is a topic to try again with.
+/// Empties the topic's lookup, while the topic still exists, so that a retry is possible.
 async fn forget_lookup(session: &mut Session, topic: &Topic) -> rowmq_core::Result<()> {
     let some = async |conn: &mut Link| store::lookup::drop_some(conn, topic.id, CHUNK).await;
     while session.transaction("drop the lookup", some).await? > 0 {}
     Ok(())
 }
 
-/// The ids and keys that messages of the topic have had: no row names the topic any more.
+/// Deletes the ids and keys that messages of the topic have had: no row names the topic any more.
 async fn forget_ids_and_keys(session: &mut Session, topic: &Topic) -> rowmq_core::Result<()> {
     let forget = async |conn: &mut Link| {
         let ids = store::dedupe::forget_some(conn, topic.id, CHUNK).await?;

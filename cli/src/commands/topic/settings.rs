@@ -9,7 +9,7 @@ use rowmq_core::{Error, TopicName};
 
 use crate::units::{MaybeTime, parse_large_size, parse_size, parse_time};
 
-/// What can be set of a topic.
+/// The settings of a topic that can be changed.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SettingsArgs {
     /// The largest body: bytes, KiB, MiB. New topics: 4MiB.
@@ -33,7 +33,7 @@ pub(crate) struct SettingsArgs {
     /// How long handled messages are kept, or none: they are deleted at once. New topics: none.
     #[arg(long, value_name = "TIME|none")]
     keep_done: Option<MaybeTime>,
-    /// How long dead letters are kept, or none: until somebody purges or redrives them. New topics:
+    /// How long dead letters are kept, or none: until they are purged or redriven. New topics:
     /// none.
     #[arg(long, value_name = "TIME|none")]
     keep_dead: Option<MaybeTime>,
@@ -53,23 +53,22 @@ pub(crate) struct SettingsArgs {
     /// them. New topics: none.
     #[arg(long, value_name = "TOPIC|none")]
     dead_letter_topic: Option<MaybeTopic>,
-    /// So many messages, ready and claimed, make the topic full, or off. About: they are counted
-    /// about once a second. New topics: off.
+    /// How many messages, ready and claimed, make the topic full, or off. Approximate: they are
+    /// counted about once a second. New topics: off.
     #[arg(long, value_name = "N|off")]
     max_depth: Option<MaybeLimit>,
-    /// So many bytes of bodies and headers (64MiB, 10GiB) make the topic full, or off. About: the
-    /// bodies of some messages are measured. New topics: off.
+    /// How many bytes of bodies and headers (64MiB, 10GiB) make the topic full, or off.
+    /// Approximate: the bodies of some messages are measured. New topics: off.
     #[arg(long, value_name = "SIZE|off", value_parser = MaybeLimit::of_bytes)]
     max_bytes: Option<MaybeLimit>,
-    /// What producers do while the topic is full: wait (block), or end at once with an error
+    /// What producers do while the topic is full: wait (block), or fail at once with an error
     /// (reject). New topics: block.
     #[arg(long, value_name = "WHAT", value_parser = when_full())]
     when_full: Option<WhenFull>,
-    /// So many messages at most are handled at a time, over all consumers, or off. New topics: off.
+    /// The most messages handled at a time, over all consumers, or off. New topics: off.
     #[arg(long, value_name = "N|off")]
     max_running: Option<MaybeCount>,
-    /// So many messages of one key at most are handled at a time, over all consumers, or off. New
-    /// topics: off.
+    /// The most messages of one key handled at a time, over all consumers, or off. New topics: off.
     #[arg(long, value_name = "N|off")]
     max_running_per_key: Option<MaybeCount>,
     /// How fast messages are claimed, over all consumers: 100/1s, 6000/1m (which lets 6000 through
@@ -82,8 +81,8 @@ pub(crate) struct SettingsArgs {
     /// How many bytes of messages a stream keeps, or off: any number. New topics: off.
     #[arg(long, value_name = "SIZE|off", value_parser = MaybeLimit::of_bytes)]
     retention_size: Option<MaybeLimit>,
-    /// Whether a stream removes also what a group has not handled yet, which then is lost to the
-    /// group and counted. New topics: off.
+    /// Whether a stream also removes messages that a group has not handled yet; they are then lost
+    /// to the group, and counted. New topics: off.
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     retention_hard: Option<bool>,
     /// Whether a stream removes at once what every group has handled. New topics: off.
@@ -175,7 +174,7 @@ impl FromStr for MaybeTopic {
     }
 }
 
-/// For how long messages can be looked up where nobody says.
+/// For how long messages can be looked up, if no time is given.
 const SEARCHABLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// `on`, `off` or a time.
@@ -223,7 +222,7 @@ pub(crate) fn at_least_one() -> ArgGroup {
 }
 
 impl SettingsArgs {
-    /// `settings`, with what was named in its place.
+    /// `settings`, overridden by those that were given.
     pub(crate) fn laid_over(self, mut settings: TopicSettings) -> TopicSettings {
         settings.body_limit = self.body_limit.unwrap_or(settings.body_limit);
         settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);

@@ -16,7 +16,7 @@ pub(crate) struct Access {
     rule: Rule,
 }
 
-/// Stop what flows through a topic: without a flag, what consumers claim.
+/// Stop the flow of a topic: without a flag, what consumers claim.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pause {
     name: TopicName,

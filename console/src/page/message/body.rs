@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::show;
 
-/// How much of a body a page shows; all of it can be kept as a file.
+/// How much of a body a page shows; all of it can be downloaded.
 const SHOWN: usize = 64 * 1024;
 
 /// Bytes in a line of hexadecimal digits.
@@ -14,7 +14,7 @@ const LINE: usize = 16;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Shape {
-    /// As JSON if it is some, else as text if it is, else in digits.
+    /// As JSON if it is JSON, else as text if it is text, else in hexadecimal digits.
     #[default]
     Best,
     Text,
@@ -27,7 +27,7 @@ impl Shape {
         [(Self::Text, "text"), (Self::Json, "json"), (Self::Hex, "hex")];
 }
 
-/// A body, how else it can be shown, and how to keep it.
+/// A body, links to its other forms, and a link to download it.
 pub(super) fn shown(topic: &TopicName, id: MsgId, body: &[u8], wanted: Shape) -> Markup {
     let (shape, text) = shaped(body, wanted);
     html! {
@@ -43,7 +43,7 @@ pub(super) fn shown(topic: &TopicName, id: MsgId, body: &[u8], wanted: Shape) ->
     }
 }
 
-/// The body as wanted, or as it can be: text that is none is shown in digits.
+/// The body as wanted, if possible: a body that is no text is shown in digits.
 fn shaped(body: &[u8], wanted: Shape) -> (Shape, String) {
     let head = &body[..body.len().min(SHOWN)];
     let is_text = || std::str::from_utf8(body).is_ok();

@@ -7,10 +7,11 @@ use landlock::{
 };
 
 /// Keeps this thread, and every program that it starts afterwards, from reading `hidden` and what
-/// is below. Does nothing on a kernel without Landlock: see [`can_hide`].
+/// is below it. Does nothing on a kernel without Landlock: see [`can_hide`].
 ///
 /// A Landlock rule can only allow. So each file and directory that exists now is allowed, except
-/// for `hidden` and the directories above it; a file that is created in one of those later is not.
+/// for `hidden` and the directories above it; a file created later in one of those directories is
+/// not.
 pub(in super::super) fn hide(hidden: &[PathBuf]) -> io::Result<()> {
     // A file that does not exist needs no rule. Links are followed.
     let hidden: Vec<PathBuf> = hidden.iter().filter_map(|path| path.canonicalize().ok()).collect();
@@ -19,7 +20,7 @@ pub(in super::super) fn hide(hidden: &[PathBuf]) -> io::Result<()> {
     }
     let mut rules = ruleset(CompatLevel::BestEffort).map_err(io::Error::other)?;
     for path in all_but(Path::new("/"), &hidden) {
-        // It may be gone since it was listed.
+        // It may have been deleted since it was listed.
         let Ok(opened) = PathFd::new(&path) else { continue };
         rules = rules
             .add_rule(PathBeneath::new(opened, AccessFs::ReadFile))
@@ -29,7 +30,7 @@ pub(in super::super) fn hide(hidden: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this kernel supports Landlock: Linux 5.13 or later, unless it was disabled.
+/// Returns whether this kernel supports Landlock: Linux 5.13 or later, unless it was disabled.
 pub(in super::super) fn can_hide() -> bool {
     ruleset(CompatLevel::HardRequirement).is_ok()
 }
@@ -39,9 +40,9 @@ fn ruleset(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
     rules.create()
 }
 
-/// The files and directories that together are all of `directory` except for `hidden`.
+/// Lists the files and directories that together are all of `directory` except for `hidden`.
 fn all_but(directory: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
-    // Of a directory above a hidden file that this process cannot list, nothing is allowed.
+    // If this process cannot list a directory above a hidden file, nothing in it is allowed.
     let Ok(entries) = directory.read_dir() else { return Vec::new() };
     let mut allowed = Vec::new();
     for entry in entries.flatten() {

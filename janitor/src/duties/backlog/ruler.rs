@@ -1,12 +1,12 @@
 //! A ruler laid along a topic: marks some thousand rows apart, and how many rows there were between
-//! them when they were counted.
+//! them when they were last counted.
 //!
-//! Messages come at the end and mostly go at the beginning. So each row is counted once when it has
-//! come; what lies before the first row is dropped uncounted; and stretches are counted anew each
-//! time from the beginning, and from one place in turn, up to the next that is still well filled.
-//! What has grown thin goes into the stretch before it, so that a few old rows cost nothing. A
-//! measurement reads some ten thousand rows however many there are (docs/performance.md has its
-//! time).
+//! Messages arrive at the end and mostly leave at the beginning. So each row is counted once after
+//! it has arrived, and rows before the first one are dropped uncounted. Each measurement recounts
+//! stretches from the beginning, and from one other place in turn, up to the next one that is still
+//! well filled. A stretch that has grown thin is joined to the one before it, so that a few old
+//! rows cost nothing. A measurement reads some ten thousand rows however many there are
+//! (docs/performance.md has its time).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,17 +19,17 @@ use rowmq_core::store::backlog::{self, Stretch};
 /// How many rows lie between two marks: some 2 ms to count.
 const STEP: u32 = 10_000;
 
-/// How many stretches one measurement adds at most: a long backlog that is met for the first time
-/// is counted bit by bit, 200 k rows at a time.
+/// How many stretches one measurement adds at most: a long backlog that is measured for the first
+/// time is counted bit by bit, 200 k rows at a time.
 const ADDED: usize = 20;
 
-/// How many stretches are counted anew at most, from the beginning and from the place in turn; one
-/// after the other only while they are thin, and so quickly counted. Consumers that have gone
-/// through so many since the last measurement have handled more than a million messages a second.
+/// How many stretches are recounted at most, from the beginning and from the place in turn. It goes
+/// on to the next one only while they are thin, and so quickly counted. Consumers that have gone
+/// through this many since the last measurement have handled more than a million messages a second.
 const RENEWED: usize = 40;
 
-/// Every so many measurements the beginning is looked for from the start: a transaction that was
-/// open for long may have committed rows before it.
+/// After this many measurements the beginning is looked for from the start: a long transaction may
+/// have committed rows before it.
 const FROM_THE_START: u32 = 30;
 
 /// A ruler along each priority of a topic.
@@ -42,12 +42,12 @@ pub(super) struct Ruler {
 /// The ruler of one priority.
 #[derive(Debug, Default)]
 struct Line {
-    /// Nothing lives before it.
+    /// No row exists before this id.
     first: u64,
     stretches: VecDeque<Counted>,
-    /// Which stretch is counted anew next.
+    /// Which stretch is recounted next.
     turn: usize,
-    /// Whether rows may lie behind the last mark that are not counted yet.
+    /// Whether rows behind the last mark may not be counted yet.
     unfinished: bool,
 }
 
@@ -91,18 +91,18 @@ impl Ruler {
         Ok(())
     }
 
-    /// How many rows there are, by the last count of each stretch.
+    /// Returns how many rows there are, by the last count of each stretch.
     pub(super) fn total(&self) -> u64 {
         let lines = self.lines.values().flat_map(|line| &line.stretches);
         lines.map(|stretch| stretch.rows).sum()
     }
 
-    /// Whether every row was counted once: not while a long backlog is met for the first time.
+    /// Returns whether every row was counted once: false at first for a long backlog.
     pub(super) fn is_whole(&self) -> bool {
         !self.lines.values().any(|line| line.unfinished)
     }
 
-    /// `n` places anywhere in the topic, each row as likely as any other, about.
+    /// Returns `n` random places in the topic, each row about as likely as any other.
     pub(super) fn places(&self, n: usize, rng: &mut impl Rng) -> Vec<(u8, RowId)> {
         let total = self.total();
         if total == 0 {
@@ -136,7 +136,7 @@ impl Line {
         }
     }
 
-    /// Counts anew from the first stretch on, and from another one in its turn.
+    /// Recounts from the first stretch on, and from another one in its turn.
     async fn renew(
         &mut self,
         count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
@@ -148,7 +148,7 @@ impl Line {
         Ok(())
     }
 
-    /// Counts stretches anew until one is well filled; which comes next.
+    /// Recounts stretches until one is well filled; returns the index of the next one.
     async fn renew_from(
         &mut self,
         mut index: usize,
@@ -168,7 +168,7 @@ impl Line {
         Ok(index)
     }
 
-    /// Makes one of a stretch and the one before it, if together they can be counted as one.
+    /// Joins a stretch to the one before it, if together they can be counted as one.
     fn join(&mut self, index: usize) -> bool {
         let before = index.checked_sub(1).and_then(|before| self.stretches.get(before));
         let (Some(before), Some(stretch)) = (before, self.stretches.get(index)) else {
@@ -184,12 +184,12 @@ impl Line {
         true
     }
 
-    /// Counts what has come behind the last mark.
+    /// Counts the rows that have arrived behind the last mark.
     async fn extend(
         &mut self,
         count: &mut impl AsyncFnMut(u64, u64) -> Result<Stretch>,
     ) -> Result<()> {
-        // The last stretch grows until it has its rows.
+        // The last stretch grows until it is well filled.
         let unfinished = self.stretches.back().filter(|last| last.rows < u64::from(STEP) / 2);
         let mut after = match (unfinished, self.stretches.back()) {
             (Some(last), _) => last.after,
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// A priority that holds these ids, and how many rows were read of it.
+    /// A priority that holds these ids, and how many of its rows were read.
     struct Rows(Vec<u64>, Cell<u64>);
 
     impl Rows {
@@ -236,7 +236,7 @@ mod tests {
             Stretch { rows: found.len() as u64, last: found.last().copied().map(RowId) }
         }
 
-        /// Measures as a ruler does; how many rows it takes there to be.
+        /// Measures as a ruler does; returns how many rows the line reports.
         async fn measured(&self, line: &mut Line) -> u64 {
             let Some(first) = self.0.first() else { return 0 };
             line.begin(*first);

@@ -9,12 +9,13 @@ use tokio::time::Instant;
 
 use super::{BATCH, ROUNDS};
 
-/// How long entries whose message outlives their time are left alone once all have been looked at.
+/// How long entries whose time is over but whose message still exists are left alone, once all have
+/// been looked at.
 const LIVING: Duration = Duration::from_secs(3600);
 
-/// Removes entries of the lookup whose time is over and whose message is nowhere any more. It walks
-/// through them in order of time, so that those whose message lives are read once an hour and hide
-/// no others.
+/// Removes entries of the lookup whose time is over and whose message no longer exists. It walks
+/// through them in order of time, so that entries whose message still exists are read once an hour
+/// and hide no others.
 #[derive(Debug, Default)]
 pub(super) struct PruneLookup {
     walks: HashMap<TopicId, Walk>,
@@ -28,7 +29,7 @@ struct Walk {
 }
 
 impl PruneLookup {
-    /// Prunes a bounded number of entries of each topic; how many.
+    /// Prunes a bounded number of entries of each topic; returns how many.
     pub(super) async fn run(&mut self, session: &mut Session) -> Result<usize> {
         let read = async |conn: &mut Link| lookup::topics(conn).await;
         let topics = session.call("list the topics of the lookup", read).await?;
@@ -64,7 +65,7 @@ impl PruneLookup {
                     async |conn: &mut Link| lookup::prune(conn, topic, time, &aged.ended).await;
                 pruned += session.transaction("prune the lookup", prune).await?;
             }
-            // At the end it stays there: what grows old next lies behind.
+            // At the end it stays there: the entries that age next lie behind.
             let Some(next) = aged.next else { break };
             walk.next = Some(next);
         }

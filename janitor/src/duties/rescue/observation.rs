@@ -1,5 +1,5 @@
-//! What this sweeper has seen of each worker, and what follows from it. Pure: times come in, and
-//! all of them are of the sweeper's own monotonic clock.
+//! What this sweeper has seen of each worker, and what follows from it. Pure: all times are passed
+//! in, and are from the sweeper's own monotonic clock.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -15,15 +15,15 @@ pub(super) struct Evidence<'s> {
     pub(super) sight: &'s Sight,
     pub(super) incarnation: &'s Incarnation,
     pub(super) locks_count: bool,
-    /// The list holds the sessions of every account, not only of the sweeper's own.
+    /// Whether the list holds the sessions of every account, not only of the sweeper's own.
     pub(super) sees_all: bool,
-    /// The process list, if it could be had and holds the sweeper itself.
+    /// The process list, if it could be read and holds the sweeper itself.
     pub(super) list: Option<HashSet<ConnId>>,
 }
 
 impl Evidence<'_> {
-    /// Whether the list would hold the worker's sessions if they lived: the server is still the one
-    /// they spoke to, and this account may see them.
+    /// Returns whether the list would hold the worker's sessions if they were alive: the server is
+    /// still the one they connected to, and this account may see them.
     pub(super) fn is_proved_for(&self, worker: &WorkerRow) -> bool {
         self.incarnation.is_same(&worker.incarnation)
             && (self.sees_all || self.sight.account == worker.account)
@@ -62,11 +62,11 @@ impl Death {
     }
 }
 
-/// What follows from what has been seen.
+/// What the observations mean for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Alive,
-    /// Missing; the grace ends then.
+    /// Its sessions are missing; the grace ends at `until`.
     Wait {
         until: Instant,
     },
@@ -75,7 +75,7 @@ pub(super) enum Verdict {
 
 #[derive(Debug)]
 struct Observation {
-    /// Its sessions when they were first seen missing; other sessions start the grace anew.
+    /// When its sessions were first seen missing, and which; other sessions restart the grace.
     missing: Option<Missing>,
     beat_no: u64,
     beat_since: Instant,
@@ -100,8 +100,8 @@ impl Observations {
         Self { grace, steady_since: None, workers: HashMap::new() }
     }
 
-    /// Forgets everything when the sweeper itself had a gap: a new session, a stop, a write that
-    /// failed. Every worker then has its whole grace or lease again.
+    /// Forgets everything if the sweeper itself had a gap: a new session, a stop, a failed write.
+    /// Every worker then has its whole grace or lease again.
     pub(super) fn restarted(&mut self, steady_since: Instant) -> bool {
         let restarted = self.steady_since != Some(steady_since);
         if restarted {

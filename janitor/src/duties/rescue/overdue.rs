@@ -1,5 +1,5 @@
-//! What living workers hold for longer than a run may take. How long it is held is told by the
-//! sweeper's own monotonic clock: a step of the server's clock makes nothing overdue.
+//! What living workers hold for longer than a run may take. The sweeper's own monotonic clock
+//! measures how long it is held: a step of the server's clock makes nothing overdue.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::PAGE;
 use super::taking::{Found, What};
 
-/// Pages of one run; the next one goes on behind them.
+/// Pages of one run; the next run goes on behind them.
 const PAGES_PER_RUN: usize = 20;
 
 /// Claims and ranges that this sweeper sees held.
@@ -24,7 +24,7 @@ const PAGES_PER_RUN: usize = 20;
 pub(super) struct Overdue {
     claims: Watch<Fence>,
     after_claim: Fence,
-    /// Of a range also its mark: each message of it may take its time.
+    /// The mark is part of the key of a range: each message of it may take its time.
     ranges: Watch<(Fence, Offset)>,
     after_range: RangeId,
 }
@@ -43,7 +43,8 @@ impl Default for Overdue {
 }
 
 impl Overdue {
-    /// Looks at every claim of a topic that bounds its runs; those that are held for too long.
+    /// Looks at every claim of a topic that bounds its runs; returns those that are held for too
+    /// long.
     pub(super) async fn claims(
         &mut self,
         session: &mut Session,
@@ -70,7 +71,7 @@ impl Overdue {
         Ok(overdue)
     }
 
-    /// The same of ranges: of one message of theirs at a time, the one at the mark.
+    /// Does the same for ranges: checks one message of each at a time, the one at the mark.
     pub(super) async fn ranges(
         &mut self,
         session: &mut Session,
@@ -99,11 +100,11 @@ impl Overdue {
     }
 }
 
-/// Since when each of them is held, as far as this sweeper has seen.
+/// Since when each claim or range is held, as far as this sweeper has seen.
 #[derive(Debug)]
 struct Watch<K> {
     since: HashMap<K, Instant>,
-    /// Those that the look under way has come to.
+    /// Those that the current look has seen.
     seen: HashMap<K, Instant>,
 }
 
@@ -114,14 +115,14 @@ impl<K> Default for Watch<K> {
 }
 
 impl<K: Eq + Hash> Watch<K> {
-    /// For how long it has been seen; it is held now.
+    /// Records that it is held now; returns for how long it has been seen.
     fn held_for(&mut self, held: K, now: Instant) -> Duration {
         let since = self.since.get(&held).copied().unwrap_or(now);
         self.seen.insert(held, since);
         now.duration_since(since)
     }
 
-    /// The look is over: what it has not come to is held no more.
+    /// Ends the look: what it has not seen is no longer held.
     fn has_seen_all(&mut self) {
         self.since = std::mem::take(&mut self.seen);
     }

@@ -1,4 +1,4 @@
-//! Finding the ranges of streams that are to be taken back.
+//! Finds the ranges of streams that are to be taken back.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::taking::{Found, What};
 use super::{PAGE, PAGES_PER_RUN, Rescue, RescueReport, why};
 use crate::duty::Sweep;
 
-/// How a range comes to be nobody's.
+/// Why no worker can finish a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
     /// Its worker is dead or has stopped.

@@ -1,5 +1,5 @@
-//! Taking back what was found, several claims in a transaction. One that cannot be taken back holds
-//! up no other.
+//! Takes back what was found, several claims in a transaction. A claim that cannot be taken back
+//! does not hold up the others.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,14 +21,14 @@ const ROWS_AT_ONCE: u64 = 5000;
 /// The most claims of one transaction.
 const CLAIMS_AT_ONCE: usize = 50;
 
-/// The wait before a claim is tried again that could not be taken back.
+/// How long a claim that could not be taken back is left before it is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// The worker held one message in all when it crashed.
+/// The worker held only one message when it crashed.
 const LONE_CRASH: Why = Why::Crashed { rows_held: 1 };
 
-/// How long a lone crash is remembered. Sessions rarely lock a row for longer; past it, the message
-/// is charged with a suspicion.
+/// How long a lone crash is remembered. Sessions rarely lock a row for longer; after it, the
+/// message is charged with a suspicion.
 const LONE_FOR: Duration = Duration::from_secs(600);
 
 /// What is to be taken back.
@@ -43,17 +43,17 @@ pub(super) enum What {
 pub(super) struct Found {
     what: What,
     why: Why,
-    /// Its worker lives, and a handler of it may run on.
+    /// Whether its worker is alive, so that a handler may still run.
     of_living: bool,
 }
 
 impl Found {
-    /// Its worker has no use of it any more.
+    /// Records a claim or range that its worker no longer needs.
     pub(super) fn new(what: What, why: Why) -> Self {
         Self { what, why, of_living: false }
     }
 
-    /// Its worker lives, and has held it for too long.
+    /// Records a claim or range that its living worker has held for too long.
     pub(super) fn overdue(what: What) -> Self {
         Self { what, why: SHARED_BLAME, of_living: true }
     }
@@ -84,15 +84,15 @@ impl Found {
     }
 }
 
-/// How much is taken back at once, and what waits.
+/// How many claims are taken back at once, and which ones wait.
 #[derive(Debug)]
 pub(super) struct Taking {
     rows_at_once: u64,
-    /// Until when a claim that could not be taken back is left.
+    /// Claims that could not be taken back, and until when they are left alone.
     waits: HashMap<Fence, Instant>,
     /// The claims and ranges of lone crashes, and until when each is remembered. Only the sweep
     /// that declares the death counts what the worker held, and another session may have the row
-    /// locked in that sweep.
+    /// locked during that sweep.
     lone: HashMap<Fence, Instant>,
 }
 
@@ -103,10 +103,10 @@ impl Default for Taking {
 }
 
 impl Taking {
-    /// Takes all of it back, but for what cannot be: that is logged, and tried again later.
+    /// Takes back everything that it can; the rest is logged, and tried again later.
     ///
     /// # Errors
-    /// A failure that has cost the session.
+    /// A failure that has lost the session.
     pub(super) async fn take(
         &mut self,
         session: &mut Session,
@@ -132,7 +132,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Charges what an earlier sweep knew to be a lone crash as one.
+    /// Charges as a lone crash what an earlier sweep knew to be one.
     fn charge_lone_crashes(&mut self, found: &mut [Found], now: Instant) {
         self.lone.retain(|_, until| now < *until);
         for one in found {
@@ -144,7 +144,7 @@ impl Taking {
         }
     }
 
-    /// How many of the first of these go into one transaction.
+    /// Returns how many of the first of these go into one transaction.
     fn fitting(&self, found: &[&Found]) -> usize {
         let mut rows = 0;
         let fits = |one: &&&Found| {
@@ -154,7 +154,7 @@ impl Taking {
         found.iter().take(CLAIMS_AT_ONCE).take_while(fits).count().max(1)
     }
 
-    /// Takes these back in one transaction; false if that failed, and the session is as before.
+    /// Takes these back in one transaction. Returns false if that failed and the session is intact.
     async fn take_some(
         &mut self,
         session: &mut Session,

@@ -14,12 +14,12 @@ pub struct Column {
     pub kind: MysqlType,
 }
 
-/// A row of a result, its values as the wire brings them.
+/// A row of a result, with its values as they come over the wire.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The columns, the same for all rows of a result.
     pub columns: Arc<[Column]>,
-    /// One a column; `None` is NULL.
+    /// One per column; `None` is NULL.
     pub values: Vec<Option<Vec<u8>>>,
 }
 

@@ -1,4 +1,4 @@
-//! The certificate authorities of servers whose certificates no public one has signed.
+//! The certificate authorities of servers whose certificates no public authority has signed.
 
 use std::fs;
 
@@ -7,16 +7,16 @@ use mysql_async::SslOpts;
 use super::invalid;
 use crate::model::Result;
 
-/// What stands before each certificate of a PEM file.
+/// The line before each certificate of a PEM file.
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
-/// The authorities of a file, and no others: what a managed service hands out to trust its
-/// servers by.
+/// The authorities of a file, and no others. A managed service supplies such a file for its
+/// servers.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Authorities(Vec<u8>);
 
 impl Authorities {
-    /// Reads the file now, so that a wrong path is told of at the start and not at a reconnect.
+    /// Reads the file now, so that a wrong path is reported at the start and not at a reconnect.
     pub(super) fn of_file(path: &str) -> Result<Self> {
         let told = |reason: &str| invalid(&format!("ca: {path}: {reason}"));
         let pem = fs::read(path).map_err(|error| told(&error.to_string()))?;
@@ -26,7 +26,7 @@ impl Authorities {
         Ok(Self(pem))
     }
 
-    /// The options of a connection that trusts these only.
+    /// The options of a connection that trusts only these.
     pub(super) fn trusted(&self) -> SslOpts {
         SslOpts::default()
             .with_root_certs(vec![self.0.clone().into()])

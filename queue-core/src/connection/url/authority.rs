@@ -1,6 +1,6 @@
-//! Taking the list of hosts out of a URL, and putting another in: `url::Url` knows only one host.
+//! Replacing the list of hosts in a URL: `url::Url` knows only one host.
 
-/// A URL cut around its hosts: `mysql://user:password@` · `db1:3306,db2` · `/database?tls=…`.
+/// A URL split around its hosts: `mysql://user:password@` · `db1:3306,db2` · `/database?tls=…`.
 #[derive(Clone, Copy)]
 pub(super) struct Cut<'u> {
     before: &'u str,
@@ -9,8 +9,8 @@ pub(super) struct Cut<'u> {
 }
 
 impl<'u> Cut<'u> {
-    /// Cuts the URL, or `None` if it has no `://`. A password holds `/`, `?` and `#` only encoded,
-    /// but may hold `@` and `,` as they are.
+    /// Splits the URL; `None` if it has no `://`. In a password `/`, `?` and `#` must be encoded,
+    /// but `@` and `,` need not be.
     pub(super) fn new(url: &'u str) -> Option<Self> {
         let start = url.find("://")? + "://".len();
         let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
@@ -23,7 +23,7 @@ impl<'u> Cut<'u> {
         self.hosts.split(',').map(str::trim)
     }
 
-    /// The hosts as they stand in the URL.
+    /// The hosts as written in the URL.
     pub(super) fn list(self) -> &'u str {
         self.hosts
     }

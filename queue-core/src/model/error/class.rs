@@ -1,11 +1,11 @@
-//! What is to be done about an error.
+//! How to react to an error.
 
 use super::refusals::common_fault;
 use super::{Error, Fault};
 use crate::model::WhenFull;
 
 impl Error {
-    /// The class of the failure, for deciding what to do about it.
+    /// The class of the failure, for deciding how to react.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -21,9 +21,9 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing the input.
+    /// Whether the same call may succeed later without a change of its input.
     ///
-    /// A full topic will have room again, but where its owner has it refuse, nobody is to wait.
+    /// A full topic will have room again, but if its owner chose refusal, producers must not wait.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -32,7 +32,7 @@ impl Error {
         }
     }
 
-    /// Why there is no writer, from what each host said.
+    /// The error that there is no writer, from each host's refusal.
     pub(crate) fn no_writer(mut refusals: Vec<Self>) -> Self {
         match refusals.pop() {
             Some(only) if refusals.is_empty() => only,
@@ -43,7 +43,7 @@ impl Error {
         }
     }
 
-    /// Names the operation that `source` failed in.
+    /// The error of `operation`, which failed with `source`.
     pub(crate) fn database(operation: &'static str, source: &diesel::result::Error) -> Self {
         let message = source.to_string();
         Self::Database { operation, fault: Fault::of(source), message }

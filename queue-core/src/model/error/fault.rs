@@ -4,7 +4,7 @@ use serde::Serialize;
 /// The class of a database failure.
 ///
 /// diesel-async drops the server's error number, so the class is read from the text. Every
-/// connection of ours sets `lc_messages = 'en_US'`; the conformance suite provokes each class on
+/// connection of ours sets `lc_messages = 'en_US'`. The conformance suite provokes each class on
 /// every server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,7 +24,7 @@ pub enum Fault {
     TooLarge,
     /// 1040, 1203, 1226, 1461: no more connections or statements now.
     Busy,
-    /// 1044, 1045, 1095, 1142, 1227, 1370; 1356, the owner of a view: the account may not.
+    /// 1044, 1045, 1095, 1142, 1227, 1370, and 1356 for the owner of a view: the account may not.
     Denied,
     /// 1049, 1054, 1146, 1305: a database, table, column or procedure is missing.
     Schema,
@@ -36,7 +36,7 @@ pub enum Fault {
     Other,
 }
 
-/// A part of the server's English text, and the class it tells. The first match decides.
+/// A part of the server's English text, and the class it indicates. The first match decides.
 const TEXTS: &[(&str, Fault)] = &[
     ("Deadlock found when trying to get lock", Fault::Deadlock),
     ("Record has changed since last read", Fault::Deadlock),
@@ -105,8 +105,8 @@ impl Fault {
         TEXTS.iter().find(|(part, _)| text.contains(part)).map_or(Self::Other, |(_, fault)| *fault)
     }
 
-    /// Whether the connection is of no more use: broken, or to a server that takes no writes any
-    /// more, where only a new connection finds the new writer.
+    /// Whether the connection is useless: it is broken, or its server takes no writes any more.
+    /// Only a new connection finds the new writer.
     #[must_use]
     pub fn ends_connection(self) -> bool {
         matches!(self, Self::Gone | Self::ReadOnly)
@@ -118,7 +118,7 @@ impl Fault {
         matches!(self, Self::Deadlock | Self::LockWait)
     }
 
-    /// Whether the same call may succeed later without anybody changing the input.
+    /// Whether the same call may succeed later without a change of its input.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(

@@ -1,8 +1,8 @@
-//! What is the matter when none of several hosts takes writes.
+//! Why none of several hosts takes writes.
 
 use super::{Error, Fault};
 
-/// What each host said, in one line.
+/// Each host's refusal, in one line.
 pub(super) fn list_refusals(refusals: &[Error]) -> String {
     let short = |error: &Error| match error {
         Error::Connect { server, reason, .. } | Error::ReadOnly { server, reason } => {
@@ -13,8 +13,7 @@ pub(super) fn list_refusals(refusals: &[Error]) -> String {
     refusals.iter().map(short).collect::<Vec<_>>().join("; ")
 }
 
-/// What is the matter with all of them; while one may come back, or become the writer, it is worth
-/// trying again.
+/// The fault of all of them. While one may come back or become the writer, a retry is worthwhile.
 pub(super) fn common_fault(refusals: &[Error]) -> Fault {
     let faults = || refusals.iter().map(Error::fault);
     let transient = [Fault::Gone, Fault::Busy, Fault::ReadOnly].into_iter();

@@ -1,4 +1,4 @@
-//! A line of JSON that is to be a message.
+//! Reading a line of JSON as a message.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::model::{Headers, Moment, MsgId, NewMessage, OnConflict, Priority, Uni
 #[error("{0}")]
 pub struct LineError(String);
 
-/// A message as a line of JSON says it. What `rowmq export` and `rowmq-consumer forward` write is
-/// read, too; where a message was is of no account here.
+/// A message read from a line of JSON. It also reads the output of `rowmq export` and
+/// `rowmq-consumer forward`, and ignores where the message was.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageLine {
@@ -49,7 +49,7 @@ pub struct MessageLine {
     max_wait: Option<Duration>,
 }
 
-/// A value that is there, also `null`.
+/// A value that is present, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(value).map(Some)
 }
@@ -58,7 +58,7 @@ impl MessageLine {
     /// Reads one line.
     ///
     /// # Errors
-    /// What is no JSON object of a message's fields.
+    /// An input that is no JSON object of a message's fields.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
         let line: Self = serde_json::from_slice(line).map_err(|error| {
             LineError(error.to_string().replace(" at line 1 column ", " at column "))
@@ -69,16 +69,16 @@ impl MessageLine {
         }
     }
 
-    /// The topic that it names.
+    /// The topic in the line.
     #[must_use]
     pub fn topic(&self) -> Option<&str> {
         self.topic.as_deref()
     }
 
-    /// The message; what the line does not say is as `blank` makes it of the body.
+    /// Returns the message. Fields that the line lacks are as `blank` makes them from the body.
     ///
     /// # Errors
-    /// What is no base64, and what cannot be said together.
+    /// Invalid base64, or fields that contradict each other.
     pub fn into_message(
         self,
         blank: impl FnOnce(Vec<u8>) -> NewMessage,

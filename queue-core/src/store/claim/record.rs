@@ -1,4 +1,4 @@
-//! The claims' own rows.
+//! The rows that record claims.
 
 use super::Fence;
 use crate::connection::Statement;
@@ -7,10 +7,10 @@ use crate::model::{ClaimNo, ConnId, Priority, Result, RowId, TopicId, WorkerId};
 use crate::store::row_set::{KEYS, RowSet};
 use crate::store::{execute, load, load_surely};
 
-/// A claim as its row tells: the key range that holds all its rows.
+/// A claim, as recorded: the key range that holds all its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Whose it is.
+    /// The worker and claim number.
     pub fence: Fence,
     /// The topic of its rows.
     pub topic: TopicId,
@@ -53,7 +53,7 @@ pub async fn record(
     Ok(())
 }
 
-/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no row left.
+/// PRIMARY (`worker_id`, `claim_no`), forced: forgets claims that have no rows left.
 pub async fn forget(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -69,7 +69,8 @@ pub async fn forget(
     execute(conn, "settle: forget empty claims", statement).await
 }
 
-/// KEY (`topic_id`, priority, hi), forced, plain, one dive: the highest row that any claim has.
+/// KEY (`topic_id`, priority, hi), forced, plain, one dive: finds the highest row that any claim
+/// has.
 pub async fn frontier(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -86,8 +87,9 @@ pub async fn frontier(
     Ok(rows.first().copied())
 }
 
-/// PRIMARY (`worker_id`, `claim_no`): the worker's claims from `from` on. A worker that has made
-/// many knows how far back to look; the dead entries of those before would only cost time.
+/// PRIMARY (`worker_id`, `claim_no`): reads the worker's claims from `from` on. A worker that has
+/// made many claims knows how far back to look; reading the dead entries of earlier ones would only
+/// cost time.
 pub async fn of_worker(
     conn: &mut impl Connection,
     worker: WorkerId,

@@ -1,5 +1,5 @@
-//! Claiming by an UPDATE that comes first and a SELECT that reads back what it has marked: the
-//! seeds' way. Claimers wait for each other.
+//! Claiming as the seeds do: an UPDATE first, then a SELECT that reads back the rows it marked.
+//! Claimers wait for each other.
 
 use super::{COLUMNS, Fence, MessageRow, Place, own, span};
 use crate::connection::Connection;
@@ -8,13 +8,13 @@ use crate::model::{Delivery, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
 use crate::store::{execute_surely, load, load_surely};
 
-/// PRIMARY, forced: the seeds' claim, one `UPDATE … LIMIT` keyed on `CONNECTION_ID()`: marks up to
-/// `limit` ready rows of one priority in order of id, from `from` on. Read them back with
-/// [`owned`].
+/// PRIMARY, forced: claims as the seeds do, by one `UPDATE … LIMIT` keyed on `CONNECTION_ID()`:
+/// marks up to `limit` ready rows of one priority in order of id, from `from` on. [`owned`] reads
+/// them back.
 ///
 /// It waits for every row that another session has locked. On MariaDB it also locks the first row
 /// behind the range, so it fails with [`Fault::LockWait`](crate::Fault::LockWait) while a producer
-/// has not committed that one.
+/// has that row uncommitted.
 pub async fn own_first(
     conn: &mut impl Connection,
     fence: Fence,
@@ -39,11 +39,11 @@ pub async fn own_first(
 }
 
 /// PRIMARY, forced: marks up to `limit` ready rows of one priority, waiting for rows that another
-/// claimer has locked. Read them back with [`owned`].
+/// claimer has locked. [`owned`] reads them back.
 ///
-/// Unlike [`own_first`] it does not wait for the open transaction of a producer: the rows are named
-/// by a plain read, which sees only what is committed, and marked by their keys if they are still
-/// ready.
+/// Unlike [`own_first`] it does not wait for a producer's open transaction: a plain read, which
+/// sees only committed rows, finds the rows, and the UPDATE marks them by their keys if they are
+/// still ready.
 pub async fn own_ready(
     conn: &mut impl Connection,
     fence: Fence,
@@ -66,8 +66,8 @@ pub async fn own_ready(
     own(conn, fence, topic, place.priority, &rows).await
 }
 
-/// PRIMARY, forced: the rows that [`own_first`] or [`own_ready`] marked. Every one of them lies at
-/// `place` or after it and bears this fence, which is never used twice.
+/// PRIMARY, forced: reads the rows that [`own_first`] or [`own_ready`] marked. Each lies at `place`
+/// or after it and bears this fence, which is never used twice.
 pub async fn owned(
     conn: &mut impl Connection,
     fence: Fence,

@@ -4,22 +4,22 @@ use crate::connection::Statement;
 use crate::model::{Priority, Result, TopicId};
 use crate::store::load;
 
-/// What a walk from the start of a topic finds.
+/// The result of a walk from the start of a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Walk {
     /// The first ready row in order of priority and id.
     pub first: Option<Place>,
-    /// Whether a suspect waits to be claimed alone.
+    /// Whether there is a suspect to be claimed alone.
     pub suspect: bool,
 }
 
-/// PRIMARY, forced, two dives: the first ready row of the topic, by plain reads that lock nothing.
-/// Finds rows that committed late, below the marks (history H24).
+/// PRIMARY, forced, two dives: finds the first ready row of the topic, by plain reads that lock
+/// nothing. Also finds rows that committed late, below the marks (history H24).
 ///
-/// It reads over every dead entry and every claimed row before that one, once. The dive for
-/// suspects goes backwards, because a range that is empty is read on to the next row there is:
-/// forwards that is the head of the next topic, where dead entries lie; backwards it is the tail of
-/// this one, where rows were just added.
+/// It reads every dead entry and every claimed row before that row, once. The dive for suspects
+/// goes backwards, because the server reads past an empty range to the next existing row: forwards
+/// that is the head of the next topic, where dead entries lie; backwards it is the tail of this
+/// topic, where rows were just added.
 pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
     let statement = Statement::new(
         "(SELECT priority, id FROM queue_message FORCE INDEX (PRIMARY) \
@@ -45,8 +45,8 @@ pub async fn walk(conn: &mut impl Connection, topic: TopicId) -> Result<Walk> {
     Ok(walk)
 }
 
-/// PRIMARY, forced, plain: the first ready row at `place` or after it, of this priority or a later
-/// one.
+/// PRIMARY, forced, plain: finds the first ready row at `place` or after it, of this priority or a
+/// later one.
 pub async fn next_ready(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -67,8 +67,8 @@ pub async fn next_ready(
     Ok(rows.into_iter().next())
 }
 
-/// PRIMARY, forced, plain, one dive backwards (as in [`walk`]): the last priority before `priority`
-/// that has a row, ready or not.
+/// PRIMARY, forced, plain, one dive backwards (as in [`walk`]): finds the last priority before
+/// `priority` that has a row, ready or not.
 pub async fn urgent(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -1,4 +1,4 @@
-//! Dead letters that their topics keep no longer.
+//! Pruning dead letters that their topics no longer keep.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::store::load;
 use crate::store::prune::Pruned;
 use crate::store::row_set::RowSet;
 
-/// PRIMARY of the topics: those that keep their dead letters for a time only, and for how long.
+/// PRIMARY of the topics: lists the topics that keep their dead letters for a limited time, and how
+/// long.
 pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Duration)>> {
     let statement = Statement::new(
         "SELECT id, keep_dead_ms FROM queue_topic WHERE keep_dead_ms IS NOT NULL ORDER BY id",
@@ -21,7 +22,7 @@ pub async fn kept_for(conn: &mut impl Connection) -> Result<Vec<(TopicId, Durati
 }
 
 /// KEY (`topic_id`, `died_at`), forced and plain, then PRIMARY: purges up to `limit` dead letters
-/// of the topic that died `ago` or longer, but for those that a redrive has locked.
+/// of the topic that died at least `ago` before now, except those that a redrive has locked.
 pub async fn prune(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -4,7 +4,7 @@ use crate::model::{Moment, NewMessage, Result, TopicId};
 use crate::store::enqueue::is_kept;
 use crate::store::execute;
 
-/// PRIMARY (`due_at`, id): inserts messages that are to become ready later, as one statement.
+/// PRIMARY (`due_at`, id): inserts messages that become ready later, as one statement.
 ///
 /// # Errors
 /// Headers that cannot be stored.

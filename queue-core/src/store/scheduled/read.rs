@@ -1,4 +1,4 @@
-//! Messages whose time has not come, whole.
+//! Messages that are not due yet, whole.
 
 use chrono::{DateTime, Utc};
 
@@ -30,15 +30,15 @@ pub struct Scheduled {
 }
 
 impl Scheduled {
-    /// Where it lies.
+    /// Returns where it lies.
     #[must_use]
     pub fn place(&self) -> ScheduledPlace {
         ScheduledPlace { due_at: self.due_at, row: self.stored.row }
     }
 }
 
-/// KEY (`topic_id`), forced, whose entries lie in the order of the primary key: the topic's next
-/// messages behind the place `after`, at most `limit`; locks nothing.
+/// KEY (`topic_id`), forced, whose entries lie in the order of the primary key: reads the topic's
+/// next messages after the place `after`, at most `limit`; locks nothing.
 pub async fn read(
     conn: &mut impl Connection,
     topic: TopicId,

@@ -1,4 +1,4 @@
-//! Messages whose time has not come, one by one.
+//! Messages that are not due yet, one by one.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::model::{Moment, MsgId, Priority, Result, RowId, TopicId};
 use crate::store::row_set::RowSet;
 use crate::store::{execute_surely, load, load_surely};
 
-/// A message whose time has not come, as people look at it.
+/// A message that is not due yet, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Waiting {
     /// Its row among the scheduled.
@@ -22,19 +22,19 @@ pub struct Waiting {
     pub due_at: DateTime<Utc>,
     /// Server time at which it was enqueued.
     pub enqueued_at: DateTime<Utc>,
-    /// Failed handlings so far: above zero it waits to be tried again.
+    /// Failed handlings so far: if above zero, it is a retry.
     pub failures: u32,
     /// Business idempotency key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub biz_id: Option<String>,
-    /// Why it failed last.
+    /// Its last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
 
-/// KEY (`msg_id`), forced, plain: the rows of the message; one, unless its sender has given several
-/// messages one id. A locking read of what is not there would lock the place where it would be, at
-/// the end of the index, where everybody inserts (REPEATABLE READ, both servers' default).
+/// KEY (`msg_id`), forced, plain: finds the rows of the message; one, unless its sender gave
+/// several messages one id. A locking read of a missing key would lock the gap where it would be,
+/// at the end of the index, where every producer inserts (REPEATABLE READ, both servers' default).
 pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Result<RowSet> {
     let statement = Statement::new(
         "SELECT id FROM queue_scheduled FORCE INDEX (queue_scheduled_msg) \
@@ -47,7 +47,7 @@ pub async fn find(conn: &mut impl Connection, topic: TopicId, id: MsgId) -> Resu
     Ok(rows.into_iter().collect())
 }
 
-/// UNIQUE (id), forced: gives scheduled messages another time; how many were there.
+/// UNIQUE (id), forced: changes the due time of scheduled messages; returns how many were there.
 pub async fn reschedule(
     conn: &mut impl Connection,
     rows: &RowSet,
@@ -63,8 +63,8 @@ pub async fn reschedule(
     execute_surely(conn, "reschedule", statement).await
 }
 
-/// KEY (`topic_id`), whose entries lie in the order of the primary key: the topic's next messages,
-/// at most `limit`.
+/// KEY (`topic_id`), whose entries lie in the order of the primary key: reads the topic's next
+/// messages, at most `limit`.
 pub async fn list(conn: &mut impl Connection, topic: TopicId, limit: u32) -> Result<Vec<Waiting>> {
     let statement = Statement::new(
         "SELECT id, msg_id, priority, due_at, enqueued_at, failures, biz_id, last_error \

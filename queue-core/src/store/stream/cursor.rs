@@ -1,4 +1,4 @@
-//! Where a group stands in each partition.
+//! The position of a group in each partition.
 
 use crate::connection::Statement;
 use crate::connection::{Connection, row};
@@ -7,7 +7,7 @@ use crate::store::moves::equal;
 use crate::store::rescue::SHARED_CRASHES;
 use crate::store::{execute, execute_surely, load};
 
-/// PRIMARY: makes the group's cursor of a partition.
+/// PRIMARY: creates the group's cursor of a partition.
 pub async fn create(
     conn: &mut impl Connection,
     group: TopicId,
@@ -24,23 +24,23 @@ pub async fn create(
     Ok(())
 }
 
-/// What a partition has for a group.
+/// The work that a partition has for a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Work {
     /// The partition.
     pub partition: PartitionNo,
-    /// Messages that nobody of the group has claimed yet.
+    /// Messages that no member of the group has claimed yet.
     pub unclaimed: u64,
-    /// Ranges to be claimed again now.
+    /// Ranges that can be claimed again now.
     pub free: u64,
-    /// Ranges whose messages are to be claimed alone.
+    /// Ranges whose messages must be claimed alone.
     pub suspect: u64,
-    /// Ranges that somebody has, or that wait for their time.
+    /// Ranges that a member holds, or that are not due yet.
     pub busy: u64,
 }
 
 impl Work {
-    /// Whether a claim would find something.
+    /// Returns whether a claim would find something.
     #[must_use]
     pub fn is_there(&self, group: Group) -> bool {
         let blocked = group.ordered && self.busy > 0;
@@ -48,7 +48,7 @@ impl Work {
     }
 }
 
-/// What there is for a group, and what it wants of it.
+/// The work for a group, and the group's filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// What each partition has, in order.
@@ -58,7 +58,8 @@ pub struct Outlook {
 }
 
 /// PRIMARY of cursors, partitions and topics, KEY (`group_id`, `partition_no`) of the ranges,
-/// plain, a row a partition: where there is something for the group, and what it wants now.
+/// plain, a row a partition: reads which partitions have work for the group, and its current
+/// filter.
 pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook> {
     let due = "r.worker_id = 0 AND (r.ready_at IS NULL OR r.ready_at <= UTC_TIMESTAMP(6))";
     let statement = Statement::new(format!(
@@ -79,7 +80,7 @@ pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook
     .number(group.id.0);
     let rows: Vec<(Work, Option<Vec<u8>>)> =
         load(conn, "look for work of the group", statement).await?;
-    // What cannot be read is as good as none; whoever reads the topic says so.
+    // An unreadable filter counts as none; the code that reads the topic logs it.
     let filter = rows.first().and_then(|(_, filter)| filter.as_deref());
     let filter = HeaderFilter::from_stored(filter).unwrap_or_default();
     Ok(Outlook { work: rows.into_iter().map(|(work, _)| work).collect(), filter })
@@ -87,8 +88,9 @@ pub async fn outlook(conn: &mut impl Connection, group: Group) -> Result<Outlook
 
 row! { Work { partition, unclaimed, free, suspect, busy } }
 
-/// PRIMARY: locks the group's cursor of a partition: until the transaction ends nobody claims,
-/// splits or resets there. The offset that is claimed next; `None` if there is no such cursor.
+/// PRIMARY: locks the group's cursor of a partition: until the transaction ends no other session
+/// claims, splits or resets there. Returns the offset that is claimed next; `None` if there is no
+/// such cursor.
 pub async fn lock(
     conn: &mut impl Connection,
     group: TopicId,
@@ -103,7 +105,7 @@ pub async fn lock(
     Ok(rows.first().copied())
 }
 
-/// PRIMARY: takes a locked cursor on; `lost` messages on the way had been pruned.
+/// PRIMARY: advances a locked cursor; `lost` messages on the way had been pruned.
 pub async fn advance(
     conn: &mut impl Connection,
     group: TopicId,
@@ -139,7 +141,7 @@ pub async fn count_lost(
     execute_surely(conn, "count what is lost to retention", statement).await
 }
 
-/// PRIMARY: puts a locked cursor elsewhere, in a generation of its own.
+/// PRIMARY: moves a locked cursor elsewhere, in a new generation.
 pub async fn reset(
     conn: &mut impl Connection,
     group: TopicId,

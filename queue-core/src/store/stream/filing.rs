@@ -1,5 +1,5 @@
-//! Messages of the log that a group is not through with: they are filed under the group's own
-//! topic, body and all, where they are tried again, or lie dead. The log keeps its row.
+//! Filing messages of the log, body and all, under a group's own topic, where they are tried again,
+//! lie dead or are archived. The log keeps its row.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub struct Filed {
     pub partition: PartitionNo,
     /// Their offsets.
     pub offsets: Vec<Offset>,
-    /// The group that they are filed under.
+    /// The group under whose topic they are filed.
     pub group: TopicId,
-    /// The worker that had them.
+    /// The worker that held them.
     pub worker: WorkerId,
     /// Which delivery it was.
     pub delivery_no: DeliveryNo,
@@ -32,14 +32,14 @@ pub struct Filed {
     pub past: Past,
 }
 
-/// What messages have been through before this delivery.
+/// The failures and crashes of messages before this delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Past {
     /// Nothing.
     Nothing,
-    /// What the row of this range tells of the message at its mark.
+    /// What the row of this range records of the message at its mark.
     AtMarkOf(RangeId),
-    /// Failures that only the member of a broadcast group knows of.
+    /// Failures that only the member of a broadcast group has recorded.
     Failures {
         /// How many.
         failures: u32,
@@ -49,7 +49,7 @@ pub enum Past {
 }
 
 impl Past {
-    /// The columns that tell it.
+    /// Returns the columns that carry it.
     fn columns(&self) -> Statement<'static> {
         match self {
             Self::Nothing => Statement::new(
@@ -73,9 +73,9 @@ impl Past {
 }
 
 impl Filed {
-    /// The messages as a table of the columns that a message has in the hot table.
+    /// Selects the messages with the columns that a message has in the hot table.
     fn source(&self, offsets: &[Offset]) -> Statement<'static> {
-        // Padded, so that the texts have few shapes and stay prepared.
+        // Padded, so that there are few statement texts and they stay prepared.
         let n = offsets.len().next_power_of_two();
         let last = offsets.last().into_iter().cycle();
         let padded = offsets.iter().chain(last).take(n).map(|offset| offset.0);
@@ -119,7 +119,8 @@ impl Filed {
     }
 }
 
-/// PRIMARY of the log, forced: to be tried again by the group; how many the log still had.
+/// PRIMARY of the log, forced: schedules a retry by the group; returns how many messages the log
+/// still had.
 pub async fn to_scheduled(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -129,8 +130,8 @@ pub async fn to_scheduled(
     filed.file(conn, "settle: retry", moves::into_scheduled(due, failure), None).await
 }
 
-/// PRIMARY of the log, forced: to the group's dead letters, or the topic that the group names for
-/// them; how many the log still had.
+/// PRIMARY of the log, forced: moves messages to the group's dead letters, or to its dead-letter
+/// topic if it has one; returns how many the log still had.
 pub async fn to_dead(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -144,7 +145,7 @@ pub async fn to_dead(
     filed.file(conn, OPERATION, moves::into_topic(&topic, cause, error), None).await
 }
 
-/// PRIMARY of the log, forced: to the archive; how many the log still had.
+/// PRIMARY of the log, forced: archives messages; returns how many the log still had.
 pub async fn to_archive(
     conn: &mut impl Connection,
     filed: &Filed,
@@ -168,7 +169,7 @@ pub async fn to_ledger_once(
 }
 
 /// PRIMARY of the log, forced: enters the biz ids of handled messages into the group's ledger. Each
-/// must have one.
+/// message must have one.
 pub async fn to_ledger(
     conn: &mut impl Connection,
     filed: &Filed,

@@ -1,4 +1,4 @@
-//! Who holds what of streams, for people.
+//! What each worker holds of streams, for operators.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -9,20 +9,20 @@ use crate::model::{Group, MemberName, Offset, PartitionNo, Result, TopicName, Wo
 use crate::store::load;
 use crate::store::moment::age;
 
-/// What a worker holds of streams, all groups together.
+/// What a worker holds of streams, over all groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RangesHeld {
     /// The worker.
     pub worker: WorkerId,
-    /// How many ranges.
+    /// How many ranges it holds.
     pub ranges: u64,
-    /// Messages in them that are not settled, or of which that is not told yet.
+    /// Messages in them that are not known to be settled.
     pub messages: u64,
 }
 
-/// KEY (`worker_id`, `claim_no`): what each worker has claimed of streams, those that have ended
-/// included; who has nothing is left out. Reads every claimed range, which is a row whatever it
-/// holds.
+/// KEY (`worker_id`, `claim_no`): counts what each worker has claimed of streams, including workers
+/// that have ended; workers without claims are left out. Reads every claimed range, which is one
+/// row whatever it holds.
 pub async fn ranges_held(conn: &mut impl Connection) -> Result<Vec<RangesHeld>> {
     let statement = Statement::new(
         "SELECT r.worker_id, COUNT(*) AS ranges, \
@@ -35,7 +35,7 @@ pub async fn ranges_held(conn: &mut impl Connection) -> Result<Vec<RangesHeld>> 
 
 row! { RangesHeld { worker, ranges, messages } }
 
-/// A name that a worker has in a broadcast group.
+/// A name that a worker holds in a broadcast group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "json-schema", derive(schemars::JsonSchema))]
 pub struct NameHeld {
@@ -48,8 +48,8 @@ pub struct NameHeld {
     pub member: MemberName,
 }
 
-/// PRIMARY of the members, joined to PRIMARY of workers and topics: the names that workers which
-/// live have in broadcast groups. Reads every named member; those without a name have no row.
+/// PRIMARY of the members, joined to PRIMARY of workers and topics: lists the names that living
+/// workers hold in broadcast groups. Reads every named member; those without a name have no row.
 pub async fn names_held(conn: &mut impl Connection) -> Result<Vec<NameHeld>> {
     let statement = Statement::new(
         "SELECT DISTINCT m.worker_id, t.name AS group_name, m.name FROM queue_member m \
@@ -69,29 +69,29 @@ pub enum Held {
     Log {
         /// The partition.
         partition: PartitionNo,
-        /// The first that is not settled, as far as the member has told.
+        /// The first that is not settled, as far as the member has acknowledged.
         mark: Offset,
         /// The one after its last.
         hi: Offset,
     },
-    /// Under the group's own topic: they failed before and are tried again.
+    /// Under the group's own topic: they failed before and are retried.
     Retries,
 }
 
-/// What a member of a group has claimed at once.
+/// One claim of a group's member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GroupClaim {
     /// The member.
     pub worker: WorkerId,
-    /// Who it is, for people; `None` if its row is gone.
+    /// Its client id, for operators; `None` if its row is gone.
     pub client_id: Option<String>,
-    /// `alive`, `dead` or `stopped`; of the last two a janitor is about to take the claim back.
+    /// `alive`, `dead` or `stopped`; if dead or stopped, a janitor is about to take the claim back.
     pub state: Option<String>,
     /// Where its messages lie.
     #[serde(flatten)]
     pub held: Held,
-    /// How many: of the log those that are not settled as far as it has told, of retries those that
-    /// it claimed.
+    /// How many: of the log, those not settled as far as the member has acknowledged; of retries,
+    /// those it claimed.
     pub messages: u64,
     /// When it claimed them, server time.
     pub claimed_at: DateTime<Utc>,
@@ -100,7 +100,8 @@ pub struct GroupClaim {
 }
 
 /// KEY (`group_id`, `partition_no`) of the ranges and KEY (`topic_id`, …) of the claims, joined to
-/// PRIMARY of the workers: what the members of the group have claimed, the oldest claim first.
+/// PRIMARY of the workers: lists what the members of the group have claimed, the oldest claim
+/// first.
 pub async fn claims_of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<GroupClaim>> {
     let statement = Statement::new(
         "SELECT h.*, w.client_id, w.state, \

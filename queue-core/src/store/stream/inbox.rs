@@ -10,11 +10,11 @@ use crate::store::{execute, execute_surely, load_surely};
 /// A committed message that has no offset yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsequenced {
-    /// Where it lies.
+    /// Its priority.
     pub priority: Priority,
     /// Its row.
     pub row: RowId,
-    /// The partition that its key, or for want of one its row, puts it in.
+    /// The partition, chosen by its key, or by its row if it has no key.
     pub partition: PartitionNo,
     /// The bytes of its body.
     pub bytes: u64,
@@ -25,13 +25,13 @@ pub struct Unsequenced {
 pub struct Run {
     /// The stream.
     pub stream: TopicId,
-    /// Where the rows lie.
+    /// Their priority.
     pub priority: Priority,
     /// The rows.
     pub rows: RowSet,
 }
 
-/// PRIMARY, forced, plain, one dive: whether anything waits for its offset.
+/// PRIMARY, forced, plain, one dive: returns whether no message waits for its offset.
 pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
     let statement = Statement::new(
         "SELECT id FROM queue_message FORCE INDEX (PRIMARY) WHERE topic_id = ? \
@@ -43,8 +43,8 @@ pub async fn is_empty(conn: &mut impl Connection, stream: TopicId) -> Result<boo
 }
 
 /// PRIMARY, forced, plain, so that all rows are of one snapshot: when a later message of a producer
-/// is among them, so are its earlier ones (history H14). Up to `limit` rows, in order, for a stream
-/// of so many partitions.
+/// is among them, so are its earlier ones (history H14). Reads up to `limit` rows, in order, of a
+/// stream with this many partitions.
 pub async fn scan(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -69,7 +69,7 @@ row! { Unsequenced { priority, row, partition, bytes } }
 /// PRIMARY, forced: copies rows to the end of a partition, in order, from `base` on.
 ///
 /// Consecutive rows get their offset by subtraction: no other row can lie within. Others are looked
-/// up one by one from a list that counts them.
+/// up one by one in a numbered list.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].
@@ -119,9 +119,9 @@ pub async fn append(
     equal(OPERATION, run.rows.len(), appended)
 }
 
-/// PRIMARY, forced: removes rows that have been copied to the log, key by key: of a range MySQL 9.7
-/// may read, and lock, all of a small inbox, and then waits for a producer that has not committed
-/// (*run*: until 1205).
+/// PRIMARY, forced: removes rows that have been copied to the log, key by key: given a range, MySQL
+/// 9.7 may read, and lock, all of a small inbox, and then waits for a producer that has not
+/// committed (*run*: until 1205).
 ///
 /// # Errors
 /// [`crate::Error::Counts`].

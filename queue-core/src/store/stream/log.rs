@@ -13,7 +13,7 @@ use crate::store::enqueue::{Shape, is_kept};
 use crate::store::row_set::{LIST_LIMIT, placeholders};
 use crate::store::{execute, execute_surely, load_surely};
 
-/// Offsets of one partition of a stream, from `lo` up to `hi`, which is not of them.
+/// Offsets of one partition of a stream, from `lo` up to but not including `hi`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// The stream.
@@ -26,12 +26,12 @@ pub struct Stretch {
     pub hi: Offset,
 }
 
-/// Under what the messages of a stretch are delivered.
+/// The group and claim under which the messages of a stretch are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// The group, which is the topic of the deliveries.
+    /// The group, as the topic of the deliveries.
     pub group: TopicId,
-    /// The claim that holds the stretch; 0 if none does.
+    /// The claim that holds the stretch; 0 if there is none.
     pub claim_no: ClaimNo,
     /// Which delivery of the stretch this is.
     pub delivery_no: DeliveryNo,
@@ -44,7 +44,7 @@ const MESSAGES: &str = "SELECT CAST(5 AS UNSIGNED), offset_no, msg_id, CAST(? AS
 
 const IN_ORDER: &str = " ORDER BY topic_id, partition_no, offset_no";
 
-/// PRIMARY: appends messages, each at its place, as one statement. None of them may wait for its
+/// PRIMARY: appends messages, each at its position, as one statement. None of them may have a due
 /// time.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub async fn append(
     Ok(())
 }
 
-/// PRIMARY, forced, plain: the messages of a stretch, in order. Offsets that are missing have been
+/// PRIMARY, forced, plain: reads the messages of a stretch, in order. Missing offsets have been
 /// pruned.
 pub async fn read(
     conn: &mut impl Connection,
@@ -99,7 +99,7 @@ pub async fn read(
     read_by(conn, stretch, reading, statement).await
 }
 
-/// PRIMARY, forced, plain: these messages of a stretch, in order, as [`read()`].
+/// PRIMARY, forced, plain: reads these messages of a stretch, in order, as [`read()`].
 pub async fn read_some(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -108,7 +108,7 @@ pub async fn read_some(
 ) -> Result<Vec<Delivery>> {
     let mut deliveries = Vec::with_capacity(offsets.len());
     for some in offsets.chunks(LIST_LIMIT) {
-        // Padded, so that the texts have few shapes and stay prepared.
+        // Padded, so that there are few statement texts and they stay prepared.
         let n = some.len().next_power_of_two();
         let last = some.last().into_iter().cycle();
         let statement = Statement::new(MESSAGES)
@@ -139,7 +139,7 @@ async fn read_by(
     Ok(rows.into_iter().map(delivery).collect())
 }
 
-/// Of a stretch's messages, in order.
+/// Limits a SELECT to a stretch, in order.
 fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
     select
         .sql(
@@ -153,13 +153,14 @@ fn within(select: Statement<'_>, stretch: Stretch) -> Statement<'_> {
         .number(stretch.hi.0)
 }
 
-/// PRIMARY, forced, plain: the message ids of a stretch, in order.
+/// PRIMARY, forced, plain: reads the message ids of a stretch, in order.
 pub async fn msg_ids(conn: &mut impl Connection, stretch: Stretch) -> Result<Vec<(Offset, MsgId)>> {
     let statement = within(Statement::new("SELECT offset_no, msg_id"), stretch);
     load_surely(conn, "read message ids of the log", statement).await
 }
 
-/// PRIMARY, forced, plain: the headers of a stretch's messages, in order, without their bodies.
+/// PRIMARY, forced, plain: reads the headers of a stretch's messages, in order, without their
+/// bodies.
 pub async fn headers(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -168,8 +169,8 @@ pub async fn headers(
     load_surely(conn, "read the headers of the log", statement).await
 }
 
-/// PRIMARY, forced, plain, one dive: the first offset from `from` on that the log has, and when it
-/// was sequenced.
+/// PRIMARY, forced, plain, one dive: finds the first offset from `from` on that the log has, and
+/// when it was sequenced.
 pub async fn at_or_after(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -189,7 +190,7 @@ pub async fn at_or_after(
     Ok(rows.first().copied())
 }
 
-/// PRIMARY, forced: removes a stretch; how many messages it had.
+/// PRIMARY, forced: removes a stretch; returns how many messages it had.
 pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usize> {
     let statement = Statement::new(
         "DELETE l FROM queue_log l FORCE INDEX (PRIMARY) \
@@ -202,7 +203,8 @@ pub async fn remove(conn: &mut impl Connection, stretch: Stretch) -> Result<usiz
     execute_surely(conn, "prune the log", statement).await
 }
 
-/// PRIMARY, forced, plain: the mean bytes of body and headers in a stretch; 0 if it is empty.
+/// PRIMARY, forced, plain: computes the mean bytes of body and headers in a stretch; 0 if it is
+/// empty.
 pub async fn mean_bytes(conn: &mut impl Connection, stretch: Stretch) -> Result<u64> {
     let statement = Statement::new(
         "SELECT CAST(COALESCE(AVG(LENGTH(body) + COALESCE(LENGTH(headers), 0)), 0) AS SIGNED) \

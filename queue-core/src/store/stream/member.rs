@@ -1,4 +1,4 @@
-//! How far the named members of broadcast groups have come.
+//! The positions of the named members of broadcast groups.
 
 mod standing;
 
@@ -9,21 +9,21 @@ use crate::connection::{Connection, row};
 use crate::model::{MemberName, Offset, PartitionNo, Result, TopicId, WorkerId};
 use crate::store::{execute, execute_surely, load_surely};
 
-/// A named member's place in a partition, as its row tells.
+/// A named member's position in a partition, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The partition.
     pub partition: PartitionNo,
-    /// The lowest offset that the member is not through with, as far as it has told.
+    /// Its low-water mark: the lowest offset that the member has not acknowledged as handled.
     pub next: Offset,
-    /// The worker that is the member; 0 if none has been since it was put here.
+    /// The worker that is the member; 0 if no worker has been since the position was set.
     pub worker: WorkerId,
 }
 
 row! { Place { partition, next, worker } }
 
 impl Place {
-    /// A place that no worker has.
+    /// Returns a position that no worker holds.
     #[must_use]
     pub fn new(partition: PartitionNo, next: Offset) -> Self {
         Self { partition, next, worker: WorkerId(0) }
@@ -32,7 +32,7 @@ impl Place {
 
 const SELECT: &str = "SELECT partition_no, next_offset, worker_id FROM queue_member ";
 
-/// PRIMARY, plain: the member's places, by partition.
+/// PRIMARY, plain: reads the member's positions, by partition.
 pub async fn places(
     conn: &mut impl Connection,
     group: TopicId,
@@ -45,7 +45,8 @@ pub async fn places(
     load_surely(conn, "read the member's places", statement).await
 }
 
-/// PRIMARY: locks the member's places: until the transaction ends nobody takes or moves it.
+/// PRIMARY: locks the member's positions: until the transaction ends no other session takes or
+/// moves it.
 pub async fn lock(
     conn: &mut impl Connection,
     group: TopicId,
@@ -58,7 +59,7 @@ pub async fn lock(
     load_surely(conn, "lock the member", statement).await
 }
 
-/// PRIMARY: locks the places of every named member of the group, in order.
+/// PRIMARY: locks the positions of every named member of the group, in order.
 pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Place>> {
     let statement = Statement::new(SELECT)
         .sql("WHERE group_id = ? ORDER BY group_id, name, partition_no FOR UPDATE")
@@ -66,7 +67,7 @@ pub async fn lock_all(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
     load_surely(conn, "lock the members", statement).await
 }
 
-/// PRIMARY of the workers, plain: whether the worker is alive, as far as anybody has found out.
+/// PRIMARY of the workers, plain: returns whether the worker is alive, as far as is known.
 pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bool> {
     let statement = Statement::new("SELECT id FROM queue_worker WHERE id = ? AND state = 'alive'")
         .number(worker.0);
@@ -74,10 +75,10 @@ pub async fn is_alive(conn: &mut impl Connection, worker: WorkerId) -> Result<bo
     Ok(rows.contains(&worker))
 }
 
-/// PRIMARY: a new member's place in a partition.
+/// PRIMARY: creates a new member's position in a partition.
 ///
 /// # Errors
-/// A [`Duplicate`](crate::Fault::Duplicate) failure if somebody was quicker.
+/// A [`Duplicate`](crate::Fault::Duplicate) failure if another session was quicker.
 pub async fn create(
     conn: &mut impl Connection,
     group: TopicId,
@@ -97,7 +98,7 @@ pub async fn create(
     Ok(())
 }
 
-/// PRIMARY: the worker is the member from now on.
+/// PRIMARY: makes the worker the member from now on.
 pub async fn take(
     conn: &mut impl Connection,
     group: TopicId,
@@ -114,18 +115,18 @@ pub async fn take(
     execute_surely(conn, "take the member", statement).await
 }
 
-/// How far a member has come in a partition.
+/// A member's acknowledgement in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
     /// The partition.
     pub partition: PartitionNo,
-    /// The lowest offset that it is not through with.
+    /// Its new low-water mark: the lowest offset that it has not handled.
     pub next: Offset,
-    /// Messages that it has found removed by retention since it told last.
+    /// Messages that it has found removed by retention since its last acknowledgement.
     pub lost: u64,
 }
 
-/// PRIMARY: the member has come so far. 0 rows: it is not the worker's own any more.
+/// PRIMARY: advances the member's low-water mark. 0 rows: the worker is no longer the member.
 pub async fn tell(
     conn: &mut impl Connection,
     group: TopicId,
@@ -146,8 +147,8 @@ pub async fn tell(
     execute_surely(conn, "tell how far the member has come", statement).await
 }
 
-/// PRIMARY, all members of the group: puts them elsewhere in a partition, and fences the workers
-/// that have them; how many they are.
+/// PRIMARY, all members of the group: moves their positions in a partition, and fences the workers
+/// that hold them; returns how many members there are.
 pub async fn reset(
     conn: &mut impl Connection,
     group: TopicId,

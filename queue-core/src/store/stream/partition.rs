@@ -6,7 +6,7 @@ use crate::model::{Offset, PartitionNo, Result, TopicId};
 use crate::store::moves::equal;
 use crate::store::{execute, execute_surely, load_surely};
 
-/// A partition as its row tells.
+/// A partition, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Partition {
     /// Its number within the stream, from 0.
@@ -22,7 +22,7 @@ row! { Partition { no, first, next } }
 const SELECT: &str = "SELECT partition_no, first_offset, next_offset FROM queue_partition \
      WHERE topic_id = ? ORDER BY partition_no";
 
-/// PRIMARY: makes the partitions `from..to` of a stream, empty.
+/// PRIMARY: creates the partitions `from..to` of a stream, empty.
 pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: u32) -> Result<()> {
     for no in from..to {
         let statement =
@@ -34,14 +34,14 @@ pub async fn create(conn: &mut impl Connection, stream: TopicId, from: u32, to: 
     Ok(())
 }
 
-/// PRIMARY, plain: the stream's partitions, in order.
+/// PRIMARY, plain: reads the stream's partitions, in order.
 pub async fn all(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
     let statement = Statement::new(SELECT).number(stream.0);
     partitions(conn, "read the partitions", statement).await
 }
 
-/// PRIMARY of topics and partitions, plain: the partitions of the stream that a group reads, in
-/// order; none if there is no such group any more.
+/// PRIMARY of topics and partitions, plain: reads the partitions of the stream that a group reads,
+/// in order; none if the group no longer exists.
 pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<Partition>> {
     let statement = Statement::new(
         "SELECT p.partition_no, p.first_offset, p.next_offset FROM queue_topic t \
@@ -52,15 +52,15 @@ pub async fn of_group(conn: &mut impl Connection, group: TopicId) -> Result<Vec<
     partitions(conn, "read the group's partitions", statement).await
 }
 
-/// PRIMARY: locks the stream's partitions, in order: until the transaction ends nobody else gives
-/// its messages offsets.
+/// PRIMARY: locks the stream's partitions, in order: until the transaction ends no other session
+/// gives its messages offsets.
 pub async fn lock(conn: &mut impl Connection, stream: TopicId) -> Result<Vec<Partition>> {
     let statement = Statement::new(SELECT).sql(" FOR UPDATE").number(stream.0);
     partitions(conn, "sequence: lock the partitions", statement).await
 }
 
-/// PRIMARY: locks the stream's first partition, unless somebody has: whether it did. Sequencers
-/// that do not want to wait for one another begin here.
+/// PRIMARY: locks the stream's first partition, unless another session has locked it; returns
+/// whether it did. Sequencers that do not want to wait for one another begin here.
 pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Result<bool> {
     let statement = Statement::new(
         "SELECT partition_no, first_offset, next_offset FROM queue_partition \
@@ -71,7 +71,7 @@ pub async fn try_lock_first(conn: &mut impl Connection, stream: TopicId) -> Resu
     Ok(!first.is_empty())
 }
 
-/// PRIMARY, plain: one of the stream's partitions.
+/// PRIMARY, plain: reads one of the stream's partitions.
 pub async fn find(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -94,7 +94,7 @@ async fn partitions(
     load_surely(conn, operation, statement).await
 }
 
-/// PRIMARY: takes the end of a locked partition `by` messages on.
+/// PRIMARY: advances the end of a locked partition by `by` messages.
 ///
 /// # Errors
 /// [`crate::Error::Counts`] if it does not end where the caller saw it.
@@ -123,7 +123,7 @@ pub async fn delete(conn: &mut impl Connection, stream: TopicId) -> Result<usize
     execute_surely(conn, "delete the partitions", statement).await
 }
 
-/// PRIMARY: the oldest message kept is now `first`.
+/// PRIMARY: moves the beginning of a partition: the oldest message kept is now `first`.
 pub async fn cut(
     conn: &mut impl Connection,
     stream: TopicId,

@@ -1,4 +1,4 @@
-//! Messages of claimed ranges that their handlers have acked in transactions of their own.
+//! Messages of claimed ranges that their handlers acked in the handlers' own transactions.
 
 use crate::connection::Connection;
 use crate::connection::Statement;
@@ -7,7 +7,7 @@ use crate::store::moves::equal;
 use crate::store::row_set::KEYS;
 use crate::store::{execute, execute_surely, load_surely};
 
-/// PRIMARY, plain: the messages of the range that have been acked so.
+/// PRIMARY, plain: reads the messages of the range that were acked this way.
 pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<Offset>> {
     let statement =
         Statement::new("SELECT offset_no FROM queue_passed WHERE range_id = ? ORDER BY offset_no")
@@ -15,8 +15,8 @@ pub async fn of_range(conn: &mut impl Connection, range: RangeId) -> Result<Vec<
     load_surely(conn, "read what was acked", statement).await
 }
 
-/// PRIMARY: acks a message of a range that this transaction has locked. A message is acked once:
-/// another time is refused.
+/// PRIMARY: acks a message of a range that this transaction has locked. A message is acked once; a
+/// second ack is refused.
 ///
 /// # Errors
 /// A [`Duplicate`](crate::Fault::Duplicate) failure.
@@ -28,8 +28,8 @@ pub async fn insert(conn: &mut impl Connection, range: RangeId, offset: Offset) 
     equal(OPERATION, 1, execute(conn, OPERATION, statement).await?)
 }
 
-/// PRIMARY, key by key: these need no rows of their own any more. A range of keys would wait for
-/// the row beyond its end, which another worker may be about to ack.
+/// PRIMARY, key by key: removes rows that are no longer needed. A range of keys would wait for the
+/// row beyond its end, which another worker may be about to ack.
 pub async fn delete(
     conn: &mut impl Connection,
     range: RangeId,
@@ -47,16 +47,16 @@ pub async fn delete(
     execute(conn, "settle: forget what was acked", statement).await
 }
 
-/// PRIMARY: what lies before `mark` needs no rows of its own any more. This transaction has locked
-/// the range, so nothing is added meanwhile.
+/// PRIMARY: removes the rows before `mark`, which are no longer needed. This transaction has locked
+/// the range, so no row is added in the meantime.
 pub async fn forget(conn: &mut impl Connection, range: RangeId, mark: Offset) -> Result<usize> {
     let mut offsets = of_range(conn, range).await?;
     offsets.retain(|offset| *offset < mark);
     delete(conn, range, &offsets).await
 }
 
-/// PRIMARY: what was acked of a range from `stretch.0` up to `stretch.1` belongs to the range that
-/// has been cut off it. This transaction has locked the old range.
+/// PRIMARY: moves what was acked of a range from `stretch.0` up to `stretch.1` to the range that
+/// was split off it. This transaction has locked the old range.
 pub async fn hand_on(
     conn: &mut impl Connection,
     range: RangeId,
@@ -77,14 +77,14 @@ pub async fn hand_on(
     delete(conn, range, &offsets).await
 }
 
-/// The offsets as [`KEYS`] takes them.
+/// Returns the offsets as JSON, for [`KEYS`].
 fn json(offsets: &[Offset]) -> Vec<u8> {
     let numbers: Vec<_> = offsets.iter().map(|offset| offset.0.to_string()).collect();
     format!("[{}]", numbers.join(",")).into_bytes()
 }
 
-/// KEY (`group_id`, `partition_no`) of the ranges, joined to PRIMARY: forgets it of every range of
-/// the partition, under the lock of its cursor.
+/// KEY (`group_id`, `partition_no`) of the ranges, joined to PRIMARY: removes these rows of every
+/// range of the partition, under the lock of its cursor.
 pub async fn forget_of_group(
     conn: &mut impl Connection,
     group: TopicId,

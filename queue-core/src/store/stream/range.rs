@@ -1,4 +1,4 @@
-//! Claimed ranges of offsets: one row each, whatever they hold.
+//! Claimed ranges of offsets: one row each, whatever their length.
 
 mod held_back;
 mod zombie;
@@ -18,7 +18,7 @@ use crate::store::moves::{WITH_FAILED_RUN, equal};
 use crate::store::rescue::SHARED_CRASHES;
 use crate::store::{execute, execute_surely, first_inserted, load, load_surely};
 
-/// A range as its row tells.
+/// A range, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// Its row.
@@ -27,19 +27,19 @@ pub struct Range {
     pub group: TopicId,
     /// The partition of its offsets.
     pub partition: PartitionNo,
-    /// The first that is not settled yet.
+    /// Its low-water mark: the first offset that is not settled yet.
     pub mark: Offset,
     /// The one after its last.
     pub hi: Offset,
-    /// Who has it; worker 0 if nobody has.
+    /// The claim that holds it; worker 0 if there is none.
     pub fence: Fence,
     /// How often it has been claimed.
     pub delivery_no: DeliveryNo,
     /// Failed handlings of the message at the mark, in an ordered group.
     pub failures: u32,
-    /// Crashes of workers that had only the message at the mark.
+    /// Crashes of workers that held only the message at the mark.
     pub crashes: u32,
-    /// Crashes of workers that had more than that.
+    /// Crashes of workers that held more than that.
     pub suspicions: u32,
 }
 
@@ -52,7 +52,7 @@ row! {
 const COLUMNS: &str = "r.id, r.group_id, r.partition_no, r.mark, r.hi, r.worker_id, r.claim_no, \
      r.delivery_no, r.failures, r.crashes, r.suspicions";
 
-/// Which free ranges are wanted.
+/// Which free ranges to claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// Those whose messages may be handled together.
@@ -61,7 +61,7 @@ pub enum Wanted {
     Suspect,
 }
 
-/// KEY (`group_id`, `partition_no`): locks the lowest range of the partition that is to be claimed
+/// KEY (`group_id`, `partition_no`): locks the lowest range of the partition that can be claimed
 /// again now, under the lock of its cursor.
 pub async fn lock_free(
     conn: &mut impl Connection,
@@ -86,7 +86,7 @@ pub async fn lock_free(
     Ok(rows.into_iter().next())
 }
 
-/// KEY (`group_id`, `partition_no`), plain: the ranges of the partition.
+/// KEY (`group_id`, `partition_no`), plain: reads the ranges of the partition.
 pub async fn of_partition(
     conn: &mut impl Connection,
     group: TopicId,
@@ -101,7 +101,7 @@ pub async fn of_partition(
     load_surely(conn, "read the ranges", statement).await
 }
 
-/// KEY (`worker_id`, `claim_no`), plain: the worker's ranges.
+/// KEY (`worker_id`, `claim_no`), plain: reads the worker's ranges.
 pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<Vec<Range>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_range r FORCE INDEX (queue_range_worker) \
@@ -111,18 +111,18 @@ pub async fn of_worker(conn: &mut impl Connection, worker: WorkerId) -> Result<V
     load_surely(conn, "compare ranges", statement).await
 }
 
-/// How the rows that a statement reads are locked.
+/// How a statement locks the rows it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
     /// Not at all.
     None,
-    /// They stay as they are until the transaction ends; others may hold them so too.
+    /// They stay as they are until the transaction ends; other sessions may share the lock.
     Shared,
-    /// Nobody else holds them until the transaction ends.
+    /// No other session locks them until the transaction ends.
     Alone,
 }
 
-/// KEY (`worker_id`, `claim_no`): those of the claims' ranges that are still the worker's own.
+/// KEY (`worker_id`, `claim_no`): reads those of the claims' ranges that the worker still owns.
 pub async fn of_claims(
     conn: &mut impl Connection,
     worker: WorkerId,
@@ -148,7 +148,7 @@ pub async fn of_claims(
     Ok(found)
 }
 
-/// PRIMARY: a new range, the worker's own from the start.
+/// PRIMARY: inserts a new range that the worker owns from the start.
 pub async fn insert_own(
     conn: &mut impl Connection,
     group: TopicId,
@@ -172,7 +172,7 @@ pub async fn insert_own(
     Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
 
-/// PRIMARY: a new range that is to be claimed, under the lock of its cursor.
+/// PRIMARY: inserts a new free range, under the lock of its cursor.
 pub async fn insert_free(
     conn: &mut impl Connection,
     group: TopicId,
@@ -196,7 +196,7 @@ pub async fn insert_free(
     Ok(RangeId(first_inserted(conn, OPERATION).await?))
 }
 
-/// PRIMARY: makes a free range, locked by this transaction, the worker's own, up to `hi`.
+/// PRIMARY: claims a free range, locked by this transaction, up to `hi`.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].
@@ -219,8 +219,8 @@ pub async fn take(
     equal(OPERATION, 1, execute_surely(conn, OPERATION, statement).await?)
 }
 
-/// PRIMARY: everything from the mark `from` up to `to` is settled. 0 rows: the range is not the
-/// worker's own any more, or its mark is not there.
+/// PRIMARY: advances the mark from `from` to `to`: everything between is settled. 0 rows: the
+/// worker no longer owns the range, or its mark is not at `from`.
 pub async fn pass(
     conn: &mut impl Connection,
     range: RangeId,
@@ -236,15 +236,15 @@ pub async fn pass(
     execute_surely(conn, "settle: mark the range", statement).await
 }
 
-/// PRIMARY: everything of the range is settled. 0 rows: it is not the worker's own any more.
+/// PRIMARY: ends a range of which everything is settled. 0 rows: the worker no longer owns it.
 pub async fn end(conn: &mut impl Connection, range: RangeId, fence: Fence) -> Result<usize> {
     let statement =
         Statement::new("DELETE FROM queue_range WHERE id = ? AND worker_id = ? AND claim_no = ?");
     execute_surely(conn, "settle: end the range", owned_by(statement, range, fence)).await
 }
 
-/// PRIMARY: gives the range back up to `hi`, with what the message at its mark has been through.
-/// 0 rows: it is not the worker's own any more.
+/// PRIMARY: gives the range back up to `hi`, with the failures and crashes of the message at its
+/// mark. 0 rows: the worker no longer owns it.
 pub async fn release(
     conn: &mut impl Connection,
     range: RangeId,
@@ -259,9 +259,9 @@ pub async fn release(
     execute_surely(conn, "settle: release the range", owned_by(statement, range, fence)).await
 }
 
-/// PRIMARY: gives the range back until its time: the message at the mark failed, or is not to be
-/// handled yet, and in an ordered group nothing of its partition overtakes it. 0 rows: it is not
-/// the worker's own any more.
+/// PRIMARY: gives the range back until its due time: the message at the mark failed, or is not to
+/// be handled yet, and in an ordered group no message of its partition overtakes it. 0 rows: the
+/// worker no longer owns it.
 pub async fn hold_back(
     conn: &mut impl Connection,
     range: RangeId,
@@ -286,7 +286,7 @@ pub async fn hold_back(
 }
 
 /// KEY (`group_id`, `partition_no`): locks every range of the partition, under the lock of its
-/// cursor. Waits for transactions of handlers that ack a message of one: none is acked after this.
+/// cursor. Waits for handlers' transactions that ack a message of one: after this none is acked.
 pub async fn lock_all(
     conn: &mut impl Connection,
     group: TopicId,
@@ -301,8 +301,8 @@ pub async fn lock_all(
     load_surely::<Range>(conn, "lock the ranges", statement).await.map(|_| ())
 }
 
-/// KEY (`group_id`, `partition_no`): forgets every range of the partition, under the lock of its
-/// cursor: whoever has one is fenced.
+/// KEY (`group_id`, `partition_no`): removes every range of the partition, under the lock of its
+/// cursor: workers that hold one are fenced.
 pub async fn forget(
     conn: &mut impl Connection,
     group: TopicId,

@@ -1,4 +1,4 @@
-//! Messages of a log, as people look for them.
+//! Finding messages of a log.
 
 use chrono::{DateTime, Utc};
 
@@ -14,20 +14,20 @@ use crate::store::find::{Bodies, plain_condition};
 use crate::store::load;
 use crate::store::row_set::placeholders;
 
-/// What a look into a stretch of the log has found.
+/// The result of a search in a stretch of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Those that are wanted, newest first.
+    /// The messages that are wanted, newest first.
     pub wanted: Vec<Offset>,
-    /// How many messages were looked at.
+    /// How many messages were read.
     pub seen: usize,
     /// The oldest of them; `None` at the beginning of the stretch.
     pub oldest: Option<Offset>,
 }
 
-/// PRIMARY, forced, plain, backwards: the newest messages of a stretch, at most `limit`, and which
-/// of them are wanted: they have one of the ids, if there are any, and whatever else of the filter
-/// a log can tell.
+/// PRIMARY, forced, plain, backwards: reads the newest messages of a stretch, at most `limit`, and
+/// selects those that are wanted: messages that have one of the ids, if any are given, and meet the
+/// rest of the filter, as far as a log records it.
 pub async fn newest(
     conn: &mut impl Connection,
     stretch: Stretch,
@@ -77,7 +77,7 @@ row! {
 }
 row! { Position { partition, offset } }
 
-/// PRIMARY, forced, plain: these messages of a partition, at most 512, newest first.
+/// PRIMARY, forced, plain: reads these messages of a partition, at most 512, newest first.
 pub async fn at(
     conn: &mut impl Connection,
     stream: TopicId,
@@ -90,7 +90,7 @@ pub async fn at(
         Bodies::Read => "l.body",
         Bodies::Leave => "NULL",
     };
-    // Padded, so that the texts have few shapes and stay prepared.
+    // Padded, so that there are few statement texts and they stay prepared.
     let n = offsets.len().next_power_of_two();
     let padded = offsets.iter().chain(std::iter::repeat(last)).take(n);
     let statement = Statement::new(format!(
@@ -135,8 +135,8 @@ impl From<LogRow> for Found {
     }
 }
 
-/// PRIMARY of the cursor, KEY (`group_id`, `partition_no`) of the ranges, plain: what a group has
-/// made of a message of its stream; `None` if the group has no cursor there.
+/// PRIMARY of the cursor, KEY (`group_id`, `partition_no`) of the ranges, plain: reads what a group
+/// has done with a message of its stream; `None` if the group has no cursor there.
 pub async fn part_of(
     conn: &mut impl Connection,
     group: Group,

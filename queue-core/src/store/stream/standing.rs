@@ -22,15 +22,16 @@ pub struct Standing {
     pub first: Offset,
     /// The offset of the next message.
     pub end: Offset,
-    /// What the group claims next.
+    /// The offset that the group claims next.
     pub cursor: Offset,
-    /// The lowest offset that the group is not through with.
+    /// Its low-water mark: the lowest offset that the group has not handled.
     pub mark: Offset,
-    /// Messages that the group is not through with: not claimed yet, claimed, or given back.
+    /// Messages that the group has not handled: not claimed yet, claimed, or given back.
     pub lag: u64,
-    /// Of those, the ones that members have claimed, or given back.
+    /// Those of them that members have claimed or given back.
     pub claimed: u64,
-    /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
+    /// How long the oldest unhandled message has been there, in milliseconds; `None` if there is
+    /// none.
     pub lag_ms: Option<u64>,
     /// How long the oldest claim of a member has been held, in milliseconds; `None` when there is
     /// none.
@@ -42,13 +43,13 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// How long the oldest message has waited for the group.
+    /// Returns how long the oldest message has waited for the group.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.lag_ms.map(Duration::from_millis)
     }
 
-    /// How long the oldest claim of a member has been held.
+    /// Returns how long the oldest claim of a member has been held.
     #[must_use]
     pub fn held(&self) -> Option<Duration> {
         self.held_ms.map(Duration::from_millis)
@@ -56,7 +57,8 @@ impl Standing {
 }
 
 /// PRIMARY of cursors and partitions, KEY (`group_id`, `partition_no`) of the ranges, and a dive
-/// into the log for each partition: how far the group has come, whatever it has before it.
+/// into the log for each partition: reads how far the group has come. The cost does not depend on
+/// its lag.
 pub async fn of_group(conn: &mut impl Connection, group: Group) -> Result<Vec<Standing>> {
     let statement = Statement::new(
         "SELECT s.*, (SELECT TIMESTAMPDIFF(MICROSECOND, l.enqueued_at, UTC_TIMESTAMP(6)) DIV 1000 \

@@ -6,11 +6,12 @@ use crate::connection::Statement;
 use crate::model::{Error, Result, TopicId, TopicName, TopicSettings};
 use crate::store::load;
 
-/// How long a chain of dead-letter topics may be: whoever needs more has made a circle.
+/// The longest chain of dead-letter topics: a longer one is taken for a circle.
 const DEAD_LETTER_CHAIN: usize = 16;
 
-/// UNIQUE (name), once for each topic of the chain: the number of the topic that the settings name
-/// for dead letters, unless these would come back to `name` in the end, for ever.
+/// UNIQUE (name), once for each topic of the chain: finds the number of the topic that the settings
+/// name for dead letters. Refuses one whose chain leads back to `name`: the letters would circle
+/// for ever.
 pub(super) async fn dead_letter_topic_id(
     conn: &mut impl Connection,
     name: &TopicName,
@@ -34,21 +35,21 @@ pub(super) async fn dead_letter_topic_id(
     }
 }
 
-/// Where a topic's dead letters go instead of staying dead.
+/// Where a topic's dead letters go, if it does not keep them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterTopic {
     /// The topic they are enqueued in.
     pub id: TopicId,
     /// The name of the topic they come from.
     pub from: TopicName,
-    /// Those of the two that are searchable.
+    /// Which of the two topics are searchable.
     pub searchable: Vec<TopicId>,
     /// Whether it is a stream, in which every message has the same priority.
     pub is_stream: bool,
 }
 
-/// PRIMARY: where the topic's dead letters go. Asked in the transaction that moves them: what a
-/// process remembers of a topic may name one that is gone.
+/// PRIMARY: reads where the topic's dead letters go. The transaction that moves them reads it: a
+/// process may have cached a topic that is gone.
 pub async fn dead_letter_topic(
     conn: &mut impl Connection,
     topic: TopicId,

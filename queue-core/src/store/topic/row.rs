@@ -1,4 +1,4 @@
-//! A topic's row, as it is read.
+//! Reading a topic's row.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::model::{
     Topic, TopicId, TopicKind, TopicName, TopicSettings, WhenFull,
 };
 
-/// What was measured of it last holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper
-/// renews it every few seconds, and without one the topic must not stay closed for ever.
+/// The last measurement holds for 30 s, as in the procedure `queue_enqueue_at`: a sweeper renews it
+/// every few seconds, and without a sweeper the topic must not stay closed for ever.
 pub(super) const SELECT: &str = "SELECT id, name, kind, partitions, stream_id, is_ordered, start_at, \
      enqueue_paused, claim_paused, \
      CASE WHEN EXISTS (SELECT 1 FROM queue_switch x WHERE x.enqueue_paused = 1) THEN 1 ELSE 0 END \
@@ -82,8 +82,8 @@ row! {
     }
 }
 
-/// A policy that somebody wrote into the table past this library: what cannot be read is as good as
-/// none, and the topic must go on.
+/// Parses a retry policy. An unreadable one, which only direct SQL can have stored, counts as the
+/// default: the topic must go on.
 fn retry(topic: &TopicName, stored: &str) -> RetryPolicy {
     stored.parse().unwrap_or_else(|error| {
         tracing::warn!(topic.name = %topic, %error, "Topic has no readable retry policy.");
@@ -91,8 +91,7 @@ fn retry(topic: &TopicName, stored: &str) -> RetryPolicy {
     })
 }
 
-/// As above: a group that gets what it does not want is better off than one that misses what it
-/// does.
+/// Parses a filter, in the same way: too many messages do a group less harm than missing ones.
 fn filter(topic: &TopicName, stored: Option<&[u8]>) -> HeaderFilter {
     HeaderFilter::from_stored(stored).unwrap_or_else(|| {
         tracing::warn!(topic.name = %topic, "Group has no readable filter; it gets everything.");
@@ -101,14 +100,14 @@ fn filter(topic: &TopicName, stored: Option<&[u8]>) -> HeaderFilter {
 }
 
 impl TopicRow {
-    /// What was measured of late, of a topic that has a limit.
+    /// Returns the recent measurement, of a topic that has a limit.
     fn backlog(&self) -> Option<Backlog> {
         self.max_depth.or(self.max_bytes)?;
         let (depth, bytes) = (self.backlog_depth?, self.backlog_bytes);
         self.backlog_holds.then_some(Backlog { depth, bytes, full: self.backlog_full })
     }
 
-    /// A rate that somebody wrote past this library, and that is none, bounds nothing.
+    /// Returns the limits. An invalid rate, which only direct SQL can have stored, limits nothing.
     fn limits(&self) -> Limits {
         let messages = self.rate_messages.and_then(NonZeroU32::new);
         let period = self.rate_period_ms.map(Duration::from_millis);

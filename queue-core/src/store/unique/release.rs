@@ -1,4 +1,4 @@
-//! Keys of messages that end, or begin anew.
+//! Keys of messages that end, or that are redriven.
 
 use super::{WantedKey, take};
 use crate::connection::Connection;
@@ -8,7 +8,7 @@ use crate::store::row_set::RowSet;
 use crate::store::settle::ClaimedRows;
 use crate::store::{execute_surely, load, load_surely};
 
-/// The keys as a table to join, by the messages of the table `message` that hold them.
+/// Builds the join to the keys that the messages of the table `message` hold.
 fn held(message: &str) -> String {
     format!(
         "queue_unique u FORCE INDEX (PRIMARY) ON u.topic_id = {message}.topic_id \
@@ -17,8 +17,8 @@ fn held(message: &str) -> String {
 }
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: frees the keys of rows that end
-/// in this transaction. A key that another message has taken over stays. Keys that somebody else
-/// has locked are waited for, unless they have been [locked](lock) before.
+/// in this transaction. A key that another message has taken over stays. It waits for keys that
+/// another session has locked, unless the caller has [locked](lock) them before.
 pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<usize> {
     let prefix = Statement::new(format!(
         "DELETE u FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
@@ -32,12 +32,12 @@ pub async fn release(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
 }
 
 /// PRIMARY of the messages, forced, joined to PRIMARY of the keys: locks rows of the claim together
-/// with the keys they hold; which ones. Rows of which somebody else has locked either are passed
-/// over, and nobody is waited for.
+/// with the keys they hold; returns which. It waits for no lock: if another session has locked a
+/// row or its key, that row is passed over.
 pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in of_claim(claimed) {
-        // Rows that it fails to find are taken for locked ones: `holding` tells.
+        // Rows that it fails to find count as locked: `holding` finds out.
         let statement = statement.sql(" FOR UPDATE SKIP LOCKED");
         let rows: Vec<RowId> = load(conn, "settle: lock the unique keys", statement).await?;
         found.extend(rows);
@@ -45,8 +45,8 @@ pub async fn lock(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<R
     Ok(RowSet::new(found))
 }
 
-/// PRIMARY of the messages, forced, joined to PRIMARY of the keys, plain: which of the rows hold a
-/// key, be it locked or not.
+/// PRIMARY of the messages, forced, joined to PRIMARY of the keys, plain: reads which of the rows
+/// hold a key, locked or not.
 pub async fn holding(conn: &mut impl Connection, claimed: &ClaimedRows) -> Result<RowSet> {
     let mut found = Vec::with_capacity(claimed.rows.len());
     for statement in of_claim(claimed) {
@@ -57,7 +57,7 @@ pub async fn holding(conn: &mut impl Connection, claimed: &ClaimedRows) -> Resul
     Ok(RowSet::new(found))
 }
 
-/// The rows of the claim that hold a key.
+/// Builds the statements that join the rows of the claim to the keys they hold.
 fn of_claim(claimed: &ClaimedRows) -> Vec<Statement<'static>> {
     let prefix = Statement::new(format!(
         "SELECT m.id FROM queue_message m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {}",
@@ -67,7 +67,8 @@ fn of_claim(claimed: &ClaimedRows) -> Vec<Statement<'static>> {
 }
 
 /// UNIQUE (id), forced, joined to PRIMARY of the keys: removes scheduled messages and frees their
-/// keys, in one statement, because it may commit by itself; how many rows went, keys among them.
+/// keys, in one statement, because it may commit by itself; returns how many rows went, keys
+/// included.
 pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Result<usize> {
     let (condition, ids) = rows.condition();
     let statement = Statement::new(format!(
@@ -79,10 +80,10 @@ pub async fn drop_of_scheduled(conn: &mut impl Connection, rows: &RowSet) -> Res
     execute_surely(conn, "cancel", statement).await
 }
 
-/// PRIMARY, forced: takes the keys of locked dead letters that are about to be redriven again.
-/// Those whose key another message holds go on without one. Where they are stored is not
-/// remembered, nor how they were enqueued: a message that replaces, or is debounced, is stored
-/// beside them and takes the key over, so that the newest word is never lost.
+/// PRIMARY, forced: takes the keys of locked dead letters that are about to be redriven again. If
+/// another message holds the key of a letter, the letter goes on without one. The new place of a
+/// letter is not recorded, nor how it was enqueued: a message that replaces, or is debounced, is
+/// stored beside it and takes the key over, so that the newest message is never lost.
 pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSet) -> Result<()> {
     const OPERATION: &str = "redrive: take the unique keys";
     let (condition, ids) = rows.condition();
@@ -93,7 +94,7 @@ pub async fn take_again(conn: &mut impl Connection, topic: TopicId, rows: &RowSe
     .numbers(ids);
     let mut rows: Vec<(RowId, Vec<u8>, MsgId)> = load_surely(conn, OPERATION, statement).await?;
     rows.sort_unstable_by(|(a, a_key, _), (b, b_key, _)| (a_key, a).cmp(&(b_key, b)));
-    // The first of each key; a second one could only find it held.
+    // The first letter of each key; a second one could only find it held.
     let (mut wanted, mut without): (Vec<WantedKey<'_>>, Vec<RowId>) = (Vec::new(), Vec::new());
     for (row, key, msg_id) in &rows {
         match wanted.last() {

@@ -1,4 +1,4 @@
-//! A message in the place of another one that waits.
+//! Replacing a waiting message by another.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::store::{execute_surely, load};
 const OPERATION: &str = "enqueue: replace the message";
 
 /// PRIMARY of the messages or UNIQUE (id) of the scheduled, forced: gives the message that holds
-/// the key what `message` brings, if it still waits where it was stored, has never been claimed,
-/// and nobody is about to claim or move it. `max_wait`: how long after it was enqueued it is due at
-/// the latest. Whether it was replaced.
+/// the key the content of `message`, if it still waits where it was stored, has never been claimed,
+/// and no session is about to claim or move it. `max_wait`: how long after its enqueue it is due at
+/// the latest. Returns whether it was replaced.
 ///
 /// # Errors
 /// Headers that cannot be stored.
@@ -42,7 +42,7 @@ pub async fn replace(
     .bytes(message.body.clone())
     .numbers(message.expires.map(Moment::micros));
     if let Place::Scheduled(_) = place {
-        // One without a moment is due now: it may expire before the moment of the first.
+        // A message without a due time is due now: it may expire before the first one's due time.
         let deliver = message.deliver.unwrap_or(Moment::After(Duration::ZERO));
         let due = deliver.due_sql();
         let due = match max_wait {
@@ -62,7 +62,7 @@ pub async fn replace(
     Ok(true)
 }
 
-/// Locks the message, unless it is not waiting any more or another has locked it.
+/// Locks the message, unless it no longer waits or another session has locked it.
 async fn locked(
     conn: &mut impl Connection,
     topic: TopicId,
@@ -80,7 +80,8 @@ async fn locked(
 }
 
 impl Place {
-    /// The table with its index, and the condition for one row; `None`: it is not known which.
+    /// Returns the table with its index, and the condition for one row; `None` if the row is not
+    /// known.
     fn key(self, topic: TopicId) -> Option<(&'static str, Statement<'static>)> {
         match self {
             Self::Ready(priority, row) => Some((
@@ -106,8 +107,8 @@ impl Place {
     }
 }
 
-/// PRIMARY: gives the key to another message, and to the account that enqueues it. What the one
-/// before it does with its end does not touch it any more.
+/// PRIMARY: gives the key to another message, and to the account that enqueues it. When the
+/// previous message ends, the key is unaffected.
 ///
 /// # Errors
 /// [`crate::Error::Counts`].

@@ -16,12 +16,12 @@ pub struct Incarnation {
 
 row! { Incarnation { server_uid, started_at } }
 
-/// `UNIX_TIMESTAMP() - Uptime` is cut to seconds twice, so it wavers by one; a restart that leaves
-/// it within two seconds is caught by the name locks, which it frees.
+/// `UNIX_TIMESTAMP() - Uptime` is truncated to seconds twice, so it varies by one. A restart that
+/// keeps it within two seconds still shows: it frees the name locks.
 const START_TOLERANCE_SECONDS: i64 = 2;
 
 impl Incarnation {
-    /// Whether both are the same life of the same server.
+    /// Returns whether both are the same life of the same server.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.server_uid == other.server_uid
@@ -29,7 +29,7 @@ impl Incarnation {
     }
 }
 
-/// No index: the incarnation of the server behind this connection. `uid_variable` is
+/// No index: reads the incarnation of the server behind this connection. `uid_variable` is
 /// `server_uuid` (MySQL) or `server_uid` (MariaDB).
 pub async fn incarnation(conn: &mut impl Connection) -> Result<Incarnation> {
     const OPERATION: &str = "read the server's incarnation";

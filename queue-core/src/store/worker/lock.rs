@@ -1,4 +1,4 @@
-//! The name locks by which a worker's sessions say that they live.
+//! The name locks that show that a worker's sessions are alive.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::connection::Statement;
 use crate::model::{ConnId, Error, Result};
 use crate::store::load;
 
-/// One of a worker's two sessions, each with a name lock of its own that says it lives.
+/// One of a worker's two sessions, each with a name lock of its own that shows it is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Beats and probes.
@@ -19,7 +19,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The word in metrics.
+    /// Returns the word used in metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -29,8 +29,8 @@ impl Role {
     }
 }
 
-/// The name of the session's lock. Lock names are server-wide, so the worker's random instance
-/// stands in it: 43 bytes of the 64 that MySQL takes.
+/// Returns the name of the session's lock. Lock names are server-wide, so the name contains the
+/// worker's random instance: 43 bytes of the 64 that MySQL takes.
 #[must_use]
 pub fn lock_name(instance: Uuid, role: Role) -> String {
     match role {
@@ -54,16 +54,17 @@ pub async fn take_lock(
     Ok(rows.first() == Some(&Some(1)))
 }
 
-/// No index: ends the session that holds the name lock of `instance`, an earlier one of the same
-/// worker that the server has not missed yet; its transaction is rolled back. An account may end
-/// its own sessions, and the name proves that it is ours: a stored id never would.
+/// No index: ends the session that holds the name lock of `instance`: an earlier session of the
+/// same worker whose loss the server has not noticed. The server rolls its transaction back. An
+/// account may end its own sessions, and the name proves that the session is ours; a stored id
+/// would not.
 pub async fn end_old_session(conn: &mut impl Connection, instance: Uuid, role: Role) -> Result<()> {
     const OPERATION: &str = "end the old session";
     let statement = Statement::new("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED) AS holder")
         .bytes(lock_name(instance, role).into_bytes());
     let rows: Vec<Option<ConnId>> = load(conn, OPERATION, statement).await?;
     let Some(Some(holder)) = rows.first() else { return Ok(()) };
-    // KILL takes no bound value on MySQL.
+    // MySQL takes no bound value for KILL.
     let killed = conn.batch(&format!("KILL {holder}")).await;
     killed.map_err(|error| Error::database(OPERATION, &error))
 }

@@ -12,14 +12,14 @@ use crate::connection::{Connection, row};
 use crate::model::{ConnId, Result, WorkerId};
 use crate::store::load;
 
-/// A worker as its row, and the locks of its sessions, tell.
+/// A worker, from its row and the locks of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkerRow {
-    /// Its registration.
+    /// Its registration number.
     pub id: WorkerId,
-    /// Random, made when it registered.
+    /// Random, generated when it registered.
     pub instance: Uuid,
-    /// Who it is, for people.
+    /// Its name for operators.
     pub client_id: String,
     /// The program's version.
     pub version: String,
@@ -31,20 +31,20 @@ pub struct WorkerRow {
     pub conn: ConnId,
     /// Its life session, which beats.
     pub life_conn: ConnId,
-    /// The server it spoke to last.
+    /// The server it was last connected to.
     pub incarnation: Incarnation,
-    /// After this silence the server drops its sessions.
+    /// How long it may be silent before the server drops its sessions.
     pub lease: Duration,
     /// Rises with every beat.
     pub beat_no: u64,
-    /// When it last beat, server time: for people; nothing is decided by it.
+    /// When it last beat, server time: for operators only; no decision depends on it.
     pub beat_at: DateTime<Utc>,
     /// When it registered, server time.
     pub registered_at: DateTime<Utc>,
     /// Why it ended.
     pub end_reason: Option<String>,
-    /// Whether a session of it holds its name lock. A lock that another session has got hold of
-    /// proves nothing.
+    /// Whether one of its sessions holds its name lock. A lock held by an unrelated session proves
+    /// nothing.
     pub locked: bool,
     /// Claims it holds.
     pub claims: u32,
@@ -65,19 +65,19 @@ const SELECT: &str = "SELECT w.id, w.instance, w.client_id, w.version, w.account
      (SELECT COUNT(*) FROM queue_claim c WHERE c.worker_id = w.id) AS claims \
      FROM queue_worker w ";
 
-/// KEY (state, id): every worker that is not known to have ended.
+/// KEY (state, id): reads every worker that is not known to have ended.
 pub async fn alive(conn: &mut impl Connection) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.state = 'alive' ORDER BY w.id");
     load(conn, "list the workers", statement).await
 }
 
-/// PRIMARY: the latest `limit` workers, ended ones too, newest first.
+/// PRIMARY: reads the latest `limit` workers, ended ones too, newest first.
 pub async fn latest(conn: &mut impl Connection, limit: u32) -> Result<Vec<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("ORDER BY w.id DESC LIMIT ?").number(limit);
     load(conn, "list the workers", statement).await
 }
 
-/// PRIMARY: one worker.
+/// PRIMARY: reads one worker.
 pub async fn find(conn: &mut impl Connection, id: WorkerId) -> Result<Option<WorkerRow>> {
     let statement = Statement::new(SELECT).sql("WHERE w.id = ?").number(id.0);
     let rows: Vec<WorkerRow> = load(conn, "read the worker", statement).await?;

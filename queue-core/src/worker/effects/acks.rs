@@ -1,4 +1,4 @@
-//! Acks in a run's own transaction: of rows of a queue, and of offsets of a stream.
+//! Acks in a run's own transaction: of a queue's rows, and of a stream's offsets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::worker::settling::{Batch, Care, Settled};
 /// What a run acks.
 pub(super) struct Acks {
     worker: WorkerId,
-    /// Rows of the hot table: a queue's messages, and what a group tries again.
+    /// Rows of the hot table: a queue's messages, and a group's retries.
     rows: Batch,
     n_rows: usize,
     /// Messages of streams.
     offsets: Vec<Settled>,
-    /// Of the run, which may have saved some since.
+    /// The run's checkpoints; it may have saved some since.
     checkpoints: Checkpoints,
 }
 
@@ -40,7 +40,7 @@ impl Acks {
         Self { worker, rows: Batch::new(worker, rows), n_rows, offsets, checkpoints }
     }
 
-    /// Which of them are still the worker's own, by a plain read.
+    /// Reads which of them are still the worker's own, without locking.
     pub(super) async fn read_own(
         &self,
         conn: &mut impl Connection,
@@ -50,7 +50,7 @@ impl Acks {
         Ok(own)
     }
 
-    /// The same, waiting for whoever may still ack one.
+    /// The same, waiting for transactions that may still ack one.
     pub(super) async fn wait_for_own(
         &self,
         conn: &mut impl Connection,
@@ -63,8 +63,8 @@ impl Acks {
     /// Acks them in the caller's transaction.
     ///
     /// # Errors
-    /// [`Error::Counts`] if any is not the worker's own any more; a duplicate failure if a biz id,
-    /// or an ack of the same message, is there already; a database failure.
+    /// [`Error::Counts`] if any is no longer the worker's own; a duplicate failure if a biz id, or
+    /// an ack of the same message, is there already; a database failure.
     pub(super) async fn settle(&self, conn: &mut impl Connection) -> Result<()> {
         if self.checkpoints.are_used() {
             self.rows.forget_checkpoints(conn).await?;
@@ -113,7 +113,7 @@ impl Acks {
     }
 }
 
-/// The range that has the message, unless its mark is beyond it.
+/// Finds the range that has the message, unless its mark is beyond the message.
 fn found<'r>(ranges: &'r [Range], ack: &Settled) -> Option<(&'r Range, Position)> {
     let at = ack.position?;
     let range = ranges.iter().find(|range| range.fence.claim_no == ack.claim_no)?;

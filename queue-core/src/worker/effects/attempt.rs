@@ -17,23 +17,23 @@ use crate::store::ledger;
 
 pub(super) const OPERATION: &str = "run in a transaction";
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     Committed,
-    /// A commit had no answer, and its rows are gone, or nobody could look.
+    /// The commit had no answer, and its rows are gone or could not be checked.
     InDoubt,
-    /// These of its deliveries are not to be handled; nothing else was done.
+    /// These deliveries must not be handled; nothing else was done.
     Without(Vec<(usize, RunOutcome)>),
-    /// All is rolled back, and it was nobody's fault.
+    /// Everything is rolled back, and the handler is not at fault.
     Again(Error),
-    /// All is rolled back: a stranger had locked what the settle needed, for longer than the server
-    /// lets anybody wait.
+    /// Everything is rolled back: another transaction had locked what the settle needed, for longer
+    /// than the server's lock wait.
     Blocked(Error),
-    /// The connection or its server failed, and all is rolled back.
+    /// The connection or its server failed, and everything is rolled back.
     Lost(Error),
-    /// All is rolled back: the handler failed.
+    /// Everything is rolled back: the handler failed.
     Failed(RunOutcome),
-    /// The handler ended the transaction: what it did cannot be taken back.
+    /// The handler ended the transaction: its effects cannot be undone.
     Ended,
     /// No transaction could be begun.
     Unable,
@@ -60,8 +60,8 @@ impl<G: Ground> Effects<G> {
         handler: &impl Perform<<G::Held as Held>::Conn>,
         give_up: &CancellationToken,
     ) -> Attempt {
-        // Owned here: wherever this returns without trusting it, it is closed, and the server
-        // rolls back.
+        // Owned here: wherever this returns without trusting the connection, the connection is
+        // closed, and the server rolls back.
         let mut held = match self.ground.check_out().await {
             Ok(held) => held,
             Err(error) => return unable(&error),
@@ -93,7 +93,7 @@ impl<G: Ground> Effects<G> {
             Settle::Unsettled(TxState::Ended) => Attempt::Ended,
             Settle::Unsettled(_) => Attempt::Failed(RunOutcome::Returned(Err(unfinished()))),
             Settle::No(error) => {
-                // One that has not answered may answer yet: only closing helps.
+                // A session that has not answered may answer yet: only closing it helps.
                 if error.fault() != Fault::Gone {
                     drop(roll_back(self.deadline, &mut held).await);
                 }
@@ -109,8 +109,8 @@ impl<G: Ground> Effects<G> {
         }
     }
 
-    /// Rolls back after a handler that failed. What it has left on the connection is not known, so
-    /// that one is not used again; but its locks should go now.
+    /// Rolls back after a handler that failed. The handler may have left the connection in any
+    /// state, so the connection is not used again; but its locks should go now.
     async fn fail(&self, held: &mut G::Held, outcome: RunOutcome) -> Attempt {
         // A deadlock has ended the transaction, as the handler might have.
         if let Some(error) = conflict(&outcome) {
@@ -124,7 +124,7 @@ impl<G: Ground> Effects<G> {
         judge(outcome, state)
     }
 
-    /// Begins, and looks which deliveries are to be handled: without a lock, because the settle
+    /// Begins, and checks which deliveries must be handled. It takes no locks, because the settle
     /// under the fence decides.
     async fn begin(
         &self,
@@ -139,7 +139,7 @@ impl<G: Ground> Effects<G> {
         for (nth, context) in contexts.iter().enumerate() {
             let (delivery, mut live) = (&context.delivery, entries.iter().filter(|e| !e.expired));
             if !own.contains(&(delivery.claim_no, delivery.row)) {
-                // The work session finds that it is fenced when it gives it back.
+                // The work session finds it fenced when it gives it back.
                 without.push((nth, RunOutcome::Interrupted));
             } else if live.any(|entry| Some(&entry.biz_id) == delivery.biz_id.as_ref()) {
                 without.push((nth, RunOutcome::Repeated));
@@ -149,7 +149,7 @@ impl<G: Ground> Effects<G> {
         Ok(Looked { without, expired: expired.map(|entry| entry.biz_id).collect() })
     }
 
-    /// The ledger, the rows, the commit.
+    /// Enters the ledger, settles the rows and commits.
     async fn settle(
         &self,
         held: &mut G::Held,
@@ -191,11 +191,11 @@ impl<G: Ground> Effects<G> {
     }
 }
 
-/// What a look before the handler found.
+/// The result of the check before the handler runs.
 struct Looked {
-    /// Deliveries that are not to be handled, and why.
+    /// Deliveries that must not be handled, and why.
     without: Vec<(usize, RunOutcome)>,
-    /// Biz ids that the ledger still has beyond their time.
+    /// Biz ids that the ledger has kept beyond their time.
     expired: Vec<Vec<u8>>,
 }
 
@@ -214,7 +214,7 @@ async fn look(
     }
 }
 
-/// Past the deadline the future is dropped, and its connection must be too.
+/// Drops the future past the deadline; its connection must then be dropped too.
 pub(super) async fn in_time<T>(
     deadline: Duration,
     work: impl Future<Output = Result<T>>,

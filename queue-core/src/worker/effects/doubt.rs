@@ -1,4 +1,4 @@
-//! What became of a commit that had no answer.
+//! Resolving a commit that had no answer.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::chance;
 use crate::handler::Context;
 use crate::model::{ClaimNo, Error, Result, RowId, TopicSettings};
 
-/// The first wait before it is tried again; it doubles up to a second.
+/// The first wait before a retry; it doubles up to a second.
 const BACKOFF: Duration = Duration::from_millis(20);
 
 impl<G: Ground> Effects<G> {
     /// Finds out whether the transaction was committed, by locking its rows on another connection.
     ///
-    /// The old transaction had deleted them, so its session holds their locks as long as it may
-    /// still commit: once they are ours, it has ended. Rows that are there were not acked, and all
-    /// is rolled back. Rows that are gone were acked by it, or taken by somebody else because this
-    /// worker was taken for dead; which of the two, nobody knows.
+    /// The old transaction had deleted the rows, so its session holds their locks as long as it may
+    /// still commit. Once this session has the locks, the old one has ended. Rows that are there
+    /// were not acked, and everything is rolled back. Rows that are gone were acked by it, or taken
+    /// by another worker because this one was presumed dead; which of the two cannot be known.
     pub(super) async fn resolve(
         &self,
         contexts: &[Context],
@@ -33,8 +33,8 @@ impl<G: Ground> Effects<G> {
         let mut backoff = BACKOFF;
         loop {
             match self.own(contexts, topic).await {
-                // All or none of them: those that are gone beside others were taken, which shows
-                // when the next attempt looks.
+                // Either all of them or none were acked: if some are gone, they were taken, and the
+                // next attempt notices.
                 Ok(own) if !own.is_empty() => return Attempt::Again(error),
                 Ok(_) => return Attempt::InDoubt,
                 Err(error) => {
@@ -50,7 +50,7 @@ impl<G: Ground> Effects<G> {
         }
     }
 
-    /// Which of the rows are still the claims' own; while another session has one locked, an error.
+    /// Reads which rows are still the claims' own; an error while another session has one locked.
     async fn own(
         &self,
         contexts: &[Context],

@@ -1,12 +1,12 @@
-//! Whose fault it was that a transaction was not committed.
+//! Deciding what caused a transaction to fail.
 
 use super::attempt::{Attempt, OPERATION};
 use super::ground::TxState;
 use crate::handler::{HandlerError, RunOutcome};
 use crate::model::{Error, Fault, Result, chain};
 
-/// Why the settle was refused. A count that is off, and a biz id that somebody has entered
-/// meanwhile, show when the next attempt looks.
+/// Why the settle was refused. The next attempt's check finds the cause of a wrong count, or a biz
+/// id that another session has entered in the meantime.
 pub(super) fn refused(error: Error) -> Attempt {
     let fault = error.fault();
     let shows = matches!(error, Error::Counts { .. }) || fault == Fault::Duplicate;
@@ -19,7 +19,7 @@ pub(super) fn refused(error: Error) -> Attempt {
     }
 }
 
-/// What a failed handler comes to, with what it has left of its transaction. A verdict that is no
+/// The outcome of a failed handler, given the state of its transaction. A verdict that is no
 /// failure stands, whatever became of the connection.
 pub(super) fn judge(outcome: RunOutcome, state: Result<TxState>) -> Attempt {
     let Some(text) = failure(&outcome) else {
@@ -30,7 +30,7 @@ pub(super) fn judge(outcome: RunOutcome, state: Result<TxState>) -> Attempt {
     };
     match state {
         Ok(TxState::Ended) => Attempt::Ended,
-        // Only if the connection answers, it is another one that the handler calls gone.
+        // If the connection answers, the handler's lost connection is another one.
         Ok(TxState::Open) if is_of_server(Fault::of_text(&text)) => {
             Attempt::Lost(database(Fault::of_text(&text), text))
         }
@@ -45,13 +45,14 @@ pub(super) fn judge(outcome: RunOutcome, state: Result<TxState>) -> Attempt {
 /// The conflict that a handler failed with, however deep it lies in the error.
 pub(super) fn conflict(outcome: &RunOutcome) -> Option<Error> {
     let text = failure(outcome)?;
-    // A deadlock rolls back all, savepoints too, and diesel tells of the rollback that found none.
+    // A deadlock rolls back everything, savepoints too, and diesel reports the savepoint rollback,
+    // which found none.
     let in_nested = text.contains("SAVEPOINT diesel_savepoint_") && text.contains("does not exist");
     let fault = if in_nested { Fault::Deadlock } else { Fault::of_text(&text) };
     fault.is_conflict().then(|| database(fault, text))
 }
 
-/// What the handler said when it failed so that the message would be tried again.
+/// The handler's error text, if it failed so that the message is to be retried.
 fn failure(outcome: &RunOutcome) -> Option<String> {
     match outcome {
         RunOutcome::Returned(Err(
@@ -64,7 +65,7 @@ fn failure(outcome: &RunOutcome) -> Option<String> {
     }
 }
 
-/// Whether it is the server's fault although the connection may live.
+/// Whether the server is at fault, although the connection may live.
 fn is_of_server(fault: Fault) -> bool {
     matches!(fault, Fault::ReadOnly | Fault::Busy | Fault::Interrupted)
 }

@@ -1,5 +1,5 @@
-//! Where the connections of transactional runs come from, and how a transaction is begun and ended
-//! on them.
+//! The source of the connections of transactional runs, and how a transaction begins and ends on
+//! them.
 
 use std::future::Future;
 
@@ -14,37 +14,38 @@ use crate::store::echo::echo;
 
 const OPERATION: &str = "run in a transaction";
 
-/// With autocommit off, what a handler writes after a deadlock that it ignored is rolled back too.
-/// The savepoint goes when the transaction ends, whoever ends it.
+/// With autocommit off, a handler's writes after a deadlock that it ignored are rolled back too.
+/// The savepoint disappears when the transaction ends, however it ends.
 const BEGIN: &str = "SET autocommit = 0; BEGIN; SAVEPOINT queue_run";
 
-/// Fails if the transaction is not the one that was begun.
+/// Fails if the open transaction is not the one that was begun.
 const STILL_OPEN: &str = "RELEASE SAVEPOINT queue_run";
 
-/// What both servers say then.
+/// The error of both servers in that case.
 const NOT_OPEN: &str = "SAVEPOINT queue_run does not exist";
 
-/// What a handler has left of the transaction that was begun for it.
+/// The state in which a handler has left its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TxState {
     /// It is open.
     Open,
-    /// It has been ended, and maybe another one begun.
+    /// It has ended, and another one may have begun.
     Ended,
-    /// A query or a nested transaction was dropped half-way: what the server is heard to say next
-    /// may be the answer to another question.
+    /// A query or a nested transaction was dropped half-way: the server's next reply may answer an
+    /// earlier question.
     Unfinished,
 }
 
 /// Where connections come from: a pool, or a simulation.
 pub trait Ground: Send + Sync {
-    /// What holds one.
+    /// The guard of a connection.
     type Held: Held;
 
-    /// A connection.
+    /// Returns a connection.
     fn check_out(&self) -> impl Future<Output = Result<Self::Held>> + Send;
 
-    /// The server of one has gone or takes no writes any more: the next are to be new ones.
+    /// Closes idle connections, because the server of one has gone or takes no writes any more: the
+    /// next ones must be new.
     fn close_idle(&self);
 }
 
@@ -59,7 +60,7 @@ pub trait Held: Send {
     /// Begins a transaction.
     fn begin(&mut self) -> impl Future<Output = Result<()>> + Send;
 
-    /// What is left of the transaction; asked once.
+    /// Returns the state of the transaction; asked once.
     fn state(&mut self) -> impl Future<Output = Result<TxState>> + Send;
 
     /// Commits it.
@@ -68,7 +69,7 @@ pub trait Held: Send {
     /// Rolls it back.
     fn roll_back(&mut self) -> impl Future<Output = Result<()>> + Send;
 
-    /// It may be used again.
+    /// Lets it be used again.
     fn trust(self);
 }
 
@@ -84,7 +85,7 @@ impl Ground for Pool {
     }
 }
 
-/// By diesel's own bookkeeping, so that a `transaction()` within is a savepoint and not a second
+/// Uses diesel's own bookkeeping, so that a nested `transaction()` is a savepoint and not a second
 /// BEGIN, which would commit.
 impl Held for CheckedOut {
     type Conn = AsyncMysqlConnection;
@@ -103,8 +104,8 @@ impl Held for CheckedOut {
             Err(error) if error.to_string().contains(NOT_OPEN) => return Ok(TxState::Ended),
             Err(error) => return Err(error),
         }
-        // The server may have said so to another statement: each query that was dropped half-way
-        // shifts all replies after it by one, and a number that nobody could guess shows it.
+        // The reply may belong to another statement: each query that was dropped half-way shifts
+        // all later replies by one. A number that cannot be guessed reveals it.
         let nonce = chance::number();
         match echo(Self::conn(self), nonce).await {
             Ok(said) if said == Some(nonce) && depth(Self::conn(self)) == Some(1) => {
@@ -120,7 +121,7 @@ impl Held for CheckedOut {
     }
 
     async fn roll_back(&mut self) -> Result<()> {
-        // One that a handler has left open within: closing ends both.
+        // If a handler has left a nested one open, closing ends both.
         if depth(Self::conn(self)) != Some(1) {
             return Ok(());
         }
@@ -132,13 +133,13 @@ impl Held for CheckedOut {
     }
 }
 
-/// Whether the connection is broken, rather than one with replies that nobody has read.
+/// Whether the connection is broken, rather than one with unread replies.
 fn is_broken(text: &str) -> bool {
     let parts = ["closed", "Input/output", "killed", "shutdown", "disconnected by"];
     parts.iter().any(|part| text.contains(part)) && !text.contains("parse")
 }
 
-/// How many transactions diesel knows to be open, one within the other.
+/// How many nested transactions diesel counts as open.
 fn depth(conn: &mut AsyncMysqlConnection) -> Option<u32> {
     let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
     status.transaction_depth().ok().flatten().map(u32::from)
@@ -154,7 +155,7 @@ fn named(result: diesel::QueryResult<()>) -> Result<()> {
 pub struct Links {
     /// The server.
     pub url: crate::connection::ServerUrl,
-    /// After this silence the server drops them.
+    /// The server drops them after this silence.
     pub lease: std::time::Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What of a member's memory outlives its workers.
+//! The part of a member's memory that outlives its workers.
 
 use super::*;
 
@@ -6,12 +6,12 @@ const PARTITION: PartitionNo = PartitionNo(0);
 const ONE: WorkerId = WorkerId(1);
 const TWO: WorkerId = WorkerId(2);
 
-/// The member's row, as whoever takes it finds it.
+/// The member's row, as the next worker finds it.
 fn row(worker: WorkerId, next: u64) -> [Place; 1] {
     [Place { partition: PARTITION, next: Offset(next), worker }]
 }
 
-/// Worker 1 has read and handled ten messages, of which the database does not know.
+/// Worker 1 has read and handled ten messages that the database does not know of.
 fn ahead() -> State {
     let mut state = State::default();
     state.take_over(ONE, &row(WorkerId(0), 0));
@@ -25,7 +25,7 @@ fn mark(state: &State) -> Option<Offset> {
     state.tracks.get(&PARTITION).map(Track::mark)
 }
 
-/// It is declared dead, and what it then tells comes before or after the next one has the rows.
+/// Worker 1 is declared dead. Its late report comes before or after the next worker has the rows.
 #[test]
 fn a_worker_that_learns_late_that_it_has_lost_the_name_disturbs_no_other() {
     for (before, after) in [(true, false), (false, true), (true, true)] {

@@ -1,4 +1,4 @@
-//! How far a member has come in one partition.
+//! A member's position in one partition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::model::{ClaimNo, Delivery, DeliveryNo, FailedRun, Offset, Settlement,
 use crate::store::stream::filing::Past;
 use crate::worker::settling::Settled;
 
-/// The longest that a message waits to be tried again, whatever its handler wishes: the process
-/// that knows of it will hardly run for longer.
+/// The longest wait before a retry, whatever the handler asks for: the process that holds the
+/// message in memory will hardly run for longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Now, by the process's clock and by the server's.
+/// The current time, by the process's clock and by the server's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) here: Instant,
     pub(super) server: DateTime<Utc>,
 }
 
-/// What a message has been through.
+/// A message's deliveries and failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct History {
     deliveries: u32,
@@ -29,14 +29,14 @@ struct History {
     runs: Vec<u8>,
 }
 
-/// Where a message is that the member is not through with.
+/// The state of a message that the member has not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     /// A handler has it, under this claim.
     Held(ClaimNo),
-    /// It is to be handled from then on.
+    /// It is to be handled from this moment on.
     Waits(Instant),
-    /// Its handler is through with it, and the database is to be told.
+    /// Its handler has finished; the database does not know yet.
     Over(Box<Settled>),
 }
 
@@ -46,7 +46,7 @@ struct Open {
     history: History,
 }
 
-/// A message that the database is to be told of.
+/// A finished message that the database does not know of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::worker) struct Over {
     pub(in crate::worker) offset: Offset,
@@ -55,16 +55,16 @@ pub(in crate::worker) struct Over {
     pub(in crate::worker) past: Past,
 }
 
-/// How far a member has come in one partition: it is through with everything before `next` but for
-/// what is open.
+/// A member's position in one partition. Everything before `next` is finished, except for what is
+/// open.
 #[derive(Debug)]
 pub(super) struct Track {
-    /// What is read next.
+    /// The next offset to read.
     pub(super) next: Offset,
     open: BTreeMap<u64, Open>,
-    /// The mark as the database has it.
+    /// The mark in the database.
     pub(super) told: Offset,
-    /// Messages that retention has removed, of which the database does not know.
+    /// Messages that retention has removed and that the database has not counted.
     pub(super) lost: u64,
     /// Since when there is something that the database does not know.
     pub(super) unsaid_since: Option<Instant>,
@@ -75,17 +75,17 @@ impl Track {
         Self { next, open: BTreeMap::new(), told: next, lost: 0, unsaid_since: None }
     }
 
-    /// The lowest offset that the member is not through with.
+    /// The lowest offset that is not finished.
     pub(super) fn mark(&self) -> Offset {
         self.open.keys().next().map_or(self.next, |offset| Offset(*offset))
     }
 
-    /// How many messages wait.
+    /// How many messages wait for a retry.
     pub(super) fn waiting(&self) -> usize {
         self.open.values().filter(|open| matches!(open.state, State::Waits(_))).count()
     }
 
-    /// Retention has removed everything before `first`.
+    /// Records that retention has removed everything before `first`.
     pub(super) fn begins_at(&mut self, first: Offset, now: Instant) -> u64 {
         let lost = first.0.saturating_sub(self.next.0);
         self.next = self.next.max(first);
@@ -93,8 +93,8 @@ impl Track {
         lost
     }
 
-    /// The log ends at `end`; how many messages it had that it has no more: the server has lost
-    /// them, and will give their offsets to others.
+    /// Records that the log ends at `end`. Returns how many messages the member had read beyond it:
+    /// the server has lost them and will assign their offsets again.
     pub(super) fn ends_at(&mut self, end: Offset) -> u64 {
         let gone = self.next.0.saturating_sub(end.0);
         if gone > 0 {
@@ -112,7 +112,7 @@ impl Track {
         }
     }
 
-    /// Some messages that are to be handled again by now: the first ones, without gaps between.
+    /// The first messages that are due for a retry, without gaps between them.
     pub(super) fn due(&self, now: Instant, limit: u64) -> Option<(Offset, Offset)> {
         let is_due = |open: &Open| matches!(open.state, State::Waits(until) if until <= now);
         let mut due = self.open.iter().filter(|(_, open)| is_due(open)).map(|(at, _)| *at);
@@ -124,9 +124,9 @@ impl Track {
         Some((Offset(lo), Offset(hi)))
     }
 
-    /// Takes note of a stretch that was read under a claim, and tells each of its messages what it
-    /// has been through. Those that are not wanted count as passed. Retention has removed the
-    /// others that are missing; how many they are.
+    /// Records a stretch that was read under a claim, and adds its history to each message.
+    /// Messages that the filter rejected count as passed. Returns how many of the others are
+    /// missing because retention has removed them.
     pub(super) fn take(
         &mut self,
         (lo, hi): (Offset, Offset),
@@ -157,7 +157,7 @@ impl Track {
         lost
     }
 
-    /// Takes note of what has become of a message; false if this claim does not have it.
+    /// Records a message's settlement; false if this claim does not have the message.
     pub(super) fn settle(
         &mut self,
         offset: Offset,
@@ -193,7 +193,7 @@ impl Track {
         true
     }
 
-    /// Has everything handled again that handlers have: nobody will settle it any more.
+    /// Makes every message that a handler holds due again: no worker will settle it any more.
     pub(super) fn release_held(&mut self, now: Instant) {
         for open in self.open.values_mut() {
             if matches!(open.state, State::Held(_)) {
@@ -202,17 +202,17 @@ impl Track {
         }
     }
 
-    /// Whether the database does not know how far the mark is, or what is lost.
+    /// Whether the database lacks the mark, or the count of lost messages.
     pub(super) fn has_news(&self) -> bool {
         self.mark() > self.told || self.lost > 0
     }
 
-    /// Whether a message is dead, or discarded, of which the database does not know.
+    /// Whether a message is dead or discarded and the database does not know.
     pub(super) fn has_over(&self) -> bool {
         self.open.values().any(|open| matches!(open.state, State::Over(_)))
     }
 
-    /// What the database is to be told of, in order.
+    /// The dead and discarded messages that the database lacks, in order.
     pub(super) fn over(&self) -> Vec<Over> {
         let over = |(offset, open): (&u64, &Open)| match &open.state {
             State::Over(settled) => Some(Over {
@@ -226,13 +226,13 @@ impl Track {
         self.open.iter().filter_map(over).collect()
     }
 
-    /// The mark once the database has been told of these.
+    /// The mark once the database has these.
     pub(super) fn mark_without(&self, over: &[Over]) -> Offset {
         let stays = |offset: &u64| over.iter().all(|one| one.offset.0 != *offset);
         self.open.keys().copied().find(stays).map_or(self.next, Offset)
     }
 
-    /// The database has been told of these, and of the mark without them.
+    /// Records that the database has these, and the mark without them.
     pub(super) fn said(&mut self, over: &[Over], lost: u64) {
         for one in over {
             self.open.remove(&one.offset.0);
@@ -242,12 +242,12 @@ impl Track {
         self.unsaid_since = None;
     }
 
-    /// Whether the message is still to be told to the database.
+    /// Whether the message's settlement is not yet in the database.
     pub(super) fn is_unsaid(&self, offset: Offset) -> bool {
         self.told <= offset
     }
 
-    /// Whether the database is still to be told that the message is dead, or discarded.
+    /// Whether the message is dead or discarded and the database does not know.
     pub(super) fn is_over(&self, offset: Offset) -> bool {
         self.open.get(&offset.0).is_some_and(|open| matches!(open.state, State::Over(_)))
     }

@@ -1,4 +1,4 @@
-//! What the database is told of a range, in one transaction.
+//! Reporting a range to the database, in one transaction.
 
 use super::{End, HeldRange};
 use crate::connection::Connection;
@@ -11,39 +11,39 @@ use crate::store::stream::{cursor, passed, range};
 use crate::store::trace;
 use crate::worker::settling::Settled;
 
-/// What the database is to be told of a range.
+/// A report to the database on a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::worker) enum Report {
-    /// Everything up to `mark` is settled: these as they say, the others acked.
+    /// Everything up to `mark` is settled: `settled` as listed, the others acked.
     Pass { mark: Offset, settled: Vec<(Offset, Settled)> },
-    /// As `Pass`, and the message at `mark` holds the others of its partition back.
+    /// As `Pass`, and the message at `mark` holds back the rest of its partition.
     HoldBack { mark: Offset, settled: Vec<(Offset, Settled)>, head: Box<Settled> },
-    /// Everything is settled, but for these stretches, which are to be claimed again.
+    /// Everything is settled, except for the `released` stretches, which are to be claimed again.
     Close { settled: Vec<(Offset, Settled)>, released: Vec<(Offset, Offset)> },
 }
 
-/// Whether the mark alone tells it, as another message with its biz id has been handled.
+/// Whether the mark alone records it, because another message with its biz id has been handled.
 pub(super) fn is_repeated(settled: &Settled) -> bool {
     settled.settlement == Settlement::Repeated && settled.ledger_window.is_none()
 }
 
-/// What came of telling it.
+/// The outcome of a report.
 #[derive(Debug)]
 pub(in crate::worker) enum Told {
-    /// The range is not the worker's own any more, or not where the worker left it.
+    /// The range is no longer the worker's, or not as the worker left it.
     Fenced,
-    /// The database knows it.
+    /// The database has the report.
     Said(Said),
 }
 
-/// What the worker knows once the database knows it too.
+/// What the worker records once the database has the report.
 #[derive(Debug)]
 pub(in crate::worker) struct Said {
     /// The range, if the worker still has it.
     pub(in crate::worker) held: Option<HeldRange>,
-    /// Messages that were to be filed, which retention had removed.
+    /// Messages to be filed that retention had removed.
     pub(in crate::worker) lost: u64,
-    /// Messages that are handled again: the server has lost that transactions had acked them.
+    /// Messages that are handled again: the server has lost their acks by handlers' transactions.
     pub(in crate::worker) again: u64,
 }
 
@@ -63,22 +63,23 @@ impl Report {
         }
     }
 
-    /// Whether it goes on from where the range is now.
+    /// Whether the report continues from where the range is now.
     pub(in crate::worker) fn fits(&self, held: &HeldRange) -> bool {
         held.report(true).as_ref() == Some(self)
     }
 
-    /// Whether it says more than that messages were acked by it alone.
+    /// Whether it does more than record acks of this report alone.
     fn is_delicate(&self) -> bool {
         let held_back = matches!(self, Self::HoldBack { .. });
         held_back || !self.settled().is_empty() || !self.released().is_empty()
     }
 
-    /// Tells it in the caller's transaction.
+    /// Sends the report in the caller's transaction.
     ///
-    /// A transaction of a handler's may have acked what is to be filed or released here, although
-    /// its commit had no answer, or nobody waited for one. It holds the range's row until it has
-    /// ended, so once that is locked, what is acked is certain, and the report is made anew of it.
+    /// A handler's transaction may have acked a message that this report files or releases: its
+    /// commit had no answer, or the worker did not wait for one. That transaction holds the range's
+    /// row until it ends. Once this one has locked the row, the acks are certain, and it builds the
+    /// report again from them.
     pub(in crate::worker) async fn tell(
         &self,
         conn: &mut impl Connection,
@@ -86,13 +87,13 @@ impl Report {
     ) -> Result<Told> {
         let (group, no) = (held.range.group, held.range.partition);
         if !self.released().is_empty() {
-            // Ranges are made under the lock of their cursor only, and it is locked first.
+            // Ranges are made only under the lock of their cursor, so it is locked first.
             cursor::lock(conn, group, no).await?;
         }
         if !held.has_passed && !self.is_delicate() {
             return self.say(conn, held.clone(), 0).await;
         }
-        // What is filed must be filed once, so the fence comes first.
+        // A message must be filed only once, so the fence comes first.
         match range::lock(conn, &held.range).await? {
             Some(found) if found.mark == held.range.mark => {}
             _ => return Ok(Told::Fenced),
@@ -152,8 +153,8 @@ impl Report {
         }
     }
 
-    /// What the traces of the messages up to `mark` are to say; one that a transaction of its own
-    /// has acked has said it there.
+    /// The trace steps of the messages up to `mark`. A message that a handler's transaction acked
+    /// already has its step from there.
     fn steps<'h>(&self, held: &'h HeldRange, mark: Offset) -> Vec<Step<'h>> {
         let is_told = |offset: u64| {
             offset < mark.0 || (offset == mark.0 && matches!(self, Self::HoldBack { .. }))
@@ -180,8 +181,8 @@ impl Report {
     }
 }
 
-/// Ends the range but for the stretches that are to be claimed again. The row stays with one that
-/// begins at the mark: it tells what the message there has been through.
+/// Ends the range, except for the stretches that are to be claimed again. The stretch that begins
+/// at the mark keeps the row, because the row holds the history of the message there.
 async fn close(
     conn: &mut impl Connection,
     range: &Range,
@@ -204,7 +205,7 @@ async fn close(
     Ok(true)
 }
 
-/// Holds the range back as its first message's settlement says.
+/// Holds the range back as the settlement of its first message demands.
 async fn hold_back(conn: &mut impl Connection, held: &HeldRange, head: &Settled) -> Result<bool> {
     let (until, failure) = match &head.settlement {
         Settlement::Retry { delay, error } => (Moment::After(*delay), Some(error.as_str())),
@@ -216,8 +217,8 @@ async fn hold_back(conn: &mut impl Connection, held: &HeldRange, head: &Settled)
     Ok(range::hold_back(conn, range.id, range.fence, until, failure).await? == 1)
 }
 
-/// Files what the mark alone does not tell, those of one end together; how many of them retention
-/// had removed.
+/// Files the messages that the mark alone does not record, grouped by end. Returns how many of them
+/// retention had removed.
 async fn file(
     conn: &mut impl Connection,
     held: &HeldRange,
@@ -225,7 +226,7 @@ async fn file(
 ) -> Result<u64> {
     let mut groups: Vec<(&Settled, Filed)> = Vec::new();
     for (offset, one) in settled {
-        // Only the message at the mark may have been through something, which the row tells.
+        // Only the message at the mark may have a history; the row holds it.
         let is_at_mark = *offset == held.range.mark;
         let same = groups.iter_mut().find(|(other, filed)| {
             !is_at_mark && filed.past == Past::Nothing && is_same_end(other, one)
@@ -261,7 +262,7 @@ fn filed(held: &HeldRange, offset: Offset, is_at_mark: bool) -> Filed {
 async fn file_alike(conn: &mut impl Connection, one: &Settled, filed: &Filed) -> Result<u64> {
     let done = match &one.settlement {
         Settlement::Ack => match one.ledger_window {
-            // A biz id that is there already counts twice (MySQL's way to say that it was changed).
+            // MySQL counts a biz id that is already there as two (row changed).
             Some(window) => return filing::to_ledger(conn, filed, window).await.map(|_| 0),
             None => return Ok(0),
         },

@@ -1,4 +1,4 @@
-//! A delivery that comes to an end, and what that came to.
+//! A delivery that ends, and the outcome of settling it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::model::{
     ClaimNo, Delivery, OnDone, Position, Priority, RowId, Settlement, TopicId, TopicSettings,
 };
 
-/// A delivery and what becomes of it.
+/// A delivery and its settlement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// The topic of the delivery.
@@ -19,18 +19,18 @@ pub struct Settled {
     pub row: RowId,
     /// The claim that holds it.
     pub claim_no: ClaimNo,
-    /// What becomes of it.
+    /// How it is settled.
     pub settlement: Settlement,
     /// What the topic does with handled messages.
     pub on_done: OnDone,
-    /// For how long its biz id is remembered once it is acked; `None` if it has none, or the topic
+    /// How long its biz id is remembered once it is acked; `None` if it has none, or the topic
     /// keeps no ledger.
     pub ledger_window: Option<Duration>,
     /// Whether it was enqueued to hold a unique key until it is done.
     pub is_unique: bool,
     /// Whether it may have a checkpoint.
     pub has_checkpoint: bool,
-    /// Where it lies in its stream, if it is of one.
+    /// Its position in its stream, if it is from one.
     pub position: Option<Position>,
     /// What its trace says of it, if it leaves one.
     pub traced: Option<Traced>,
@@ -44,7 +44,7 @@ impl Settled {
         Self { ledger_window, ..Self::new(delivery, settlement, topic.on_done) }
     }
 
-    /// The same, with the checkpoints that its run had.
+    /// The same, with the checkpoints of its run.
     #[must_use]
     pub fn after_run(self, checkpoints: &Checkpoints) -> Self {
         Self { has_checkpoint: checkpoints.are_used(), ..self }
@@ -75,17 +75,17 @@ impl Settled {
     }
 }
 
-/// What settling a delivery came to.
+/// The outcome of settling a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleOutcome {
     /// It is done.
     Settled,
     /// The claim had been taken back: nothing was changed.
     Fenced,
-    /// A commit had no answer, and on looking again the row was not this claim's any more: most
-    /// likely that commit happened (history H12).
+    /// A commit had no answer, and the row was then no longer this claim's: most likely that commit
+    /// happened (history H12).
     Unknown,
-    /// The handler is through, but the row is locked by a stranger or the server refuses; the
-    /// worker goes on trying beside its other work.
+    /// The handler has finished, but another transaction has locked the row or the server refuses.
+    /// The worker keeps trying beside its other work.
     Deferred,
 }

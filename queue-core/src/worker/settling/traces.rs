@@ -1,4 +1,4 @@
-//! What the traces of messages are to say of their settlement.
+//! The trace steps of settled messages.
 
 use super::{Batch, Settled, Unsettled};
 use crate::connection::Connection;
@@ -7,7 +7,7 @@ use crate::model::{Result, WorkerId};
 use crate::store::trace;
 
 impl Settled {
-    /// What its trace is to say of its end, if it leaves one.
+    /// The trace step of its end, if it leaves one.
     pub(in crate::worker) fn step(&self, worker: WorkerId) -> Option<Step<'_>> {
         let traced = self.traced?;
         Some(Step::settled(self.topic, traced, worker, self.position, &self.settlement))
@@ -15,7 +15,7 @@ impl Settled {
 }
 
 impl Batch {
-    /// Writes what came of those that leave a trace and were settled.
+    /// Writes the trace steps of the settled messages that leave a trace.
     pub(super) async fn trace(
         &self,
         conn: &mut impl Connection,

@@ -76,14 +76,14 @@ impl Work {
             })
             .await?;
         self.held.add(fence.claim_no, &deliveries);
-        // Whether there is another is seen by the next walk.
+        // The next walk sees whether another suspect waits.
         self.cursor(topic).suspect_waits = false;
-        // There may be no room for the suspect, and some for others.
+        // There may be no room for the suspect, yet room for other messages.
         let more_later = deliveries.is_empty() && !limits.is_off();
         Ok(Claimed { deliveries, more_later, ..Claimed::default() })
     }
 
-    /// Takes in what life has learned of the topic; whether anything may be claimed.
+    /// Takes over what life has learned of the topic. Returns whether anything may be claimed.
     pub(super) fn may_claim(&mut self, topic: TopicId) -> Result<bool> {
         let life = self.life.borrow().clone();
         if let Phase::Dead { reason } = life.phase {
@@ -100,7 +100,7 @@ impl Work {
         self.cursors.entry(topic).or_insert_with(Cursor::new)
     }
 
-    /// What leaves a trace of what is claimed of the topic now.
+    /// Decides which messages claimed from the topic now leave a trace.
     pub(super) fn tracer(&self, topic: TopicId) -> Tracer {
         let sampling = self.life.borrow().pulse.sampling(topic);
         let client = if sampling.is_off() { String::new() } else { self.options.client_id.clone() };
@@ -112,7 +112,7 @@ impl Work {
         Fence { worker: self.id, claim_no: ClaimNo(self.last_claim) }
     }
 
-    /// Finds out where to claim; `None` if nothing is ready.
+    /// Finds the place to claim from; `None` if nothing is ready.
     async fn look(&mut self, topic: TopicId) -> Result<Option<Place>> {
         loop {
             let at = Instant::now();
@@ -123,8 +123,8 @@ impl Work {
                     let walk = async |conn: &mut Link| claim::walk(conn, topic).await;
                     let walk = session.call("walk", walk).await;
                     let cursor = self.cursor(topic);
-                    // A walk that failed has cost its time too: claims go on from the marks
-                    // meanwhile.
+                    // A walk that failed has cost its time too: until the next one, claims continue
+                    // from the marks.
                     cursor.walk_cost(at, at.elapsed());
                     cursor.walked(&walk?);
                     return Ok(cursor.place());
@@ -169,7 +169,7 @@ impl Work {
     }
 }
 
-/// Who claims, and which messages leave a trace of it.
+/// The claiming worker, and the rule for which messages leave a trace.
 pub(super) struct Tracer {
     sampling: Sampling,
     worker: WorkerId,
@@ -177,7 +177,7 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    /// Notes which of the deliveries leave a trace: from here on they say so themselves.
+    /// Marks the deliveries that leave a trace: from here on they say so themselves.
     pub(super) fn mark(&self, deliveries: &mut [Delivery]) {
         if !self.sampling.is_off() {
             for delivery in deliveries {
@@ -186,7 +186,7 @@ impl Tracer {
         }
     }
 
-    /// Writes that they were claimed; no statement unless one of them leaves a trace.
+    /// Records their claim in their traces; sends no statement unless one of them leaves a trace.
     pub(super) async fn record(
         &self,
         conn: &mut impl Connection,
@@ -219,7 +219,7 @@ async fn skip_locked(
     make_own(conn, fence, rows).await
 }
 
-/// Makes rows locked by this transaction the claim's own and records the claim.
+/// Makes rows that this transaction has locked the claim's own, and records the claim.
 pub(super) async fn make_own(
     conn: &mut impl Connection,
     fence: Fence,
@@ -235,8 +235,8 @@ pub(super) async fn make_own(
     Ok(deliveries)
 }
 
-/// The deliveries of the `owned` rows that an UPDATE of this transaction has marked, once the claim
-/// is recorded.
+/// Reads the deliveries of the `owned` rows that an UPDATE of this transaction has marked, once the
+/// claim is recorded.
 async fn read_back(
     conn: &mut impl Connection,
     fence: Fence,

@@ -1,4 +1,4 @@
-//! Claims of a topic that bounds them.
+//! Claims of a topic with limits.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,40 +15,41 @@ use crate::store::row_set::RowSet;
 use crate::worker::cursor::{Claimed, Cursor};
 use crate::worker::gate::Gate;
 
-/// How many ready messages one look takes in, to find some whose keys have room: about a
-/// millisecond of the server, with the gate closed to others.
+/// How many ready messages one look reads to find some whose keys have room. It takes about a
+/// millisecond of the server, with the gate closed to other claims.
 const WINDOW: u32 = 1000;
 
-/// The most looks of one claim. With all of them blocked, the next claim goes on behind them.
+/// The most looks of one claim. If all find only blocked messages, the next claim continues behind
+/// them.
 const WINDOWS: usize = 16;
 
-/// What lies before the window has its turn after this time.
+/// After this time, a look begins again before the window.
 const WINDOW_FOR: Duration = Duration::from_secs(1);
 
-/// A stretch whose keys were all full is looked at again after this time, though none of them has
-/// room: something else may have become ready there, a more urgent message say. Without it, eight
-/// consumers before 3000 messages of four full keys read them over and over, and handled three a
-/// second.
+/// A stretch whose keys were all full is looked at again after this time, even if none of them has
+/// room: something else, such as a more urgent message, may have become ready there. Without this
+/// bound, eight consumers before 3000 messages of four full keys read them over and over, and
+/// handled three a second.
 const FULL_FOR: Duration = Duration::from_millis(200);
 
-/// For so long a place is kept for a suspect, and then as long not: it is claimed by a worker that
-/// has nothing else, and there may be none.
+/// A place is kept for a suspect for this long, and then not kept for as long: only a worker that
+/// holds nothing else claims a suspect, and there may be none.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 const START: Place = Place { priority: Priority::FIRST, from: RowId(0) };
 
-/// A stretch from the start on, where everything that was ready had to wait for its key.
+/// A stretch from the start on in which every ready message had to wait for its key.
 #[derive(Debug, Clone)]
 pub(in crate::worker) struct Full {
-    /// The keys: until one of them has room, there is nothing to be claimed.
+    /// The keys: until one of them has room, nothing can be claimed.
     keys: HashSet<Vec<u8>>,
-    /// The first place behind it.
+    /// The first place behind the stretch.
     until: Place,
     since: Instant,
 }
 
 impl Full {
-    /// Whether there is nothing to be claimed in it still.
+    /// Whether still nothing in it can be claimed.
     fn holds(&self, gate: &Gate) -> bool {
         self.keys.iter().all(|key| !gate.has_room(Some(key)))
     }
@@ -57,30 +58,30 @@ impl Full {
 /// Where a look begins.
 struct Begin {
     from: Place,
-    /// What need not be looked at from the start on.
+    /// The stretch from the start on that the look may skip.
     full: Option<Full>,
-    /// It keeps a place for a suspect.
+    /// Whether it keeps a place for a suspect.
     keeps: bool,
 }
 
-/// What one look has brought.
+/// The result of one look.
 struct Looked {
     deliveries: Vec<Delivery>,
     has_suspect: bool,
-    /// There is one, and room for it.
+    /// A suspect waits, and there is room for it.
     suspect_waits: bool,
-    /// There is something ready, but it has to wait.
+    /// Something is ready, but it has to wait.
     blocked: bool,
     /// Where to look next; `None`: from the start.
     next: Option<Place>,
     full: Option<Full>,
-    /// There is no point in looking on now.
+    /// Looking further is useless now.
     ends: bool,
 }
 
 impl Work {
-    /// As a claim of any other topic, within the gate. Where claims begin is remembered here and
-    /// not by marks: blocked messages stay behind.
+    /// Claims within the gate, otherwise as from any other topic. This cursor remembers where
+    /// claims begin in place of the marks: blocked messages stay behind.
     pub(super) async fn claim_within(
         &mut self,
         topic: TopicId,
@@ -112,7 +113,8 @@ impl Work {
             claimed.suspect_waits |= looked.suspect_waits;
             claimed.more_later |= looked.blocked;
             claimed.deliveries = looked.deliveries;
-            // From the window on it has looked at the rest, and from the start on at everything.
+            // A look that began at the window has covered the rest; one that began at the start,
+            // everything.
             if looked.ends || (has_turned && is_end) {
                 break;
             }
@@ -123,7 +125,7 @@ impl Work {
 }
 
 impl Cursor {
-    /// Where to look, and whether to keep a place for a suspect.
+    /// Decides where to look, and whether to keep a place for a suspect.
     fn begin(&mut self) -> Begin {
         if self.window_since.is_some_and(|since| since.elapsed() >= WINDOW_FOR) {
             (self.window, self.window_since) = (None, None);
@@ -172,14 +174,14 @@ async fn look(
     let has_suspect = suspect.is_some();
     let suspect_waits = suspect.as_ref().is_some_and(|it| gate.has_room(it.key.as_deref()));
     if let Some(suspect) = suspect.filter(|_| begin.keeps) {
-        // It is claimed by a worker that has nothing else. Among many that do, it would never
-        // find room.
+        // Only a worker that holds nothing else claims the suspect. The other workers' claims would
+        // never leave room for it.
         gate.reserve(suspect.key.as_deref());
     }
     let full = begin.full.clone().filter(|full| full.holds(&gate));
     let from = first_place(begin.from, full.as_ref());
     let room = gate.room().min(limit);
-    // Where there is no room, one tells whether anything waits for it.
+    // Where there is no room, one candidate shows whether anything waits for it.
     let looks_on = room > 0 && gate.looks_at_keys();
     let window = if looks_on { WINDOW.max(limit) } else { room.max(1) };
     let candidates = limit::candidates(conn, topic, from, window).await?;
@@ -205,13 +207,13 @@ async fn look(
     let ends = room == 0 || !deliveries.is_empty() || (is_last && begin.from == START);
     let next = match candidates.last() {
         _ if room == 0 => None,
-        // What lies behind is looked at when there is no more here; behind the stretch at the start
-        // a look from the start begins, too.
+        // The next look goes behind the stretch when nothing more is here; a look from the start
+        // also begins behind the full stretch there.
         _ if !deliveries.is_empty() => {
             let is_behind = full.as_ref().is_some_and(|full| full.until == begin.from);
             (begin.from != START && !is_behind).then_some(begin.from)
         }
-        // Also behind rows that a stranger has locked.
+        // Also behind rows that another transaction has locked.
         Some(last) if !is_last => Some(behind(last)),
         _ => None,
     };
@@ -221,7 +223,7 @@ async fn look(
     Ok(Looked { deliveries, has_suspect, suspect_waits, blocked, next, full, ends })
 }
 
-/// Where to read from: a look that begins at the start passes over the stretch that is full there.
+/// Where to start reading: a look from the start skips the full stretch there.
 fn first_place(begin: Place, full: Option<&Full>) -> Place {
     full.filter(|_| begin == START).map_or(begin, |full| full.until)
 }
@@ -231,7 +233,8 @@ fn behind(candidate: &Candidate) -> Place {
     Place { from: RowId(candidate.place.from.0 + 1), ..candidate.place }
 }
 
-/// The stretch, and these, none of which could be claimed, if they lie right behind it.
+/// Extends the stretch by these candidates, none of which could be claimed, if they lie right
+/// behind it.
 fn longer(full: Option<Full>, from: Place, candidates: Vec<Candidate>) -> Option<Full> {
     let until = candidates.last().map(behind);
     let Some(until) = until.filter(|_| full.as_ref().map_or(START, |it| it.until) == from) else {

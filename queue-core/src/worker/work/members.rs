@@ -1,4 +1,4 @@
-//! Members of broadcast groups: reading for them, and telling the database how far they have come.
+//! Members of broadcast groups: reading for them, and reporting their positions to the database.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use crate::worker::cursor::Claimed;
 use crate::worker::member::{Member, Over, Report};
 use crate::worker::settling::{SettleOutcome, Settled};
 
-/// What came of telling the database of a member.
+/// The outcome of a report on a member.
 enum Told {
-    /// It knows, but for so many messages that retention had removed.
+    /// The database has the report, except for this many messages that retention had removed.
     Said(u64),
-    /// The member is not this worker's any more.
+    /// The member is no longer this worker's.
     Fenced,
 }
 
 impl Work {
-    /// Reads up to `limit` messages of the stream for a member: those that it is to handle again,
-    /// or what comes next.
+    /// Reads up to `limit` messages of the stream for a member: messages to handle again if there
+    /// are any, else the next new ones.
     pub(super) async fn read_for(&mut self, member: &Member, limit: u32) -> Result<Claimed> {
         let group = member.group();
         if !self.may_claim(group.id)? || limit == 0 {
@@ -40,7 +40,7 @@ impl Work {
         }
         self.sequence(group.stream).await?;
         let Some(partitions) = self.look_for(member).await? else {
-            // Somebody has put it elsewhere, or taken it: the next read joins again.
+            // The member was moved, or another worker has taken it: the next read joins again.
             return Ok(Claimed { more_later: true, ..Claimed::default() });
         };
         let limit = self.cursor(group.id).sized(limit);
@@ -72,7 +72,7 @@ impl Work {
         Ok(Claimed { deliveries, lost, filtered, more_later, ..Claimed::default() })
     }
 
-    /// Has this worker read for the member from now on.
+    /// Makes this worker the member's reader from now on.
     async fn join(&mut self, member: &Member) -> Result<()> {
         let (id, group) = (self.id, member.group());
         let session = self.session().await?;
@@ -107,8 +107,8 @@ impl Work {
         }
     }
 
-    /// Looks where the partitions begin and end, and takes it in; `None` if the member is not this
-    /// worker's any more.
+    /// Reads where the partitions begin and end, and records it. `None` if the member is no longer
+    /// this worker's.
     async fn look_for(&mut self, member: &Member) -> Result<Option<Vec<Partition>>> {
         let (id, group) = (self.id, member.group());
         let session = self.session().await?;
@@ -120,7 +120,7 @@ impl Work {
                 state.lose_rows(id);
                 tracing::info!(
                     worker.id = %id, topic.name = %member.topic(), member = %name,
-                    "The member has been put elsewhere, or taken."
+                    "The member was moved, or another worker has taken it."
                 );
                 return Ok(None);
             }
@@ -140,9 +140,8 @@ impl Work {
         Ok(Some(partitions))
     }
 
-    /// Takes note of what has become of messages that were read for members, and tells the database
-    /// what it has to know of it. What it cannot be told yet is told later: it is
-    /// [deferred](SettleOutcome::Deferred).
+    /// Records the settlements of messages that were read for members, and reports to the database
+    /// what it must know. What cannot be reported yet is [deferred](SettleOutcome::Deferred).
     pub(super) async fn settle_for_members(
         &mut self,
         settled: &[Settled],
@@ -172,15 +171,15 @@ impl Work {
         Ok(outcomes)
     }
 
-    /// How soon a member has something to tell.
+    /// How soon the next report on a member is due.
     pub(super) fn members_due_in(&self) -> Option<Duration> {
         let due_in = |member: &Member| member.state().due_in(member.name().is_some());
         let own = self.members.values().filter(|member| member.state().is_of(self.id));
         own.filter_map(due_in).min()
     }
 
-    /// Tells the database what is to be told of the members; the groups whose member this worker
-    /// has lost. What fails is told later.
+    /// Sends the reports that are due. Returns the groups whose member this worker has lost. Failed
+    /// reports are sent later.
     pub(super) async fn report_members(&mut self, at_once: bool) -> Result<Vec<TopicId>> {
         let mut fenced = Vec::new();
         let own = self.members.values().filter(|member| member.state().is_of(self.id));
@@ -210,7 +209,7 @@ impl Work {
                 Err(error) => {
                     tracing::warn!(
                         worker.id = %self.id, topic.name = %member.topic(), %error,
-                        "Cannot tell how far the member has come; trying again."
+                        "Cannot report the member's position; trying again."
                     );
                     member.wait();
                 }
@@ -227,7 +226,7 @@ impl Work {
     }
 }
 
-/// Tells the database of a member, under the lock of its rows if it has a name.
+/// Sends a report on a member, under the lock of its rows if it has a name.
 async fn tell(
     conn: &mut impl Connection,
     member: &Member,
@@ -236,7 +235,7 @@ async fn tell(
 ) -> Result<Told> {
     let group = member.group().id;
     if let Some(name) = member.name() {
-        // What is filed must not be filed by two, so the fence comes first.
+        // Two workers must not file the same message, so the fence comes first.
         for told in &report.told {
             if row::tell(conn, group, name, worker, *told).await? == 0 {
                 return Ok(Told::Fenced);
@@ -258,7 +257,7 @@ async fn tell(
     Ok(Told::Said(lost))
 }
 
-/// Files a message that is dead, or discarded; 1 if retention had removed it.
+/// Files a dead or discarded message. Returns 1 if retention had removed it.
 async fn file(
     conn: &mut impl Connection,
     member: &Member,

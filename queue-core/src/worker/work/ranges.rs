@@ -1,4 +1,4 @@
-//! Ranges of streams: claiming them, and telling the database what has become of them.
+//! Ranges of streams: claiming them, and reporting their messages' ends to the database.
 
 mod reconcile;
 
@@ -25,11 +25,11 @@ use crate::worker::settling::{SettleOutcome, Settled};
 /// rises, and the partitions stay locked for longer.
 const SEQUENCED_AT_ONCE: u32 = 1000;
 
-/// The most turns of the sequencer before a claim: what is left is for the next one.
+/// The most turns of the sequencer before a claim; the next claim does the rest.
 const TURNS: usize = 8;
 
-/// The most claims in a row that pass what the group does not want, up to a thousand messages each:
-/// what else the worker has to do comes first then.
+/// The most claims in a row that only skip messages that the group does not want, up to a thousand
+/// each. After that, the worker's other work comes first.
 const PASSING: u32 = 8;
 
 impl Work {
@@ -59,7 +59,7 @@ impl Work {
         };
         let places = work.iter().enumerate();
         let mut passing = PASSING;
-        // Others may have been quicker at the first, or retention may have left nothing of it.
+        // Other workers may have claimed the first place, or retention may have left nothing of it.
         for (nth, place) in places.clone().skip(turn).chain(places.take(turn)).filter(has_some) {
             claimed.more_later = true;
             loop {
@@ -80,16 +80,16 @@ impl Work {
         Ok(claimed)
     }
 
-    /// Where this worker begins to look among `n` partitions: behind the one that it last claimed
-    /// from, so that it comes to each. Members begin at different ones.
+    /// Returns the partition, of `n`, at which this worker begins to look: the one behind its last
+    /// claim, so that it comes to each. Workers begin at different ones.
     fn turn(&mut self, group: Group, n: usize) -> usize {
         let first = usize::try_from(self.id.0).unwrap_or(0);
         let next = self.cursor(group.id).next_partition.unwrap_or(first);
         if n == 0 { 0 } else { next % n }
     }
 
-    /// Claims messages of one partition; whether it has only passed some that the group does not
-    /// want.
+    /// Claims messages of one partition. Returns whether it has only skipped messages that the
+    /// group does not want.
     async fn claim_at(&mut self, mut claim: Claim<'_>, claimed: &mut Claimed) -> Result<bool> {
         let group = claim.group;
         let limit = self.cursor(group.id).sized(claim.limit);
@@ -113,7 +113,7 @@ impl Work {
         Ok(false)
     }
 
-    /// Gives the stream's inbox its offsets, unless somebody else is about to.
+    /// Assigns offsets to the messages in the stream's inbox, unless another session is about to.
     pub(super) async fn sequence(&mut self, stream: TopicId) -> Result<()> {
         let session = self.session().await?;
         let look = async |conn: &mut Link| inbox::is_empty(conn, stream).await;
@@ -126,7 +126,7 @@ impl Work {
             };
             let done = match session.transaction("sequence", turn).await {
                 Ok(done) => done,
-                // Somebody has purged a row meanwhile; the next turn reads again.
+                // A row was purged in the meantime; the next turn reads again.
                 Err(Error::Counts { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -139,7 +139,7 @@ impl Work {
     }
 
     /// Reads the messages of a range that has just been claimed, and counts those that retention
-    /// has removed of it.
+    /// has removed.
     async fn read(
         &mut self,
         group: Group,
@@ -159,7 +159,7 @@ impl Work {
         };
         let tracer = self.tracer(group.id);
         let session = self.session().await?;
-        // Bodies of messages that nobody wants need not come.
+        // The bodies of unwanted messages need not be read.
         let picked = picked.filter(|picked| !picked.filtered.is_empty());
         let read = async |conn: &mut Link| match picked {
             Some(picked) => log::read_some(conn, stretch, reading, &picked.wanted).await,
@@ -185,7 +185,7 @@ impl Work {
         if pruned > 0
             && let Err(error) = self.count_lost(group, range.partition, pruned).await
         {
-            // What is there should be handled all the same.
+            // The messages that are there should be handled all the same.
             tracing::warn!(
                 worker.id = %self.id, messages = pruned, %error,
                 "Cannot count messages that retention had removed before they were read."
@@ -196,8 +196,9 @@ impl Work {
         Ok((deliveries, pruned))
     }
 
-    /// Writes that messages of a range were claimed. The claim has been committed without knowing
-    /// which they are; without their traces they should be handled all the same.
+    /// Records in the traces that messages of a range were claimed. The claim was committed before
+    /// the messages were read. If the traces cannot be written, the messages should be handled all
+    /// the same.
     async fn trace_claimed(&mut self, tracer: &Tracer, deliveries: &[Delivery]) {
         if !deliveries.iter().any(|delivery| delivery.traced) {
             return;
@@ -215,8 +216,8 @@ impl Work {
         session.transaction("count what is lost to retention", count).await
     }
 
-    /// Takes note of what has become of messages of streams, and says what may be said. What cannot
-    /// be said yet is said later: it is [deferred](SettleOutcome::Deferred).
+    /// Records the settlements of stream messages, and reports those that are due. What cannot be
+    /// reported yet is [deferred](SettleOutcome::Deferred).
     pub(super) async fn settle_ranges(
         &mut self,
         settled: &[Settled],
@@ -225,7 +226,7 @@ impl Work {
         let mut outcomes = HashMap::with_capacity(settled.len());
         if in_doubt && let Err(error) = self.look_for_acked(settled, &mut outcomes).await {
             // The report that releases them looks again, under the lock of their range.
-            tracing::warn!(worker.id = %self.id, %error, "Cannot look what was acked; later.");
+            tracing::warn!(worker.id = %self.id, %error, "Cannot read what was acked; later.");
         }
         for one in settled {
             let Some(position) = one.position else { continue };
@@ -256,7 +257,7 @@ impl Work {
         Ok(outcomes)
     }
 
-    /// Finds out which of these the transactions have acked that had no answer.
+    /// Finds out which of these were acked by the transactions that had no answer.
     async fn look_for_acked(
         &mut self,
         settled: &[Settled],
@@ -267,7 +268,7 @@ impl Work {
             let session = self.session().await?;
             let read = async |conn: &mut Link| passed::of_range(conn, range).await;
             let acked = session.call("read what was acked", read).await?;
-            // A report may have come before, and found it: then the mark is behind it.
+            // An earlier report may have found the ack: then the mark is behind the message.
             let mark = self.ranges.get(claim).map(|held| held.range.mark);
             let is_acked =
                 |offset: Offset| acked.contains(&offset) || mark.is_some_and(|mark| offset < mark);
@@ -282,7 +283,7 @@ impl Work {
         Ok(())
     }
 
-    /// Takes note of messages that transactions of their own have acked.
+    /// Records messages that handlers' transactions have acked.
     pub(super) fn passed(&mut self, gone: &[Key]) {
         for (claim, row) in gone {
             if let Some(held) = self.ranges.get_mut(*claim) {
@@ -291,12 +292,12 @@ impl Work {
         }
     }
 
-    /// Says what is to be said of the ranges; those of them that the worker has lost. What fails is
-    /// said later, and holds up no other range.
+    /// Sends the reports that are due. Returns the claims of ranges that the worker has lost. A
+    /// report that fails is sent later and holds up no other range.
     pub(super) async fn report_ranges(&mut self, at_once: bool) -> Result<HashSet<ClaimNo>> {
         let mut fenced = HashSet::new();
         for (claim, report) in self.ranges.reports(at_once) {
-            // Without a connection there is none for the others either.
+            // Without a connection, no report can be sent.
             if let Err(error) = self.session().await {
                 if matches!(error, Error::WorkerDead { .. } | Error::WorkerStopped) {
                     return Err(error);
@@ -322,11 +323,11 @@ impl Work {
         Ok(fenced)
     }
 
-    /// Says it; false if the range is not the worker's own any more.
+    /// Sends the report; false if the range is no longer the worker's.
     async fn report(&mut self, claim: ClaimNo, report: &Report) -> Result<bool> {
         let Some(held) = self.ranges.get(claim).cloned() else { return Ok(true) };
         if !report.fits(&held) {
-            // A reconnect has found out more of the range.
+            // A reconnect has learned more of the range.
             return Ok(true);
         }
         let Some(session) = self.session.as_mut() else { return Ok(true) };

@@ -1,4 +1,4 @@
-//! Keeping the work session, and what the database has against what the worker holds.
+//! Keeping the work session open, and comparing the database with what the worker holds.
 
 use tokio::time::Instant;
 
@@ -12,15 +12,15 @@ use crate::telemetry;
 use crate::worker::{Phase, held::Held, life::take_up, ranges::HeldRanges};
 
 impl Work {
-    /// Says something while there is nothing to say, because the server drops a session that is
-    /// silent for the lease; what it says is the comparison of history H6. Then tries again what
-    /// could not be settled.
+    /// Sends something while there is nothing to send, because the server drops a session that is
+    /// silent for the lease. It sends the comparison of history H6, and then retries what could not
+    /// be settled.
     pub(super) async fn keep_alive(&mut self) {
         let compared = match self.session().await {
             Ok(_) => self.reconcile().await,
             Err(error) => Err(error),
         };
-        // A session found lost is taken up again at once: the next claim should not wait for it.
+        // A session found lost is reopened at once: the next claim should not wait for it.
         let kept = match compared {
             Err(_) => self.session().await.map(|_| ()),
             Ok(()) => self.settle_deferred().await,
@@ -31,7 +31,7 @@ impl Work {
         }
     }
 
-    /// The open session, after a reconnect if it was lost.
+    /// Returns the open session, after a reconnect if it was lost.
     pub(super) async fn session(&mut self) -> Result<&mut Session> {
         if let Phase::Dead { reason } = &self.life.borrow().phase {
             return Err(Error::WorkerDead { reason: reason.clone() });
@@ -48,8 +48,9 @@ impl Work {
         self.session.as_mut().ok_or(Error::WorkerStopped)
     }
 
-    /// [Takes up](take_up) the work session, and gives back what a lost commit claimed unheard. A
-    /// worker that cannot have it again ends: life would vouch for claims that nobody settles.
+    /// [Reopens](take_up) the work session, and gives back claims whose commit succeeded without an
+    /// answer. A worker that cannot reopen it ends: life would vouch for claims that no worker
+    /// settles.
     pub(super) async fn reopen(&mut self) -> Result<()> {
         let taken_up = take_up(&self.options, self.id, self.instance, Role::Work).await;
         if let Err(Error::WorkerDead { reason }) = &taken_up {
@@ -57,7 +58,7 @@ impl Work {
             self.ended.cancel();
         }
         self.session = Some(taken_up?);
-        // It may lead to another server, one that has lost what this worker had settled.
+        // It may lead to another server, which has lost what this worker had settled.
         self.compared_from = ClaimNo(0);
         self.reopened = Instant::now();
         self.doubtful = self.held.claims().collect();
@@ -66,14 +67,15 @@ impl Work {
             compared = self.give_back_undone().await;
         }
         if compared.is_err() {
-            // Nothing is said on a session that has not been compared: what a lost reply left in
-            // doubt would be taken for somebody else's doing.
+            // No statement runs on a session that has not been compared: rows left in doubt by a
+            // lost reply would seem to be another worker's doing.
             self.session = None;
         }
         compared
     }
 
-    /// Releases rows of held claims that this worker has settled: the server has lost that.
+    /// Releases rows of held claims that this worker has settled: the server has lost those
+    /// settlements.
     async fn give_back_undone(&mut self) -> Result<()> {
         let (id, from) = (self.id, self.held.claims().min());
         let (Some(from), Some(session)) = (from, self.session.as_mut()) else { return Ok(()) };
@@ -97,7 +99,8 @@ impl Work {
         Ok(())
     }
 
-    /// Releases claims that the database has and this worker does not hold: their commit was lost.
+    /// Releases claims that the database has and this worker does not hold: their commit had no
+    /// answer.
     pub(super) async fn reconcile(&mut self) -> Result<()> {
         let (id, from) = (self.id, self.compared_from);
         let Some(session) = self.session.as_mut() else { return Ok(()) };
@@ -115,8 +118,8 @@ impl Work {
             );
         }
         // This session's own claims have ended, and an earlier session's with its name lock. But in
-        // a Galera cluster each node has locks of its own, and another node may commit such a claim
-        // until it drops that session, a lease after its last packet.
+        // a Galera cluster each node has its own locks: another node may commit such a claim until
+        // it drops that session, a lease after its last packet.
         if self.reopened.elapsed() >= self.options.lease {
             let lowest = claims.iter().map(|claim| claim.fence.claim_no).min();
             self.compared_from = lowest.unwrap_or(ClaimNo(self.last_claim + 1));

@@ -13,7 +13,7 @@ use crate::rescue::{Why, take_back};
 use crate::store::{claim, rescue};
 use crate::worker::settling::{Batch, Care, SettleOutcome, Settled, Unsettled};
 
-/// The first wait before a settle without a connection is tried again; it doubles up to a second.
+/// The first wait before a settle without a connection is retried; it doubles up to a second.
 const BACKOFF: Duration = Duration::from_millis(20);
 
 /// A delivery within its worker.
@@ -23,14 +23,14 @@ pub(super) type Key = (ClaimNo, RowId);
 struct Part {
     settled: Vec<Settled>,
     care: Care,
-    /// A commit of these had no answer.
+    /// Their commit had no answer.
     in_doubt: bool,
 }
 
 impl Work {
-    /// Settles a batch. While the server is away it is tried again; what the server refuses is set
-    /// aside, so that one message holds up no other.
-    /// `in_doubt`: a commit of these had no answer already.
+    /// Settles a batch. Retries while the server is away. What the server refuses is set aside, so
+    /// that one message holds up no other.
+    /// `in_doubt`: an earlier commit of these had no answer.
     pub(super) async fn settle(
         &mut self,
         settled: Vec<Settled>,
@@ -97,7 +97,7 @@ impl Work {
         Ok(keys.iter().filter_map(|key| outcomes.get(key).copied()).collect())
     }
 
-    /// Forgets doubtful claims of which nothing is held any more. If that fails, the next
+    /// Forgets doubtful claims of which the worker holds nothing any more. If that fails, the next
     /// comparison does it.
     async fn forget_doubtful(&mut self) {
         let over: Vec<_> =
@@ -107,8 +107,8 @@ impl Work {
         }
     }
 
-    /// Tries again what was set aside, waiting for no lock: whoever has one may keep it for long,
-    /// and the worker's other work comes first.
+    /// Retries what was set aside, without waiting for locks: another transaction may keep one for
+    /// long, and the worker's other work comes first.
     pub(super) async fn settle_deferred(&mut self) -> Result<()> {
         let deferred = std::mem::take(&mut self.deferred);
         if !deferred.is_empty() {
@@ -118,19 +118,19 @@ impl Work {
         Ok(())
     }
 
-    /// Takes note of deliveries whose rows are not the claims' own any more, and forgets the claims
-    /// that this empties. If that fails, the next comparison does it.
+    /// Records deliveries whose rows are no longer the claims' own, and forgets the claims that
+    /// this empties. If that fails, the next comparison does it.
     pub(super) async fn forget(&mut self, gone: &[Key]) -> Result<()> {
         self.passed(gone);
         let mut emptied = self.held.emptied_by(gone);
-        // One that is not held is being released.
+        // A claim that is not held is being released.
         emptied.retain(|claim| self.held.has(*claim));
         self.held.remove(gone);
         self.forget_empty(&emptied).await
     }
 
-    /// Forgets those of the claims that have no row left, and gives back what others have: another
-    /// session has settled their rows, or a server that this one leads to no more.
+    /// Forgets the claims that have no row left, and gives back those that still have rows. Another
+    /// session has settled this worker's rows, or a server that the session no longer reaches.
     async fn forget_empty(&mut self, claims: &[ClaimNo]) -> Result<()> {
         let (id, lowest) = (self.id, claims.iter().min().copied());
         let Some(lowest) = lowest else { return Ok(()) };
@@ -164,7 +164,7 @@ impl Work {
         session.transaction("settle", async |conn| batch.run(conn, id, &emptied, care).await).await
     }
 
-    /// Takes note of a part that was settled but for what `unsettled` says.
+    /// Records a part that was settled except for `unsettled`.
     fn conclude(
         &mut self,
         part: Part,
@@ -196,7 +196,8 @@ impl Work {
         }
     }
 
-    /// A worker told to stop does not wait for the server for ever: the janitor releases then.
+    /// Whether to give up: a stopping worker does not wait for the server for ever. The janitor
+    /// then releases.
     fn gives_up(&self, since: Instant) -> bool {
         self.stopping.load(Ordering::Relaxed) && since.elapsed() >= self.options.deadline()
     }

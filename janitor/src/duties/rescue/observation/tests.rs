@@ -95,7 +95,7 @@ fn one_session_in_the_list_or_one_lock_held_is_life() {
     }
 }
 
-/// H4, H5: a reconnect within the grace starts everything anew.
+/// H4, H5: a reconnect within the grace restarts everything.
 #[test]
 fn sessions_that_come_back_start_the_grace_anew() {
     let mut case = Case::new();
@@ -136,7 +136,7 @@ fn one_account_for_all_proves_the_list_as_well_as_the_privilege() {
     assert!(case.is_dead(&worker(false, 1), list(&[]), 1_000));
 }
 
-/// H21: connection ids of another life of the server mean nothing.
+/// H21: connection ids from before a restart of the server mean nothing.
 #[test]
 fn after_a_server_restart_only_a_whole_lease_of_silence_kills() {
     let mut case = Case { incarnation: incarnation(5_000), ..Case::new() };

@@ -1,4 +1,4 @@
-//! How far named members have come, for people and for the retention.
+//! How far named members have come, for operators and for retention.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::model::{Broadcast, MemberName, Offset, PartitionNo, Result, WorkerId}
 use crate::store::load_surely;
 use crate::store::moment::maybe_age;
 
-/// How far a named member has come in a partition, for people.
+/// How far a named member has come in a partition, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemberStanding {
     /// The member.
@@ -25,30 +25,30 @@ pub struct MemberStanding {
     pub first: Offset,
     /// The offset of the next message.
     pub end: Offset,
-    /// The lowest offset that it is not through with, as far as it has told.
+    /// Its low-water mark: the lowest offset that it has not acknowledged as handled.
     pub next: Offset,
     /// Messages from there on.
     pub lag: u64,
     /// How long the oldest of those has been there, in milliseconds; `None` when there is none.
     pub lag_ms: Option<u64>,
-    /// Messages that retention removed before it had read them.
+    /// Messages that retention removed before the member had read them.
     pub lost: u64,
-    /// The worker that is the member and lives; `None` while none is.
+    /// The living worker that is the member; `None` while there is none.
     pub worker: Option<WorkerId>,
-    /// When it last told, was taken or was reset, server time.
+    /// When it last acknowledged, was taken or was reset, server time.
     pub told_at: DateTime<Utc>,
 }
 
 impl MemberStanding {
-    /// How long the oldest message has waited for the member.
+    /// Returns how long the oldest message has waited for the member.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.lag_ms.map(Duration::from_millis)
     }
 }
 
-/// PRIMARY of members, partitions and workers, and a dive into the log for each row: how far every
-/// named member of the group has come, whatever it has before it.
+/// PRIMARY of members, partitions and workers, and a dive into the log for each row: reads how far
+/// every named member of the group has come. The cost does not depend on the members' lag.
 pub async fn standings(
     conn: &mut impl Connection,
     group: Broadcast,

@@ -1,4 +1,4 @@
-//! Ranges that wait for a message to be tried again.
+//! Ranges that wait for a message to be retried.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -19,14 +19,14 @@ pub struct HeldBack {
     pub msg_id: Option<MsgId>,
     /// How often it failed.
     pub failures: u32,
-    /// When it is tried again.
+    /// When it is retried.
     pub ready_at: DateTime<Utc>,
-    /// Why it failed last.
+    /// Its last error.
     pub last_error: Option<String>,
 }
 
-/// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: the ranges of the group
-/// whose time has not come.
+/// KEY (`group_id`, `partition_no`), each joined to PRIMARY of the log: reads the group's ranges
+/// that are not due yet.
 pub async fn held_back(conn: &mut impl Connection, group: Group) -> Result<Vec<HeldBack>> {
     let statement = Statement::new(
         "SELECT r.partition_no, r.mark, l.msg_id, r.failures, r.ready_at, r.history \

@@ -1,4 +1,4 @@
-//! Ranges whose worker is gone.
+//! Ranges whose worker has ended.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::store::moves::WITH_FAILED_RUN;
 use crate::store::rescue::{Charge, LONE_CRASH, may_take};
 use crate::store::{execute_surely, load, load_surely};
 
-/// A range whose worker has no use of it any more.
+/// A range whose worker has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zombie {
     /// The range.
     pub range: Range,
-    /// Its worker was declared dead; else it stopped in order, or its row is gone.
+    /// Whether its worker was declared dead; otherwise it stopped in order, or its row is gone.
     pub crashed: bool,
 }
 
 row! { Zombie { range, crashed } }
 
-/// KEY (state, id) of the workers, joined to KEY (`worker_id`, `claim_no`): up to `limit` ranges
-/// after `after` whose worker is dead or has stopped.
+/// KEY (state, id) of the workers, joined to KEY (`worker_id`, `claim_no`): lists up to `limit`
+/// ranges after `after` whose worker is dead or has stopped.
 pub async fn zombies(
     conn: &mut impl Connection,
     after: RangeId,
@@ -37,8 +37,8 @@ pub async fn zombies(
     load(conn, "rescue: find zombie ranges", statement).await
 }
 
-/// PRIMARY, each joined to PRIMARY of the workers: up to `limit` ranges after `after` whose worker
-/// has no row. Reads every range, so it is asked rarely.
+/// PRIMARY, each joined to PRIMARY of the workers: lists up to `limit` ranges after `after` whose
+/// worker has no row. Reads every range, so it runs rarely.
 pub async fn orphans(
     conn: &mut impl Connection,
     after: RangeId,
@@ -53,17 +53,17 @@ pub async fn orphans(
     load(conn, "rescue: find orphan ranges", statement).await
 }
 
-/// A range of a group whose runs may take only so long.
+/// A range of a group that limits the run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timed {
     /// The range.
     pub range: Range,
-    /// For how long its mark may stand: the group's longest run, and its worker's lease.
+    /// How long its mark may stay in place: the group's longest run plus its worker's lease.
     pub may_take: Duration,
 }
 
-/// PRIMARY, each joined to PRIMARY of the workers and of the topics: up to `limit` claimed ranges
-/// after `after` of groups that bound their runs, however old they are.
+/// PRIMARY, each joined to PRIMARY of the workers and of the topics: lists up to `limit` claimed
+/// ranges after `after` of groups that limit the run time, however old they are.
 pub async fn timed(conn: &mut impl Connection, after: RangeId, limit: u32) -> Result<Vec<Timed>> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS}, t.max_run_time_ms, w.lease_ms FROM queue_range r \
@@ -76,8 +76,8 @@ pub async fn timed(conn: &mut impl Connection, after: RangeId, limit: u32) -> Re
 
 row! { Timed { range, may_take: may_take } }
 
-/// PRIMARY: takes a range back from its worker, charged with what happened. 0 rows: it is not the
-/// worker's own any more.
+/// PRIMARY: takes a range back from its worker, charged with what happened. 0 rows: the worker no
+/// longer owns it.
 pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> Result<usize> {
     let (suspicion, crash) = match charge {
         Charge::Nothing => (0_u32, 0_u32),
@@ -102,13 +102,13 @@ pub async fn free(conn: &mut impl Connection, range: &Range, charge: Charge) -> 
     execute_surely(conn, "rescue: free the range", statement).await
 }
 
-/// PRIMARY: the range, locked, if it is still its worker's own and nobody else has it locked.
+/// PRIMARY: locks the range, if its worker still owns it and no other session has it locked.
 pub async fn try_lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
     locked(conn, "rescue: lock the range", range, "FOR UPDATE SKIP LOCKED").await
 }
 
-/// PRIMARY: the range, locked, if it is still its worker's own. Waits for transactions of its
-/// worker's handlers that ack a message of it: what they have acked is certain then.
+/// PRIMARY: locks the range, if its worker still owns it. Waits for transactions of the worker's
+/// handlers that ack a message of it, so that it is certain which are acked.
 pub async fn lock(conn: &mut impl Connection, range: &Range) -> Result<Option<Range>> {
     locked(conn, "settle: lock the range", range, "FOR UPDATE").await
 }
@@ -128,7 +128,7 @@ async fn locked(
     Ok(rows.into_iter().next())
 }
 
-/// PRIMARY, plain: how many messages the range has, if it is still its worker's own.
+/// PRIMARY, plain: counts the messages of the range, if its worker still owns it.
 pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
     let statement = Statement::new(format!(
         "SELECT {COLUMNS} FROM queue_range r \
@@ -139,7 +139,7 @@ pub async fn left_of(conn: &mut impl Connection, range: &Range) -> Result<u64> {
     Ok(rows.first().map_or(0, |range| range.hi.0 - range.mark.0))
 }
 
-/// KEY (`worker_id`, `claim_no`): how many messages the worker's ranges have.
+/// KEY (`worker_id`, `claim_no`): counts the messages of the worker's ranges.
 pub async fn messages_of(conn: &mut impl Connection, worker: WorkerId) -> Result<u64> {
     let statement = Statement::new(
         "SELECT CAST(COALESCE(SUM(hi - mark), 0) AS SIGNED) AS n \

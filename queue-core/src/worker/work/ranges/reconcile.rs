@@ -1,4 +1,4 @@
-//! What the worker and the database each know of its ranges, after a session was lost.
+//! Comparing the worker's ranges with the database's after a session was lost.
 
 use crate::connection::{Connection, Link};
 use crate::model::{Offset, Result};
@@ -7,8 +7,8 @@ use crate::store::stream::{cursor, passed};
 use crate::worker::work::Work;
 
 impl Work {
-    /// Compares the ranges with the database's: gives back what the worker does not hold, and
-    /// forgets what it has lost.
+    /// Compares the ranges with the database's. Gives back those that the worker does not hold, and
+    /// forgets those that it has lost.
     pub(in crate::worker) async fn reconcile_ranges(&mut self) -> Result<()> {
         let id = self.id;
         let Some(session) = self.session.as_mut() else { return Ok(()) };
@@ -24,7 +24,7 @@ impl Work {
                 continue;
             };
             if range.mark > held.range.mark {
-                // What was said last had no answer, and has been heard.
+                // The last report had no answer, but the database has it.
                 held.said(range.mark);
             } else if range.mark < held.range.mark {
                 let (lost, mark) = (*range, held.range.mark);
@@ -46,8 +46,8 @@ impl Work {
     }
 }
 
-/// What lies between the mark that the server has and the one it had has to be handled again: with
-/// the mark it has lost what was filed of these messages.
+/// Makes the messages between the server's mark and the mark it had before due again: with the
+/// mark, the server has lost what was filed of them.
 async fn handle_again(conn: &mut impl Connection, range: &Range, mark: Offset) -> Result<()> {
     cursor::lock(conn, range.group, range.partition).await?;
     if range::pass(conn, range.id, range.fence, (range.mark, mark)).await? == 1 {
