@@ -74,7 +74,7 @@ impl Output {
     }
 
     /// Prints a sentence, or one JSON object.
-    pub(crate) fn told<T: Serialize>(self, value: &T, sentence: &str) -> anyhow::Result<()> {
+    pub(crate) fn report<T: Serialize>(self, value: &T, sentence: &str) -> anyhow::Result<()> {
         if self.json { self.write_json(value) } else { write_line(sentence) }
     }
 

@@ -97,7 +97,7 @@ where
     T: Send + 'static,
     W: for<'s> FnOnce(&'s mut Session) -> LocalBoxFuture<'s, Result<T>> + Send + 'static,
 {
-    let (tell, told) = oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     let work: Work = Box::new(move |session| {
         Box::pin(async move {
             let result = match session {
@@ -105,12 +105,12 @@ where
                 Err(error) => Err(error),
             };
             // The caller may have gone away.
-            drop(tell.send(result));
+            drop(reply.send(result));
         })
     });
     let taken = threads.try_send(work);
     taken.map_err(|_| busy(operation, "too many wait already".to_owned()))?;
-    told.await.unwrap_or_else(|_| Err(busy(operation, "the console stops".to_owned())))
+    answer.await.unwrap_or_else(|_| Err(busy(operation, "the console stops".to_owned())))
 }
 
 fn busy(operation: &'static str, message: String) -> Error {

@@ -72,8 +72,8 @@ mod tests {
                     Ok(n + 1)
                 })
             };
-            let told = join_all((0..50).map(|_| ask())).await;
-            assert!(told.iter().all(|told| told.as_ref().is_ok_and(|n| **n == look)), "{told:?}");
+            let answers = join_all((0..50).map(|_| ask())).await;
+            assert!(answers.iter().all(|answers| answers.as_ref().is_ok_and(|n| **n == look)), "{answers:?}");
         }
     }
 

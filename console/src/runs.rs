@@ -121,9 +121,9 @@ impl Runs {
         self.remember(&run)?;
         let (database, working) = (database.clone(), Arc::clone(&run));
         self.tasks.spawn(async move {
-            let told = Arc::clone(&working);
+            let running = Arc::clone(&working);
             let ended = database
-                .run_long(move |session| Box::pin(work(session, topic, filter, change, told)))
+                .run_long(move |session| Box::pin(work(session, topic, filter, change, running)))
                 .await;
             working.stage.send_modify(|stage| {
                 *stage = match ended {

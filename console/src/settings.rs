@@ -207,8 +207,8 @@ impl SettingsArgs {
         if self.tls_certificate.is_some() != self.tls_key.is_some() {
             return wrong("tls_certificate", "and 'tls_key' work only together: name both");
         }
-        let nobody = !has_users && self.proxy_user_header.is_none();
-        if nobody && !self.listen.ip().is_loopback() {
+        let without_users = !has_users && self.proxy_user_header.is_none();
+        if without_users && !self.listen.ip().is_loopback() {
             let reason = format!(
                 "is more than loopback, where users have to be named: name a file \
                  of 'users' (`{} user NAME --role ROLE` prints its lines), or use 127.0.0.1",
@@ -226,7 +226,7 @@ impl SettingsArgs {
                  'plain_http = true'",
             );
         }
-        if nobody && self.origin.is_some() {
+        if without_users && self.origin.is_some() {
             return wrong("origin", "leads here from elsewhere: name a file of 'users' first");
         }
         Ok(())

@@ -34,7 +34,7 @@ struct User {
 pub(crate) struct Users {
     users: HashMap<String, User>,
     /// The hash that an unknown user's password is compared with, so that it takes as long.
-    nobody: String,
+    unknown: String,
     places: Arc<Semaphore>,
 }
 
@@ -75,7 +75,7 @@ impl Users {
         }
         Ok(Some(Self {
             users,
-            nobody: hash("nobody's password")?,
+            unknown: hash("nobody's password")?,
             places: Arc::new(Semaphore::new(AT_ONCE)),
         }))
     }
@@ -83,7 +83,7 @@ impl Users {
     /// The role of this user, if the password is right.
     pub(crate) async fn verify(&self, name: &str, password: String) -> Option<Role> {
         let known = self.users.get(name);
-        let hash = known.map_or(&self.nobody, |user| &user.hash).clone();
+        let hash = known.map_or(&self.unknown, |user| &user.hash).clone();
         // Never closed.
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         // The permit goes with the work: a client that hangs up ends this future, but not the work.

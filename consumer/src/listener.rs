@@ -33,7 +33,7 @@ impl SettledListener {
         Self(Arc::new(listener))
     }
 
-    pub(crate) fn tell(&self, settled: SettledDelivery<'_>) {
+    pub(crate) fn notify(&self, settled: SettledDelivery<'_>) {
         (self.0)(settled);
     }
 }

@@ -204,7 +204,7 @@ impl Post {
             settled,
             run,
             holding: waiting.holding,
-            told: None,
+            reply: None,
         });
     }
 }

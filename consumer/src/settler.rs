@@ -28,7 +28,7 @@ pub(crate) struct Finished {
     pub(crate) run: OwnRun,
     pub(crate) holding: Holding,
     /// Where to send the result of the settlement, if a caller waits for it.
-    pub(crate) told: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
+    pub(crate) reply: Option<oneshot::Sender<Result<SettleOutcome, Error>>>,
 }
 
 /// What a run's own transaction has made of a delivery.
@@ -43,9 +43,9 @@ pub(crate) enum OwnRun {
 }
 
 impl Finished {
-    fn tell(&self, listener: Option<&SettledListener>, outcome: Result<SettleOutcome, &Error>) {
+    fn notify(&self, listener: Option<&SettledListener>, outcome: Result<SettleOutcome, &Error>) {
         if let Some(listener) = listener {
-            listener.tell(SettledDelivery {
+            listener.notify(SettledDelivery {
                 topic: &self.topic,
                 msg_id: self.msg_id,
                 delivery_no: self.delivery_no,
@@ -183,7 +183,7 @@ fn conclude(
         Ok(outcomes) => {
             count(worker, &batch, &outcomes);
             for (finished, outcome) in batch.into_iter().zip(outcomes) {
-                finished.tell(listener, Ok(outcome));
+                finished.notify(listener, Ok(outcome));
                 report(worker, finished, outcome);
             }
         }
@@ -193,11 +193,11 @@ fn conclude(
                 "Deliveries are fenced: they will be handled again elsewhere."
             );
             for finished in batch {
-                finished.tell(listener, Err(&error));
+                finished.notify(listener, Err(&error));
                 telemetry::fenced(finished.topic.as_str());
-                if let Some(told) = finished.told {
+                if let Some(reply) = finished.reply {
                     let reason = error.to_string();
-                    drop(told.send(Err(Error::WorkerDead { reason })));
+                    drop(reply.send(Err(Error::WorkerDead { reason })));
                 }
             }
         }
@@ -249,8 +249,8 @@ fn report(worker: &Worker, finished: Finished, outcome: SettleOutcome) {
             );
         }
     }
-    if let Some(told) = finished.told {
-        drop(told.send(Ok(outcome)));
+    if let Some(reply) = finished.reply {
+        drop(reply.send(Ok(outcome)));
     }
     drop(finished.holding);
 }

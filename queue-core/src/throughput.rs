@@ -28,7 +28,7 @@ struct Totals {
 #[derive(Debug, Default)]
 struct Counted {
     now: Throughput,
-    told: Throughput,
+    written_before: Throughput,
 }
 
 impl Counter {
@@ -51,20 +51,20 @@ impl Counter {
     }
 
     /// Returns the totals of at most `limit` topics that have changed since they were
-    /// [written](Self::told).
-    pub(crate) fn untold(&self, limit: usize) -> Vec<(TopicId, Throughput)> {
+    /// [written](Self::mark_written).
+    pub(crate) fn unwritten(&self, limit: usize) -> Vec<(TopicId, Throughput)> {
         let totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = TopicId(totals.next);
         let topics = totals.topics.range(next..).chain(totals.topics.range(..next));
-        let changed = topics.filter(|(_, counted)| counted.now != counted.told);
+        let changed = topics.filter(|(_, counted)| counted.now != counted.written_before);
         changed.map(|(topic, counted)| (*topic, counted.now)).take(limit).collect()
     }
 
     /// Records that these totals are in the database.
-    pub(crate) fn told(&self, written: &[(TopicId, Throughput)]) {
+    pub(crate) fn mark_written(&self, written: &[(TopicId, Throughput)]) {
         let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (topic, total) in written {
-            totals.topics.entry(*topic).or_default().told = *total;
+            totals.topics.entry(*topic).or_default().written_before = *total;
             totals.next = topic.0.saturating_add(1);
         }
     }
@@ -95,34 +95,34 @@ mod tests {
     #[test]
     fn what_has_changed_is_told_once() {
         let (counter, topic) = (Counter::default(), TopicId(7));
-        assert_eq!(counter.untold(9), []);
+        assert_eq!(counter.unwritten(9), []);
         counter.settled(topic, &Settlement::Ack);
         counter.clone().settled(topic, &Settlement::Release);
         counter.picked_up(topic, Duration::from_millis(3));
-        let totals = counter.untold(9);
+        let totals = counter.unwritten(9);
         let waited = Duration::from_millis(3);
         let wanted = Throughput { done: 1, failed: 0, picked_up: 1, waited };
         assert_eq!(totals, [(topic, wanted)]);
         // A settlement before the totals are written.
         counter.settled(topic, &Settlement::Ack);
-        counter.told(&totals);
-        assert_eq!(counter.untold(9), [(topic, Throughput { done: 2, ..wanted })]);
+        counter.mark_written(&totals);
+        assert_eq!(counter.unwritten(9), [(topic, Throughput { done: 2, ..wanted })]);
         counter.settled(TopicId(8), &Settlement::Ack);
-        assert_eq!(counter.untold(1).len(), 1);
-        counter.told(&counter.untold(9));
-        assert_eq!(counter.untold(9), []);
+        assert_eq!(counter.unwritten(1).len(), 1);
+        counter.mark_written(&counter.unwritten(9));
+        assert_eq!(counter.unwritten(9), []);
     }
 
     #[test]
     fn of_more_topics_than_are_told_at_once_each_has_its_turn() {
         let counter = Counter::default();
-        let mut told = Vec::new();
+        let mut written_before = Vec::new();
         for _ in 0..6 {
             (1..=3).for_each(|topic| counter.settled(TopicId(topic), &Settlement::Ack));
-            let totals = counter.untold(1);
-            counter.told(&totals);
-            told.extend(totals.iter().map(|(topic, _)| topic.0));
+            let totals = counter.unwritten(1);
+            counter.mark_written(&totals);
+            written_before.extend(totals.iter().map(|(topic, _)| topic.0));
         }
-        assert_eq!(told, [1, 2, 3, 1, 2, 3]);
+        assert_eq!(written_before, [1, 2, 3, 1, 2, 3]);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Access {
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct Answer {
     access: Rule,
 }
 
@@ -31,7 +31,7 @@ impl Access {
         }
         let read = async |conn: &mut Link| switch::read(conn).await;
         let access = session.call("read the switch for all topics", read).await?;
-        invocation.output.told(&Told { access }, sentence(access))
+        invocation.output.report(&Answer { access }, sentence(access))
     }
 }
 

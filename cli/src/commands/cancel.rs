@@ -53,7 +53,7 @@ impl Cancel {
         };
         let cancelled = Cancelled { msg_id: self.id, was: word };
         let sentence = format!("The message {} is cancelled: it {what}.", self.id);
-        invocation.output.told(&cancelled, &sentence)
+        invocation.output.report(&cancelled, &sentence)
     }
 
     async fn cancel(&self, session: &mut Session, topic: &Topic) -> anyhow::Result<Was> {

@@ -34,7 +34,7 @@ impl Doctor {
     pub(crate) async fn run(self, invocation: &Invocation) -> anyhow::Result<ExitCode> {
         let report = doctor::examine_as(&invocation.url()?, self.account).await?;
         if invocation.output.is_json() {
-            invocation.output.told(&report, "")?;
+            invocation.output.report(&report, "")?;
         } else {
             invocation.output.rows(&HEADER, &report.checks, "")?;
         }

@@ -83,7 +83,7 @@ impl Drain {
             tokio::time::sleep(LOOK).await;
         };
         bar.end();
-        invocation.output.told(&left, &left.sentence())?;
+        invocation.output.report(&left, &left.sentence())?;
         Ok(if left.drained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

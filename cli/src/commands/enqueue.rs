@@ -74,7 +74,7 @@ pub(crate) struct Enqueue {
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct Answer {
     msg_id: MsgId,
     outcome: &'static str,
 }
@@ -98,7 +98,7 @@ impl Enqueue {
             Enqueued::Stored(_) => msg_id.to_string(),
             Enqueued::Duplicate(_) | Enqueued::Replaced(_) => format!("{msg_id} {outcome}"),
         };
-        invocation.output.told(&Told { msg_id, outcome }, &text)
+        invocation.output.report(&Answer { msg_id, outcome }, &text)
     }
 
     fn message(self, topic: &Topic) -> anyhow::Result<NewMessage> {

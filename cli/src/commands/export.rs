@@ -72,7 +72,7 @@ impl Export {
         };
         let sentence = format!("{messages} messages of '{topic}' are in {file}{since}.");
         let exported = Exported { topic, file, messages, earlier };
-        invocation.output.told(&exported, &sentence)
+        invocation.output.report(&exported, &sentence)
     }
 }
 

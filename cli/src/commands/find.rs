@@ -174,7 +174,7 @@ fn show(invocation: &Invocation, topic: &Topic, answer: Answer) -> anyhow::Resul
     let next = answer.next.as_ref();
     let shown = Shown { found: &messages, searched: &answer.searched, next };
     if output.is_json() {
-        return output.told(&shown, "");
+        return output.report(&shown, "");
     }
     let with_body = messages.iter().any(|message| message.body.is_some());
     let header = if with_body { &HEADER[..] } else { &HEADER[..HEADER.len() - 1] };
@@ -185,7 +185,7 @@ fn show(invocation: &Invocation, topic: &Topic, answer: Answer) -> anyhow::Resul
         output.more_rows(&super::dead::HISTORY, &trace.history)?;
     }
     for sentence in sentences(topic, &messages, &answer.searched, next) {
-        output.told(&shown, &sentence)?;
+        output.report(&shown, &sentence)?;
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ impl Import {
                 self.file.display()
             )
         })?;
-        self.told(invocation, &plan, &tally)
+        self.report(invocation, &plan, &tally)
     }
 
     /// Checks that the import in the journal is this one.
@@ -106,7 +106,7 @@ impl Import {
         Ok(())
     }
 
-    fn told(self, invocation: &Invocation, plan: &Plan, tally: &Tally) -> anyhow::Result<()> {
+    fn report(self, invocation: &Invocation, plan: &Plan, tally: &Tally) -> anyhow::Result<()> {
         let (file, messages) = (self.file.display().to_string(), plan.messages);
         let earlier = tally.earlier;
         let mut sentence = match earlier {
@@ -127,6 +127,6 @@ impl Import {
         sentence.push('.');
         let duplicates = tally.duplicates;
         let imported = Imported { file, messages, earlier, duplicates };
-        invocation.output.told(&imported, &sentence)
+        invocation.output.report(&imported, &sentence)
     }
 }

@@ -49,7 +49,7 @@ impl Migrate {
                 .map(|pending| Script { name: pending.name, sql: pending.sql })
                 .collect();
             let text = as_sql(database, &pending);
-            return invocation.output.told(&Pending { database, pending }, &text);
+            return invocation.output.report(&Pending { database, pending }, &text);
         }
         let applied = migration::run(&url).await?;
         let applied: Vec<_> = applied.into_iter().map(|pending| pending.name).collect();
@@ -58,7 +58,7 @@ impl Migrate {
         } else {
             format!("The database '{database}' has been migrated: {}.", applied.join(", "))
         };
-        invocation.output.told(&Applied { database, applied }, &sentence)
+        invocation.output.report(&Applied { database, applied }, &sentence)
     }
 }
 

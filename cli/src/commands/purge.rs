@@ -45,7 +45,7 @@ impl Purge {
         let purged = Purged { topic: topic.name, messages: messages? };
         let sentence =
             format!("{} ready messages of '{}' are deleted.", purged.messages, purged.topic);
-        invocation.output.told(&purged, &sentence)
+        invocation.output.report(&purged, &sentence)
     }
 }
 

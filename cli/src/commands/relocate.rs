@@ -54,6 +54,6 @@ impl Move {
             "{} ready messages of '{}' are messages of '{}' now.",
             moved.messages, moved.from, moved.to
         );
-        invocation.output.told(&moved, &sentence)
+        invocation.output.report(&moved, &sentence)
     }
 }

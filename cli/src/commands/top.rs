@@ -167,7 +167,7 @@ impl Top {
             look = Look::take(&mut session, &look).await?;
             if self.once {
                 return if json {
-                    invocation.output.told(&look, "")
+                    invocation.output.report(&look, "")
                 } else {
                     write(&look.lines(&server), "\n")
                 };

@@ -147,7 +147,7 @@ async fn create(
     let by = author::change(&mut session, Action::CreateTopic, &name, detail).await?;
     by.make(&mut session, "create the topic", create).await?;
     let topic = find(&mut session, &name).await?;
-    invocation.output.told(&topic, &format!("The topic '{name}' is created."))
+    invocation.output.report(&topic, &format!("The topic '{name}' is created."))
 }
 
 /// Changes a topic's settings and shows them.

@@ -126,7 +126,7 @@ impl Trace {
         let story = tell(&mut session, topic, self.id).await?;
         let output = invocation.output;
         if output.is_json() {
-            return output.told(&story, "");
+            return output.report(&story, "");
         }
         let lines = lines(&story);
         output.rows(
@@ -140,7 +140,7 @@ impl Trace {
         output.more_rows(&PARTS, &parts)?;
         output.more_rows(&super::dead::HISTORY, &history(&story))?;
         for sentence in sentences(&story) {
-            output.told(&story, &sentence)?;
+            output.report(&story, &sentence)?;
         }
         Ok(())
     }

@@ -33,9 +33,9 @@ pub(crate) async fn list(State(console): At, by: SignedIn) -> Page {
 }
 
 /// A duty's report, as words instead of JSON.
-fn report(told: &Value) -> String {
-    let Value::Object(told) = told else { return told.to_string() };
-    let words = told.iter().map(|(name, value)| match value {
+fn report(counts: &Value) -> String {
+    let Value::Object(counts) = counts else { return counts.to_string() };
+    let words = counts.iter().map(|(name, value)| match value {
         Value::Array(list) => format!("{} {}", name.replace('_', " "), list.len()),
         value => format!("{} {value}", name.replace('_', " ")),
     });
@@ -50,8 +50,8 @@ mod tests {
 
     #[test]
     fn a_report_is_told_in_words() {
-        let told = json!({"declared_dead": [{"worker": 7}], "list_proved": true, "rescued": 3});
-        assert_eq!(report(&told), "declared dead 1, list proved true, rescued 3");
+        let counts = json!({"declared_dead": [{"worker": 7}], "list_proved": true, "rescued": 3});
+        assert_eq!(report(&counts), "declared dead 1, list proved true, rescued 3");
         assert_eq!(report(&json!("not so")), "\"not so\"");
     }
 }

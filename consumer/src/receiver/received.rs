@@ -75,8 +75,8 @@ impl Received {
     }
 
     async fn settle(mut self, outcome: RunOutcome) -> Result<(), Error> {
-        let (told, answer) = oneshot::channel();
-        self.hand_over(self.settlement(outcome), Some(told));
+        let (reply, answer) = oneshot::channel();
+        self.hand_over(self.settlement(outcome), Some(reply));
         match answer.await {
             Ok(Ok(SettleOutcome::Settled | SettleOutcome::Unknown | SettleOutcome::Deferred)) => {
                 Ok(())
@@ -92,7 +92,7 @@ impl Received {
     pub(super) fn hand_over(
         &mut self,
         settlement: Settlement,
-        told: Option<oneshot::Sender<Result<SettleOutcome, rowmq_core::Error>>>,
+        reply: Option<oneshot::Sender<Result<SettleOutcome, rowmq_core::Error>>>,
     ) {
         let Some(holding) = self.holding.take() else { return };
         self.settler.settle(Finished {
@@ -103,7 +103,7 @@ impl Received {
             settled: Settled::in_topic(&self.delivery, settlement, &self.topic.settings),
             run: OwnRun::Nothing,
             holding,
-            told,
+            reply,
         });
     }
 }

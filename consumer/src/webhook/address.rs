@@ -121,7 +121,7 @@ mod tests {
         }
         let all = "0.0.0.0/0".parse::<Allowed>().unwrap();
         let Allowed::Network(all) = all else { panic!("no network") };
-        assert!(all.contains("255.1.2.3".parse().unwrap()));
-        assert!(!all.contains("2606:4700::1".parse().unwrap()));
+        assert!(all.contains(&"255.1.2.3".parse::<IpAddr>().unwrap()));
+        assert!(!all.contains(&"2606:4700::1".parse::<IpAddr>().unwrap()));
     }
 }

@@ -182,6 +182,6 @@ impl Keeper {
     fn tell(&self) {
         let standing = self.journal.standing();
         telemetry::spill_size(standing.bytes);
-        self.standing.send_if_modified(|told| std::mem::replace(told, standing) != standing);
+        self.standing.send_if_modified(|shown| std::mem::replace(shown, standing) != standing);
     }
 }

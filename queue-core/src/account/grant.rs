@@ -103,7 +103,7 @@ fn privileges_of(text: &str) -> Vec<Privilege> {
 mod tests {
     use super::*;
 
-    fn told(privileges: &[Privilege]) -> Vec<String> {
+    fn texts(privileges: &[Privilege]) -> Vec<String> {
         privileges.iter().map(Privilege::to_string).collect()
     }
 
@@ -111,7 +111,7 @@ mod tests {
     fn a_line_is_read_with_its_columns() {
         let line = "GRANT SELECT (id, `name`), INSERT, UPDATE ON queue_topic TO 'a'@'%';";
         let grant = Grant::of_line(line).expect("a grant");
-        assert_eq!(told(&grant.privileges), ["SELECT (id, name)", "INSERT", "UPDATE"]);
+        assert_eq!(texts(&grant.privileges), ["SELECT (id, name)", "INSERT", "UPDATE"]);
         assert_eq!(grant.object, Object::Table("queue_topic".to_owned()));
         assert!(!grant.is_optional);
     }

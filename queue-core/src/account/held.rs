@@ -219,9 +219,9 @@ mod tests {
     fn what_is_missing_is_named_and_an_optional_grant_is_not() {
         let mut lines = of_file(Account::Consumer, "shop");
         lines.retain(|line| !line.contains("queue_floor") && !line.contains("*.*"));
-        let told = beside(&lines, Account::Consumer);
-        assert_eq!(told.missing, ["SELECT, INSERT, UPDATE ON queue_floor"]);
-        assert_eq!(told.excess, Vec::<String>::new());
+        let compared = beside(&lines, Account::Consumer);
+        assert_eq!(compared.missing, ["SELECT, INSERT, UPDATE ON queue_floor"]);
+        assert_eq!(compared.excess, Vec::<String>::new());
     }
 
     #[test]
@@ -231,10 +231,10 @@ mod tests {
         lines.push("GRANT SELECT ON `sh%`.* TO `a`@`%`".to_owned());
         lines.push("GRANT DELETE ON `shop`.`queue_log` TO `a`@`%`".to_owned());
         lines.push("GRANT DELETE ON `shop`.`orders` TO `a`@`%`".to_owned());
-        let told = beside(&lines, Account::Caller);
+        let compared = beside(&lines, Account::Caller);
         let excess = ["GRANT OPTION ON *.*", "SELECT ON the database", "DELETE ON queue_log"];
-        assert_eq!(told.excess, excess);
-        assert_eq!(told.missing, Vec::<String>::new());
+        assert_eq!(compared.excess, excess);
+        assert_eq!(compared.missing, Vec::<String>::new());
     }
 
     #[test]

@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn semi_synchronous_replication_that_gave_up_is_told_from_one_that_is_off() {
-        let told = |enabled, waits| {
+        let state = |enabled, waits| {
             let variables = [("rpl_semi_sync_source_enabled", enabled)].into_iter().collect();
             let status = [("Rpl_semi_sync_source_status", waits)].into_iter().collect();
             semi_sync(&variables, &status)
         };
-        assert_eq!(told("ON", "ON"), Some(true));
-        assert_eq!(told("ON", "OFF"), Some(false));
-        assert_eq!(told("OFF", "OFF"), None);
+        assert_eq!(state("ON", "ON"), Some(true));
+        assert_eq!(state("ON", "OFF"), Some(false));
+        assert_eq!(state("OFF", "OFF"), None);
         assert_eq!(semi_sync(&Variables::default(), &Variables::default()), None);
     }
 }

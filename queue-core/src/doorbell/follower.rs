@@ -55,14 +55,14 @@ impl Follower {
                 (self.warned, self.pause) = (false, PAUSE);
             }
             let error = heard.unwrap_or_else(|panic| gone(&panic.to_string()));
-            self.tell(&error);
+            self.report(&error);
             tokio::time::sleep(self.pause.mul_f64(crate::chance::between(0.75..=1.0))).await;
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     /// Logs one warning each time it stops or cannot begin.
-    fn tell(&mut self, error: &Error) {
+    fn report(&mut self, error: &Error) {
         if self.warned {
             tracing::debug!(%error, "The doorbell still does not ring.");
         } else {

@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn the_limit_that_is_reached_is_the_one_that_is_told() {
         let both = settings(100, 1000);
-        let told = |depth, bytes| {
+        let closed = |depth, bytes| {
             let backlog = Backlog::measured(depth, Some(bytes), false, &both);
             backlog.fill(&both).map(|fill| fill.to_string())
         };
-        assert_eq!(told(99, 999), None);
-        assert_eq!(told(120, 5).as_deref(), Some("120 messages, the limit is 100"));
-        assert_eq!(told(5, 1200).as_deref(), Some("1200 bytes, the limit is 1000"));
+        assert_eq!(closed(99, 999), None);
+        assert_eq!(closed(120, 5).as_deref(), Some("120 messages, the limit is 100"));
+        assert_eq!(closed(5, 1200).as_deref(), Some("1200 bytes, the limit is 1000"));
         let before = Backlog::measured(120, None, false, &both);
         assert_eq!([settings(0, 0), settings(200, 0)].map(|s| before.fill(&s)), [None, None]);
     }

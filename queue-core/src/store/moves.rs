@@ -154,12 +154,12 @@ pub(super) fn into_topic(
          ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
          {WITH_FAILED_RUN}, {CARRIED}"
     );
-    let told = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
+    let origin = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
     Statement::new(insert)
         .number(topic.id.0)
-        .bytes(format!("{{{told}").into_bytes())
-        .bytes(format!("{{{told}").into_bytes())
-        .bytes(format!(",{told}").into_bytes())
+        .bytes(format!("{{{origin}").into_bytes())
+        .bytes(format!("{{{origin}").into_bytes())
+        .bytes(format!(",{origin}").into_bytes())
         .bytes(FailedRun::line_end(error))
 }
 

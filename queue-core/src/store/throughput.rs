@@ -7,11 +7,11 @@ use crate::connection::{Connection, row};
 use crate::model::{Result, Throughput, TopicId, WorkerId};
 
 /// The most topics in one [`tell`].
-pub const TOLD: usize = 32;
+pub const TOPICS_AT_ONCE: usize = 32;
 
-/// PRIMARY: stores a worker's totals for up to [`TOLD`] topics. A total, unlike an increment, may
+/// PRIMARY: stores a worker's totals for up to [`TOPICS_AT_ONCE`] topics. A total, unlike an increment, may
 /// be stored twice.
-pub async fn tell(
+pub async fn record(
     conn: &mut impl Connection,
     worker: WorkerId,
     totals: &[(TopicId, Throughput)],

@@ -32,10 +32,10 @@ const MARGIN: Duration = Duration::from_secs(1);
 const WORK_END: Duration = Duration::from_millis(500);
 
 /// How often the throughput is written.
-const TELL: Duration = Duration::from_secs(2);
+const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 /// The wait after a failed write: the session has more important work.
-const TELL_AGAIN: Duration = Duration::from_secs(30);
+const RECORD_RETRY: Duration = Duration::from_secs(30);
 
 /// The wait for the name lock, in whole seconds; see [`worker::take_lock`].
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ pub(super) async fn start(
                         quiet,
                         pulsed,
                         counter,
-                        tell_at: pulsed,
+                        record_at: pulsed,
                     };
                     life.run(stops, work_ended).await;
                 }
@@ -146,7 +146,7 @@ struct LifeSession {
     pulsed: Instant,
     counter: Counter,
     /// When the throughput is written next.
-    tell_at: Instant,
+    record_at: Instant,
 }
 
 impl LifeSession {
@@ -188,8 +188,8 @@ impl LifeSession {
                         next_beat = began + self.options.beat;
                     }
                     self.publish_alive(pulse.map(Arc::new));
-                    if Instant::now() >= self.tell_at {
-                        self.tell().await;
+                    if Instant::now() >= self.record_at {
+                        self.record_throughput().await;
                     }
                 }
                 Err(Error::WorkerDead { reason }) => {
@@ -203,8 +203,8 @@ impl LifeSession {
             }
         };
         silence.abort();
-        if Instant::now() + TELL >= self.tell_at {
-            while self.tell().await {}
+        if Instant::now() + RECORD_EVERY >= self.record_at {
+            while self.record_throughput().await {}
         }
         self.deregister().await;
         let reason = "it has stopped".to_owned();
@@ -216,20 +216,20 @@ impl LifeSession {
 
     /// Writes the throughput since the last write, in one statement that nothing depends on.
     /// Returns whether more topics remain.
-    async fn tell(&mut self) -> bool {
-        self.tell_at = Instant::now() + TELL;
-        let (id, totals) = (self.id, self.counter.untold(throughput::TOLD));
+    async fn record_throughput(&mut self) -> bool {
+        self.record_at = Instant::now() + RECORD_EVERY;
+        let (id, totals) = (self.id, self.counter.unwritten(throughput::TOPICS_AT_ONCE));
         if totals.is_empty() {
             return false;
         }
-        let tell = async |conn: &mut _| throughput::tell(conn, id, &totals).await;
-        match self.session.call("tell the throughput", tell).await {
+        let record = async |conn: &mut _| throughput::record(conn, id, &totals).await;
+        match self.session.call("record the throughput", record).await {
             Ok(_) => {
-                self.counter.told(&totals);
-                totals.len() == throughput::TOLD
+                self.counter.mark_written(&totals);
+                totals.len() == throughput::TOPICS_AT_ONCE
             }
             Err(error) => {
-                self.tell_at += TELL_AGAIN;
+                self.record_at += RECORD_RETRY;
                 tracing::warn!(worker.id = %id, %error, "Cannot write the throughput.");
                 false
             }

@@ -18,7 +18,7 @@ use crate::model::{
     Topic, TopicName, WorkerId,
 };
 use crate::store::stream::log::Stretch;
-use crate::store::stream::member::{Place, Told};
+use crate::store::stream::member::{Place, Progress};
 use crate::store::stream::partition::Partition;
 use crate::worker::settling::Settled;
 
@@ -74,7 +74,7 @@ pub(super) struct Report {
     /// Messages to dead-letter or discard.
     pub(super) over: Vec<(PartitionNo, Vec<Over>)>,
     /// The member's new positions; empty for a member without a name.
-    pub(super) told: Vec<Told>,
+    pub(super) progress: Vec<Progress>,
 }
 
 impl Member {
@@ -159,11 +159,11 @@ impl State {
     pub(super) fn take_over(&mut self, worker: WorkerId, rows: &[Place]) {
         let before = self.last;
         let is_left = |track: &Track, row: &Place| {
-            Some(row.worker) == before && track.told <= row.next && row.next <= track.mark()
+            Some(row.worker) == before && track.reported <= row.next && row.next <= track.mark()
         };
         for row in rows {
             match self.tracks.get_mut(&row.partition) {
-                Some(track) if is_left(track, row) => track.told = row.next,
+                Some(track) if is_left(track, row) => track.reported = row.next,
                 _ => drop(self.tracks.insert(row.partition, Track::at(row.next))),
             }
         }
@@ -182,7 +182,7 @@ impl State {
         let fits = |(no, track): (&PartitionNo, &Track)| {
             let row = rows.iter().find(|row| row.partition == *no);
             row.is_some_and(|row| {
-                row.worker == worker && track.told <= row.next && row.next <= track.mark()
+                row.worker == worker && track.reported <= row.next && row.next <= track.mark()
             })
         };
         self.tracks.iter().all(fits)
@@ -279,25 +279,25 @@ impl State {
         if (waits && !at_once) || (over.is_empty() && !at_once && !is_due) {
             return None;
         }
-        let told = |(no, track): (&PartitionNo, &Track)| {
+        let unreported = |(no, track): (&PartitionNo, &Track)| {
             let of = over.iter().find(|(of, _)| of == no);
             let next = track.mark_without(of.map_or(&[], |(_, over)| over));
-            let news = next > track.told || track.lost > 0;
-            news.then_some(Told { partition: *no, next, lost: track.lost })
+            let news = next > track.reported || track.lost > 0;
+            news.then_some(Progress { partition: *no, next, lost: track.lost })
         };
-        let told: Vec<_> = self.tracks.iter().filter(|_| is_named).filter_map(told).collect();
-        (!over.is_empty() || !told.is_empty()).then_some(Report { over, told })
+        let progress: Vec<_> = self.tracks.iter().filter(|_| is_named).filter_map(unreported).collect();
+        (!over.is_empty() || !progress.is_empty()).then_some(Report { over, progress })
     }
 
     /// Records that the database has the report, except for `lost` messages that retention had
     /// removed.
-    pub(super) fn said(&mut self, report: &Report, lost: u64) {
+    pub(super) fn has_reported(&mut self, report: &Report, lost: u64) {
         self.lost += lost;
         for (no, track) in &mut self.tracks {
             let over = report.over.iter().find(|(of, _)| of == no);
-            let told = report.told.iter().find(|told| told.partition == *no);
-            if over.is_some() || told.is_some() {
-                track.said(over.map_or(&[], |(_, over)| over), told.map_or(0, |told| told.lost));
+            let progress = report.progress.iter().find(|it| it.partition == *no);
+            if over.is_some() || progress.is_some() {
+                track.has_reported(over.map_or(&[], |(_, over)| over), progress.map_or(0, |it| it.lost));
             }
         }
     }
@@ -311,7 +311,7 @@ impl State {
     pub(super) fn due_in(&self, is_named: bool) -> Option<Duration> {
         let now = Instant::now();
         let of_track = |track: &Track| {
-            let of_mark = track.unsaid_since.filter(|_| is_named && track.has_news());
+            let of_mark = track.unreported_since.filter(|_| is_named && track.has_news());
             let of_mark = of_mark.map(|since| (since + LINGER).duration_since(now));
             if track.has_over() { Some(Duration::ZERO) } else { of_mark }
         };
@@ -321,7 +321,7 @@ impl State {
     }
 
     /// Whether the message's settlement is not yet in the database.
-    pub(super) fn is_untold(&self, one: &Settled, is_named: bool) -> bool {
+    pub(super) fn is_unreported(&self, one: &Settled, is_named: bool) -> bool {
         let Some(at) = one.position else { return false };
         self.tracks.get(&at.partition).is_some_and(|track| {
             track.is_over(at.offset)

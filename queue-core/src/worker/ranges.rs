@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::report::is_repeated;
-pub(super) use self::report::{Report, Told};
+pub(super) use self::report::{Report, Reported};
 use super::settling::Settled;
 use crate::model::trace::Traced;
 use crate::model::{ClaimNo, Delivery, Group, Offset, Settlement};
@@ -50,7 +50,7 @@ pub(super) struct HeldRange {
     /// The database has rows of messages that handlers' transactions acked.
     pub(super) has_passed: bool,
     /// Since when something is settled that the database does not know of.
-    unsaid_since: Option<Instant>,
+    unreported_since: Option<Instant>,
     /// No report is sent before this time, because the last one failed.
     waits_until: Option<Instant>,
 }
@@ -79,9 +79,9 @@ impl HeldRange {
             false => Some((offset, End::Pruned)),
         };
         let ends: BTreeMap<_, _> = (range.mark.0..range.hi.0).filter_map(end).collect();
-        let unsaid_since = (!ends.is_empty()).then(Instant::now);
+        let unreported_since = (!ends.is_empty()).then(Instant::now);
         let has_passed = !passed.is_empty();
-        Self { range, group, ends, traced, has_passed, unsaid_since, waits_until: None }
+        Self { range, group, ends, traced, has_passed, unreported_since, waits_until: None }
     }
 
     /// How many of its offsets retention had removed before they were read.
@@ -128,7 +128,7 @@ impl HeldRange {
     fn take(&mut self, offset: Offset, end: End) {
         if offset >= self.range.mark && offset < self.range.hi {
             self.ends.insert(offset.0, end);
-            self.unsaid_since.get_or_insert_with(Instant::now);
+            self.unreported_since.get_or_insert_with(Instant::now);
         }
     }
 
@@ -153,7 +153,7 @@ impl HeldRange {
             return Some(self.close());
         }
         let waits =
-            settled.is_empty() && self.unsaid_since.is_some_and(|since| since.elapsed() < LINGER);
+            settled.is_empty() && self.unreported_since.is_some_and(|since| since.elapsed() < LINGER);
         let said = mark == self.range.mark.0;
         (!said && (at_once || !waits)).then_some(Report::Pass { mark: Offset(mark), settled })
     }
@@ -187,17 +187,17 @@ impl HeldRange {
     }
 
     /// Records that the database knows everything up to `mark`.
-    pub(super) fn said(&mut self, mark: Offset) {
+    pub(super) fn has_reported(&mut self, mark: Offset) {
         self.ends = self.ends.split_off(&mark.0);
         self.traced = self.traced.split_off(&mark.0);
         self.range.mark = mark;
         self.has_passed = self.ends.values().any(|end| *end == End::Passed);
-        self.unsaid_since = (!self.ends.is_empty()).then(Instant::now);
+        self.unreported_since = (!self.ends.is_empty()).then(Instant::now);
     }
 
     /// How soon its next report is due.
     fn due_in(&self) -> Option<Duration> {
-        let waited = self.unsaid_since.map_or(LINGER, |since| since.elapsed());
+        let waited = self.unreported_since.map_or(LINGER, |since| since.elapsed());
         let wait = self.waits_until.map(|until| until.duration_since(Instant::now()));
         let due = LINGER.saturating_sub(waited).max(wait.unwrap_or_default());
         self.has_news().then_some(due)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rowmq_core::model::{DeadCause, Settlement, Throughput, TopicId};
-use rowmq_core::store::throughput::{TOLD, by_topic};
+use rowmq_core::store::throughput::{TOPICS_AT_ONCE, by_topic};
 use rowmq_core::throughput::fold;
 use rowmq_test::until;
 
@@ -60,7 +60,7 @@ async fn a_worker_that_stops_tells_of_all_its_topics() {
     let mut scene = Scene::new().await;
     let worker = scene.worker().await;
     // Three statements of the most that one tells.
-    let topics = 2 * TOLD as u32 + 1;
+    let topics = 2 * TOPICS_AT_ONCE as u32 + 1;
     (1..=topics).for_each(|topic| worker.counter().settled(TopicId(topic), &Settlement::Ack));
     worker.stop().await.unwrap();
     let told = scene.number("SELECT COUNT(*) FROM queue_throughput WHERE done = 1").await;

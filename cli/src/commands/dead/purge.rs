@@ -43,6 +43,6 @@ impl Purge {
         bar.end();
         let dealt = Dealt { topic: topic.name, messages: messages? };
         let sentence = format!("{} dead letters of '{}' are deleted.", dealt.messages, dealt.topic);
-        invocation.output.told(&dealt, &sentence)
+        invocation.output.report(&dealt, &sentence)
     }
 }

@@ -36,6 +36,6 @@ impl Redrive {
         let dealt = Dealt { topic: topic.name, messages: messages? };
         let sentence =
             format!("{} dead letters of '{}' are ready again.", dealt.messages, dealt.topic);
-        invocation.output.told(&dealt, &sentence)
+        invocation.output.report(&dealt, &sentence)
     }
 }

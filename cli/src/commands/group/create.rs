@@ -68,6 +68,6 @@ impl Create {
         let by = change(&mut session, Action::CreateGroup, &name, detail).await?;
         by.make(&mut session, "create the group", create).await?;
         let topic = find(&mut session, &name).await?;
-        invocation.output.told(&topic, &format!("The group '{name}' is created."))
+        invocation.output.report(&topic, &format!("The group '{name}' is created."))
     }
 }

@@ -36,6 +36,6 @@ impl ForgetMember {
         let by = change(&mut session, Action::ForgetMember, &topic.name, detail).await?;
         by.make(&mut session, "forget the member", forget).await?;
         let sentence = format!("The member '{member}' of '{}' is forgotten.", topic.name);
-        invocation.output.told(&Done { group: topic.name, member }, &sentence)
+        invocation.output.report(&Done { group: topic.name, member }, &sentence)
     }
 }

@@ -43,6 +43,6 @@ impl Replay {
         };
         let messages = by.make_counted(&mut session, "replay", again).await?;
         let sentence = format!("The group '{}' handles {messages} messages again.", topic.name);
-        invocation.output.told(&Done { group: topic.name, messages }, &sentence)
+        invocation.output.report(&Done { group: topic.name, messages }, &sentence)
     }
 }

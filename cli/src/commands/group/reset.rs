@@ -49,6 +49,6 @@ impl Reset {
         let by = change(&mut session, Action::ResetGroup, &topic.name, detail).await?;
         by.make(&mut session, "reset the group", reset).await?;
         let sentence = format!("The group '{}' goes on there.", topic.name);
-        invocation.output.told(&Done { group: topic.name }, &sentence)
+        invocation.output.report(&Done { group: topic.name }, &sentence)
     }
 }

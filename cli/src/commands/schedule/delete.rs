@@ -19,6 +19,6 @@ impl Delete {
         let by = change(&mut session, Action::DeleteSchedule, &self.name, None).await?;
         by.make(&mut session, "delete the schedule", work).await?;
         let sentence = format!("The schedule '{}' is deleted.", self.name);
-        invocation.output.told(&Dealt { schedule: self.name }, &sentence)
+        invocation.output.report(&Dealt { schedule: self.name }, &sentence)
     }
 }

@@ -19,6 +19,6 @@ impl Pause {
         let by = change(&mut session, Action::PauseSchedule, &self.name, None).await?;
         by.make(&mut session, "pause the schedule", work).await?;
         let sentence = format!("The schedule '{}' is paused.", self.name);
-        invocation.output.told(&Dealt { schedule: self.name }, &sentence)
+        invocation.output.report(&Dealt { schedule: self.name }, &sentence)
     }
 }

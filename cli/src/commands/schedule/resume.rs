@@ -19,6 +19,6 @@ impl Resume {
         let by = change(&mut session, Action::ResumeSchedule, &self.name, None).await?;
         by.make(&mut session, "resume the schedule", work).await?;
         let sentence = format!("The schedule '{}' ticks again.", self.name);
-        invocation.output.told(&Dealt { schedule: self.name }, &sentence)
+        invocation.output.report(&Dealt { schedule: self.name }, &sentence)
     }
 }

@@ -81,6 +81,6 @@ impl Set {
             format!("The schedule '{name}' is set ({}); {next}.", words.trim_end_matches('.'));
         invocation
             .output
-            .told(&Done { schedule: name, next_at, paused: standing.paused }, &sentence)
+            .report(&Done { schedule: name, next_at, paused: standing.paused }, &sentence)
     }
 }

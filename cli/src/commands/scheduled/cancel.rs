@@ -31,6 +31,6 @@ impl Cancel {
             bail!(waits_no_more(&self.topic, self.id));
         }
         let sentence = format!("The message {} is cancelled.", self.id);
-        invocation.output.told(&Cancelled { msg_id: self.id }, &sentence)
+        invocation.output.report(&Cancelled { msg_id: self.id }, &sentence)
     }
 }

@@ -38,6 +38,6 @@ impl Reschedule {
             bail!(waits_no_more(&self.topic, self.id));
         }
         let sentence = format!("The message {} has its new time.", self.id);
-        invocation.output.told(&Rescheduled { msg_id: self.id }, &sentence)
+        invocation.output.report(&Rescheduled { msg_id: self.id }, &sentence)
     }
 }

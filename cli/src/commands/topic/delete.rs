@@ -70,7 +70,7 @@ impl Delete {
         forget_ids_and_keys(&mut session, &topic).await?;
         let name = topic.name;
         let sentence = format!("The topic '{name}' is deleted, and {purged} messages with it.");
-        invocation.output.told(&Deleted { topic: name, purged }, &sentence)
+        invocation.output.report(&Deleted { topic: name, purged }, &sentence)
     }
 
     /// Empties and deletes the topic; returns how many messages went with it.

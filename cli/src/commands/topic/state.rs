@@ -83,7 +83,7 @@ async fn change(
     let mut session = invocation.session().await?;
     set(&mut session, name, wanted).await?;
     let topic = find(&mut session, name).await?;
-    invocation.output.told(&topic, &sentence(&topic))
+    invocation.output.report(&topic, &sentence(&topic))
 }
 
 fn sentence(topic: &Topic) -> String {

@@ -62,11 +62,11 @@ struct Counted {
 impl Ruler {
     /// Measures the topic.
     pub(super) async fn measure(&mut self, session: &mut Session, topic: TopicId) -> Result<()> {
-        let anew = self.measured.is_multiple_of(FROM_THE_START);
+        let from_the_start = self.measured.is_multiple_of(FROM_THE_START);
         self.measured = self.measured.wrapping_add(1);
         let known = |priority: u8| self.lines.get(&priority).map_or(0, |line| line.first);
         let from: Vec<_> = backlog::priorities()
-            .map(|priority| (priority, RowId(if anew { 0 } else { known(priority) })))
+            .map(|priority| (priority, RowId(if from_the_start { 0 } else { known(priority) })))
             .collect();
         let dive = async |conn: &mut _| backlog::starts(conn, topic, &from).await;
         let starts = session.call("measure a topic", dive).await?;

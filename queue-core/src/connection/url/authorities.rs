@@ -18,10 +18,10 @@ pub(super) struct Authorities(Vec<u8>);
 impl Authorities {
     /// Reads the file now, so that a wrong path is reported at the start and not at a reconnect.
     pub(super) fn of_file(path: &str) -> Result<Self> {
-        let told = |reason: &str| invalid(&format!("ca: {path}: {reason}"));
-        let pem = fs::read(path).map_err(|error| told(&error.to_string()))?;
+        let refused = |reason: &str| invalid(&format!("ca: {path}: {reason}"));
+        let pem = fs::read(path).map_err(|error| refused(&error.to_string()))?;
         if !pem.windows(CERTIFICATE.len()).any(|part| part == CERTIFICATE) {
-            return Err(told("it has no certificate in PEM form"));
+            return Err(refused("it has no certificate in PEM form"));
         }
         Ok(Self(pem))
     }

@@ -117,7 +117,7 @@ pub async fn take(
 
 /// A member's acknowledgement in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct Progress {
     /// The partition.
     pub partition: PartitionNo,
     /// Its new low-water mark: the lowest offset that it has not handled.
@@ -127,22 +127,22 @@ pub struct Told {
 }
 
 /// PRIMARY: advances the member's low-water mark. 0 rows: the worker is no longer the member.
-pub async fn tell(
+pub async fn report(
     conn: &mut impl Connection,
     group: TopicId,
     name: &MemberName,
     worker: WorkerId,
-    told: Told,
+    progress: Progress,
 ) -> Result<usize> {
     let statement = Statement::new(
         "UPDATE queue_member SET next_offset = ?, lost = lost + ?, told_at = UTC_TIMESTAMP(6) \
          WHERE group_id = ? AND name = ? AND partition_no = ? AND worker_id = ?",
     )
-    .number(told.next.0)
-    .number(told.lost)
+    .number(progress.next.0)
+    .number(progress.lost)
     .number(group.0)
     .bytes(name.as_str().as_bytes())
-    .number(told.partition.0)
+    .number(progress.partition.0)
     .number(worker.0);
     execute_surely(conn, "tell how far the member has come", statement).await
 }

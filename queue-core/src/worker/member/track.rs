@@ -63,16 +63,16 @@ pub(super) struct Track {
     pub(super) next: Offset,
     open: BTreeMap<u64, Open>,
     /// The mark in the database.
-    pub(super) told: Offset,
+    pub(super) reported: Offset,
     /// Messages that retention has removed and that the database has not counted.
     pub(super) lost: u64,
     /// Since when there is something that the database does not know.
-    pub(super) unsaid_since: Option<Instant>,
+    pub(super) unreported_since: Option<Instant>,
 }
 
 impl Track {
     pub(super) fn at(next: Offset) -> Self {
-        Self { next, open: BTreeMap::new(), told: next, lost: 0, unsaid_since: None }
+        Self { next, open: BTreeMap::new(), reported: next, lost: 0, unreported_since: None }
     }
 
     /// The lowest offset that is not finished.
@@ -100,7 +100,7 @@ impl Track {
         if gone > 0 {
             self.next = end;
             self.open.split_off(&end.0);
-            self.told = self.told.min(end);
+            self.reported = self.reported.min(end);
         }
         gone
     }
@@ -108,7 +108,7 @@ impl Track {
     fn lose(&mut self, lost: u64, now: Instant) {
         self.lost += lost;
         if lost > 0 {
-            self.unsaid_since.get_or_insert(now);
+            self.unreported_since.get_or_insert(now);
         }
     }
 
@@ -150,7 +150,7 @@ impl Track {
         }
         self.next = self.next.max(hi);
         if filtered > 0 {
-            self.unsaid_since.get_or_insert(now);
+            self.unreported_since.get_or_insert(now);
         }
         let lost = (hi.0 - lo.0).saturating_sub(found + filtered);
         self.lose(lost, now);
@@ -173,7 +173,7 @@ impl Track {
         open.state = match &settled.settlement {
             Settlement::Ack | Settlement::Repeated => {
                 self.open.remove(&offset.0);
-                self.unsaid_since.get_or_insert(now.here);
+                self.unreported_since.get_or_insert(now.here);
                 return true;
             }
             Settlement::Release => wait(Duration::ZERO),
@@ -204,7 +204,7 @@ impl Track {
 
     /// Whether the database lacks the mark, or the count of lost messages.
     pub(super) fn has_news(&self) -> bool {
-        self.mark() > self.told || self.lost > 0
+        self.mark() > self.reported || self.lost > 0
     }
 
     /// Whether a message is dead or discarded and the database does not know.
@@ -233,18 +233,18 @@ impl Track {
     }
 
     /// Records that the database has these, and the mark without them.
-    pub(super) fn said(&mut self, over: &[Over], lost: u64) {
+    pub(super) fn has_reported(&mut self, over: &[Over], lost: u64) {
         for one in over {
             self.open.remove(&one.offset.0);
         }
-        self.told = self.mark();
+        self.reported = self.mark();
         self.lost -= lost.min(self.lost);
-        self.unsaid_since = None;
+        self.unreported_since = None;
     }
 
     /// Whether the message's settlement is not yet in the database.
     pub(super) fn is_unsaid(&self, offset: Offset) -> bool {
-        self.told <= offset
+        self.reported <= offset
     }
 
     /// Whether the message is dead or discarded and the database does not know.

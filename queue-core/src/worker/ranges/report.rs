@@ -29,16 +29,16 @@ pub(super) fn is_repeated(settled: &Settled) -> bool {
 
 /// The outcome of a report.
 #[derive(Debug)]
-pub(in crate::worker) enum Told {
+pub(in crate::worker) enum Reported {
     /// The range is no longer the worker's, or not as the worker left it.
     Fenced,
     /// The database has the report.
-    Said(Said),
+    Written(Written),
 }
 
 /// What the worker records once the database has the report.
 #[derive(Debug)]
-pub(in crate::worker) struct Said {
+pub(in crate::worker) struct Written {
     /// The range, if the worker still has it.
     pub(in crate::worker) held: Option<HeldRange>,
     /// Messages to be filed that retention had removed.
@@ -80,11 +80,11 @@ impl Report {
     /// commit had no answer, or the worker did not wait for one. That transaction holds the range's
     /// row until it ends. Once this one has locked the row, the acks are certain, and it builds the
     /// report again from them.
-    pub(in crate::worker) async fn tell(
+    pub(in crate::worker) async fn write(
         &self,
         conn: &mut impl Connection,
         held: &HeldRange,
-    ) -> Result<Told> {
+    ) -> Result<Reported> {
         let (group, no) = (held.range.group, held.range.partition);
         if !self.released().is_empty() {
             // Ranges are made only under the lock of their cursor, so it is locked first.
@@ -96,12 +96,12 @@ impl Report {
         // A message must be filed only once, so the fence comes first.
         match range::lock(conn, &held.range).await? {
             Some(found) if found.mark == held.range.mark => {}
-            _ => return Ok(Told::Fenced),
+            _ => return Ok(Reported::Fenced),
         }
         let mut held = held.clone();
         let again = held.learn(&passed::of_range(conn, held.range.id).await?);
         let Some(report) = held.report(true) else {
-            return Ok(Told::Said(Said { held: Some(held), lost: 0, again }));
+            return Ok(Reported::Written(Written { held: Some(held), lost: 0, again }));
         };
         if self.released().is_empty() && !report.released().is_empty() {
             cursor::lock(conn, group, no).await?;
@@ -114,25 +114,25 @@ impl Report {
         conn: &mut impl Connection,
         mut held: HeldRange,
         again: u64,
-    ) -> Result<Told> {
+    ) -> Result<Reported> {
         let lost = file(conn, &held, self.settled()).await?;
         if lost > 0 {
             cursor::count_lost(conn, held.range.group, held.range.partition, lost).await?;
         }
         let mark = self.mark(&held);
         if !self.take_on(conn, &held, (held.range.mark, mark)).await? {
-            return Ok(Told::Fenced);
+            return Ok(Reported::Fenced);
         }
         passed::delete(conn, held.range.id, &held.passed_before(mark)).await?;
         trace::record(conn, &self.steps(&held, mark)).await?;
         let held = match self {
             Self::Pass { .. } => {
-                held.said(mark);
+                held.has_reported(mark);
                 Some(held)
             }
             Self::HoldBack { .. } | Self::Close { .. } => None,
         };
-        Ok(Told::Said(Said { held, lost, again }))
+        Ok(Reported::Written(Written { held, lost, again }))
     }
 
     async fn take_on(

@@ -19,9 +19,9 @@ use crate::worker::member::{Member, Over, Report};
 use crate::worker::settling::{SettleOutcome, Settled};
 
 /// The outcome of a report on a member.
-enum Told {
+enum Reported {
     /// The database has the report, except for this many messages that retention had removed.
-    Said(u64),
+    Written(u64),
     /// The member is no longer this worker's.
     Fenced,
 }
@@ -159,9 +159,9 @@ impl Work {
         let fenced = self.report_members(false).await?;
         for one in settled {
             let Some(member) = self.members.get(&one.topic) else { continue };
-            let is_untold = member.state().is_untold(one, member.name().is_some());
+            let is_unreported = member.state().is_unreported(one, member.name().is_some());
             let outcome = outcomes.entry(key(one)).or_insert(SettleOutcome::Fenced);
-            if *outcome == SettleOutcome::Settled && is_untold {
+            if *outcome == SettleOutcome::Settled && is_unreported {
                 *outcome = match fenced.contains(&one.topic) {
                     true => SettleOutcome::Fenced,
                     false => SettleOutcome::Deferred,
@@ -187,9 +187,9 @@ impl Work {
             let report = member.state().report(member.name().is_some(), at_once);
             let Some(report) = report else { continue };
             match self.report_member(&member, &report).await {
-                Ok(Told::Said(lost)) => {
+                Ok(Reported::Written(lost)) => {
                     let mut state = member.state();
-                    state.said(&report, lost);
+                    state.has_reported(&report, lost);
                     state.end_wait();
                     if lost > 0 {
                         tracing::warn!(
@@ -199,7 +199,7 @@ impl Work {
                         );
                     }
                 }
-                Ok(Told::Fenced) => {
+                Ok(Reported::Fenced) => {
                     member.state().lose_rows(self.id);
                     fenced.push(member.group().id);
                 }
@@ -218,33 +218,33 @@ impl Work {
         Ok(fenced)
     }
 
-    async fn report_member(&mut self, member: &Member, report: &Report) -> Result<Told> {
+    async fn report_member(&mut self, member: &Member, report: &Report) -> Result<Reported> {
         let id = self.id;
         let session = self.session().await?;
-        let tell = async |conn: &mut Link| tell(conn, member, id, report).await;
-        session.transaction("settle", tell).await
+        let write = async |conn: &mut Link| write(conn, member, id, report).await;
+        session.transaction("settle", write).await
     }
 }
 
 /// Sends a report on a member, under the lock of its rows if it has a name.
-async fn tell(
+async fn write(
     conn: &mut impl Connection,
     member: &Member,
     worker: WorkerId,
     report: &Report,
-) -> Result<Told> {
+) -> Result<Reported> {
     let group = member.group().id;
     if let Some(name) = member.name() {
         // Two workers must not file the same message, so the fence comes first.
-        for told in &report.told {
-            if row::tell(conn, group, name, worker, *told).await? == 0 {
-                return Ok(Told::Fenced);
+        for progress in &report.progress {
+            if row::report(conn, group, name, worker, *progress).await? == 0 {
+                return Ok(Reported::Fenced);
             }
         }
-        if report.told.is_empty() {
+        if report.progress.is_empty() {
             let rows = row::lock(conn, group, name).await?;
             if rows.iter().any(|row| row.worker != worker) || rows.is_empty() {
-                return Ok(Told::Fenced);
+                return Ok(Reported::Fenced);
             }
         }
     }
@@ -254,7 +254,7 @@ async fn tell(
             lost += file(conn, member, worker, *no, one).await?;
         }
     }
-    Ok(Told::Said(lost))
+    Ok(Reported::Written(lost))
 }
 
 /// Files a dead or discarded message. Returns 1 if retention had removed it.

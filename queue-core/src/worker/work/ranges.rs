@@ -18,7 +18,7 @@ use crate::store::stream::{cursor, inbox, passed};
 use crate::stream::{Claim, Contention, Picked, claim_range, sequence};
 use crate::telemetry;
 use crate::worker::cursor::Claimed;
-use crate::worker::ranges::{HeldRange, Report, Told};
+use crate::worker::ranges::{HeldRange, Report, Reported};
 use crate::worker::settling::{SettleOutcome, Settled};
 
 /// The most messages that one transaction of the sequencer moves. From 1000 on throughput hardly
@@ -331,28 +331,28 @@ impl Work {
             return Ok(true);
         }
         let Some(session) = self.session.as_mut() else { return Ok(true) };
-        let tell = async |conn: &mut Link| report.tell(conn, &held).await;
-        let said = match session.transaction("settle", tell).await? {
-            Told::Said(said) => said,
-            Told::Fenced => {
+        let write = async |conn: &mut Link| report.write(conn, &held).await;
+        let written = match session.transaction("settle", write).await? {
+            Reported::Written(written) => written,
+            Reported::Fenced => {
                 self.ranges.forget(claim);
                 self.lost.add(claim);
                 return Ok(false);
             }
         };
-        if said.lost > 0 {
+        if written.lost > 0 {
             tracing::warn!(
-                worker.id = %self.id, messages = said.lost,
+                worker.id = %self.id, messages = written.lost,
                 "Messages are lost: retention had removed them before they could be tried again."
             );
         }
-        if said.again > 0 {
+        if written.again > 0 {
             tracing::warn!(
-                worker.id = %self.id, messages = said.again,
+                worker.id = %self.id, messages = written.again,
                 "Messages are handled again: the server has lost that they were acked."
             );
         }
-        match said.held {
+        match written.held {
             Some(held) => self.ranges.add(held),
             None => self.ranges.forget(claim),
         }
