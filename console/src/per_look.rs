@@ -73,7 +73,10 @@ mod tests {
                 })
             };
             let answers = join_all((0..50).map(|_| ask())).await;
-            assert!(answers.iter().all(|answers| answers.as_ref().is_ok_and(|n| **n == look)), "{answers:?}");
+            assert!(
+                answers.iter().all(|answer| answer.as_ref().is_ok_and(|n| **n == look)),
+                "{answers:?}"
+            );
         }
     }
 

@@ -1,6 +1,6 @@
-//! The accounts of the queue's processes, and the privileges of each: the files of `ops/grants`,
-//! which an administrator runs, the self-test compares with, and the suite runs every process
-//! under.
+//! The accounts of the queue's processes, and the privileges of each: the files of
+//! `ops/deploy/grants`, which an administrator runs, the self-test compares with, and the suite
+//! runs every process under.
 
 mod grant;
 mod held;
@@ -77,7 +77,7 @@ impl Account {
         Self::ALL.into_iter().find(|account| account.word() == word)
     }
 
-    /// Its file in `ops/grants`: statements for the queue's database and the account
+    /// Its file in `ops/deploy/grants`: statements for the queue's database and the account
     /// `queue_WORD@%`.
     #[must_use]
     pub fn file(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! What every process of the queue shares: where the server is ([`location`]), logs, signals, its
-//! health, and how it ends ([`process`]). The feature `command` adds command lines and configuration
-//! files, the feature `endpoint` metrics and probes by an HTTP server with limits.
+//! health, and how it ends ([`process`]). The feature `command` adds command lines and
+//! configuration files, the feature `endpoint` metrics and probes by an HTTP server with limits.
 
 #[cfg(feature = "command")]
 pub mod args;

@@ -99,8 +99,8 @@ impl TestDatabase {
         self.url_as(&user, "test")
     }
 
-    /// Creates an account with exactly the grants of its file in `ops/grants`; returns the URL for
-    /// it.
+    /// Creates an account with exactly the grants of its file in `ops/deploy/grants`; returns the
+    /// URL for it.
     ///
     /// # Panics
     /// If the account of `ROWMQ_URL` may not create or grant.

@@ -9,7 +9,7 @@ use mysql_async::{Conn, Opts, Row};
 use rowmq_core::{NewMessage, enqueue_to};
 use rowmq_test::TestDatabase;
 
-const MANIFEST: &str = "../ops/kubernetes/components/keda/scaled-object.yaml";
+const MANIFEST: &str = "../ops/deploy/kubernetes/components/keda/scaled-object.yaml";
 
 fn query() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MANIFEST);

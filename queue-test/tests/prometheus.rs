@@ -66,7 +66,7 @@ fn alerts_and_dashboard_ask_only_for_metrics_and_labels_that_exist() {
 
 #[test]
 fn every_alert_has_its_page_and_a_case_that_fires_and_one_that_does_not() {
-    let tests = documents::texts("ops/prometheus/tests").concat();
+    let tests = documents::texts("ops/deploy/prometheus/tests").concat();
     let index = documents::text("docs/runbooks/README.md");
     let mut pages: BTreeSet<String> =
         documents::names("docs/runbooks").into_iter().filter(|name| name != "README.md").collect();

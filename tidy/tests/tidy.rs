@@ -59,7 +59,7 @@ const PEERS: &str = "bench/peers/";
 const EXAMPLES: &str = "examples/";
 
 /// The check of the Kubernetes manifests, a package with a lock file of its own.
-const VALIDATE: &str = "ops/kubernetes/validate/";
+const VALIDATE: &str = "ops/deploy/kubernetes/validate/";
 
 /// Whether a file is only for tests.
 fn is_test(file: &File) -> bool {
@@ -465,7 +465,8 @@ fn the_table_of_the_seeds_has_every_row_and_only_tests_that_exist() {
 /// A revert that does not apply judges nothing (`ops/chaos --revert`).
 #[test]
 fn every_revert_of_a_mend_applies() {
-    let reverts = files(&[".patch"]).into_iter().filter(|it| it.name().starts_with("ops/reverts/"));
+    let reverts =
+        files(&[".patch"]).into_iter().filter(|it| it.name().starts_with("ops/lib/reverts/"));
     let apply = |file: &File| {
         let mut git = Command::new("git");
         git.current_dir(root()).args(["apply", "--check"]).arg(&file.path);

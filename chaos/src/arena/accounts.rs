@@ -7,12 +7,12 @@ use rowmq_core::connection::ServerUrl;
 
 use super::{Queue, Role, account_url};
 
-/// What their names begin with, as in `ops/grants`.
+/// What their names begin with, as in `ops/deploy/grants`.
 pub(super) const PREFIX: &str = "queue_";
 
 const PASSWORD: &str = "app";
 
-/// Those of a run: with exactly what the files of `ops/grants` grant.
+/// Those of a run: with exactly what the files of `ops/deploy/grants` grant.
 const OURS: [Account; 7] = [
     Account::Migrator,
     Account::Producer,

@@ -27,10 +27,10 @@ impl Drop for Redis {
 
 /// The program, which is fetched if the machine has none.
 fn program() -> String {
-    let tool = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/tools"))
+    let tool = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/lib/tools"))
         .arg("redis-server")
         .output()
-        .expect("ops/tools runs");
+        .expect("ops/lib/tools runs");
     assert!(tool.status.success(), "{}", String::from_utf8_lossy(&tool.stderr));
     String::from_utf8(tool.stdout).expect("a path").trim().to_owned()
 }

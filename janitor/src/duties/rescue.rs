@@ -135,7 +135,7 @@ impl Rescue {
                 account = sight.account,
                 "No PROCESS privilege: workers of other accounts are rescued only after a whole \
                  lease. GRANT PROCESS ON *.* to this account, or use the consumers' account, or \
-                 the view of ops/grants/process-list.sql."
+                 the view of ops/deploy/grants/process-list.sql."
             );
         }
         let locks_count = !variables.is_on("wsrep_on");

@@ -20,15 +20,15 @@ pub(super) async fn sight(conn: &mut impl Connection) -> Result<Check> {
         return Ok(check("process list", true, Verdict::Warning, detail));
     } else {
         format!(
-            "{} sees only its own account's connections: the janitor needs the consumers' account, or GRANT PROCESS ON *.*, or the view of ops/grants/process-list.sql; without any of them a dead consumer is rescued after a lease.",
+            "{} sees only its own account's connections: the janitor needs the consumers' account, or GRANT PROCESS ON *.*, or the view of ops/deploy/grants/process-list.sql; without any of them a dead consumer is rescued after a lease.",
             sight.account
         )
     };
     Ok(check("process list", sight.process, Verdict::Warning, detail))
 }
 
-/// Compares the account's privileges with its file in ops/grants: what it lacks, and what it has
-/// beyond.
+/// Compares the account's privileges with its file in `ops/deploy/grants`: what it lacks, and what
+/// it has beyond.
 pub(super) async fn grants(
     conn: &mut impl Connection,
     account: Account,

@@ -154,7 +154,8 @@ pub(super) fn into_topic(
          ELSE CONCAT(LEFT(headers, LENGTH(headers) - LOCATE('}}', REVERSE(headers))), ?) END, \
          {WITH_FAILED_RUN}, {CARRIED}"
     );
-    let origin = format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
+    let origin =
+        format!("\"queue-dead-from\":\"{}\",\"queue-dead-cause\":\"{cause}\"}}", topic.from);
     Statement::new(insert)
         .number(topic.id.0)
         .bytes(format!("{{{origin}").into_bytes())

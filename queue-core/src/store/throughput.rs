@@ -9,8 +9,8 @@ use crate::model::{Result, Throughput, TopicId, WorkerId};
 /// The most topics in one [`tell`].
 pub const TOPICS_AT_ONCE: usize = 32;
 
-/// PRIMARY: stores a worker's totals for up to [`TOPICS_AT_ONCE`] topics. A total, unlike an increment, may
-/// be stored twice.
+/// PRIMARY: stores a worker's totals for up to [`TOPICS_AT_ONCE`] topics. A total, unlike an
+/// increment, may be stored twice.
 pub async fn record(
     conn: &mut impl Connection,
     worker: WorkerId,

@@ -285,7 +285,8 @@ impl State {
             let news = next > track.reported || track.lost > 0;
             news.then_some(Progress { partition: *no, next, lost: track.lost })
         };
-        let progress: Vec<_> = self.tracks.iter().filter(|_| is_named).filter_map(unreported).collect();
+        let progress: Vec<_> =
+            self.tracks.iter().filter(|_| is_named).filter_map(unreported).collect();
         (!over.is_empty() || !progress.is_empty()).then_some(Report { over, progress })
     }
 
@@ -297,7 +298,10 @@ impl State {
             let over = report.over.iter().find(|(of, _)| of == no);
             let progress = report.progress.iter().find(|it| it.partition == *no);
             if over.is_some() || progress.is_some() {
-                track.has_reported(over.map_or(&[], |(_, over)| over), progress.map_or(0, |it| it.lost));
+                track.has_reported(
+                    over.map_or(&[], |(_, over)| over),
+                    progress.map_or(0, |it| it.lost),
+                );
             }
         }
     }

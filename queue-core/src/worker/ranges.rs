@@ -152,8 +152,8 @@ impl HeldRange {
         if self.is_whole() {
             return Some(self.close());
         }
-        let waits =
-            settled.is_empty() && self.unreported_since.is_some_and(|since| since.elapsed() < LINGER);
+        let waits = settled.is_empty()
+            && self.unreported_since.is_some_and(|since| since.elapsed() < LINGER);
         let said = mark == self.range.mark.0;
         (!said && (at_once || !waits)).then_some(Report::Pass { mark: Offset(mark), settled })
     }

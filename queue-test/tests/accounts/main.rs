@@ -1,5 +1,5 @@
-//! Every process under an account of its own, which holds what its file in `ops/grants` says and
-//! nothing else.
+//! Every process under an account of its own, which holds what its file in `ops/deploy/grants`
+//! says and nothing else.
 
 #![allow(
     clippy::expect_used,
@@ -361,7 +361,7 @@ async fn the_view_of_connections_stands_in_for_process() {
     };
     assert_eq!(through().await, None, "there is no view yet");
     let definer = format!("{user}_v");
-    let file = include_str!("../../../ops/grants/process-list.sql")
+    let file = include_str!("../../../ops/deploy/grants/process-list.sql")
         .replace("queue_process_list", &definer)
         .replace("'queue_janitor'", &format!("'{user}'"));
     let statements: String = file.lines().filter(|line| !line.starts_with("--")).collect();

@@ -27,7 +27,7 @@ pub(crate) fn texts(folder: &str) -> Vec<String> {
     names(folder).iter().map(|name| text(&format!("{folder}/{name}"))).collect()
 }
 
-/// An alert of `ops/prometheus/rules`.
+/// An alert of `ops/deploy/prometheus/rules`.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) alert: String,
@@ -38,7 +38,7 @@ pub(crate) struct Rule {
 /// Every alert. The files are of a form that needs no parser of YAML; Prometheus reads them too.
 pub(crate) fn rules() -> Vec<Rule> {
     let mut rules = Vec::new();
-    for file in texts("ops/prometheus/rules") {
+    for file in texts("ops/deploy/prometheus/rules") {
         for part in file.split("- alert: ").skip(1) {
             let after = |key: &str| {
                 let rest = part.split_once(key).map_or("", |(_, rest)| rest);
@@ -60,7 +60,8 @@ pub(crate) fn rules() -> Vec<Rule> {
 
 /// Every query of the dashboard.
 pub(crate) fn dashboard() -> Vec<String> {
-    let dashboard: Value = serde_json::from_str(&text("ops/grafana/rowmq.json")).expect("JSON");
+    let dashboard: Value =
+        serde_json::from_str(&text("ops/deploy/grafana/rowmq.json")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     targets.map(|target| target["expr"].as_str().expect("a query").to_owned()).collect()

@@ -39,7 +39,8 @@ impl Prometheus {
         drop(free);
         let folder = tempfile::tempdir().expect("a folder");
         let config = folder.path().join("prometheus.yml");
-        let rules = checkout().canonicalize().expect("a checkout").join("ops/prometheus/rules");
+        let rules =
+            checkout().canonicalize().expect("a checkout").join("ops/deploy/prometheus/rules");
         let targets = serde_json::to_string(targets).expect("JSON");
         let text = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\

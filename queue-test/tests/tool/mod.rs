@@ -9,13 +9,13 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What `ops/tools` ends with where the machine cannot have the tool.
+/// What `ops/lib/tools` ends with where the machine cannot have the tool.
 const UNAVAILABLE: i32 = 3;
 
 /// The path of a program, which is fetched if the machine has none; `None` where it cannot be had.
 pub(crate) fn tool(name: &str) -> Option<String> {
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops/tools");
-    let tool = Command::new(tools).arg(name).output().expect("ops/tools runs");
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops/lib/tools");
+    let tool = Command::new(tools).arg(name).output().expect("ops/lib/tools runs");
     let said = String::from_utf8_lossy(&tool.stderr);
     if tool.status.code() == Some(UNAVAILABLE) {
         eprintln!("NOT RUN HERE: {said}");

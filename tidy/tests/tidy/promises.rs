@@ -1,4 +1,5 @@
-//! Each promise of the documents on security and on SQL has a test by the accounts of ops/grants.
+//! Each promise of the documents on security and on SQL has a test by the accounts of
+//! `ops/deploy/grants`.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +55,7 @@ fn each_promise_of_security_and_of_the_sql_contract_has_a_test_by_an_account() {
             }
         }
     }
-    none_of("A promise names a test that runs as an account of ops/grants", violations);
+    none_of("A promise names a test that runs as an account of ops/deploy/grants", violations);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# ops/server/docker.sh: a server as a container; the functions of ops/server/process.sh. Sourced by
+# ops/lib/server/docker.sh: a server as a container; the functions of ops/lib/server/process.sh. Sourced by
 # ops/dev-server. The instance's folder holds port and options only: the data is in the container.
 
 # The checkout is part of the container's name: two checkouts may both have a server `dev`.
@@ -18,7 +18,7 @@ backend_launch() {
     for variable in "${docker_environment[@]}"; do environment+=(-e "$variable"); done
     docker create --name "$(container)" -p "127.0.0.1:$(<"$instance/port"):3306" "${environment[@]}" \
       "$docker_image" "${common_options[@]}" "${product_options[@]}" "${options[@]}" >/dev/null
-    docker cp -q "$ops/server/accounts.sql" "$(container):/docker-entrypoint-initdb.d/accounts.sql"
+    docker cp -q "$ops/lib/server/accounts.sql" "$(container):/docker-entrypoint-initdb.d/accounts.sql"
   fi
   docker start "$(container)" >/dev/null
 }

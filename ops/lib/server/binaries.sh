@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/binaries.sh: finds or fetches the server. Sourced by ops/dev-server.
+# ops/lib/server/binaries.sh: finds or fetches the server. Sourced by ops/dev-server.
 #
 # find_server sets
 #   source          system | packages | docker
@@ -43,7 +43,7 @@ use_packages() {
   local root=$home/bin-$kind
   if [ ! -x "$root/run" ]; then
     say "fetching $product packages into ${root#"$checkout/"} (once)"
-    "$ops/server/unpack" "$root" "$package_suite" "${packages[@]}" || return 1
+    "$ops/lib/server/unpack" "$root" "$package_suite" "${packages[@]}" || return 1
   fi
   server=("$root/run" "usr/sbin/$server_program") client=("$root/run" "usr/bin/$client_program")
   prefix=$root/usr

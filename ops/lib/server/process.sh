@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# ops/server/process.sh: a server as a process of this machine. Sourced by ops/dev-server.
+# ops/lib/server/process.sh: a server as a process of this machine. Sourced by ops/dev-server.
 # An instance is the folder $instance: data/, tmp/, error.log and the files port, socket, options, pid.
 
 # The options that make the server run from its own folder only, for the data directory in folder $1.
@@ -17,7 +17,7 @@ place_options() {
 # An initialised data directory, made once per server version and copied for each instance.
 make_template() {
   template=$home/template-$kind-$version
-  if [ -d "$template" ] && [ "$template" -nt "$ops/server/accounts.sql" ]; then return 0; fi
+  if [ -d "$template" ] && [ "$template" -nt "$ops/lib/server/accounts.sql" ]; then return 0; fi
   rm -rf "$template.tmp" "$template"
   mkdir -p "$template.tmp/tmp"
   [ "$kind" = mysql ] || mkdir "$template.tmp/data" # mysqld insists on making it

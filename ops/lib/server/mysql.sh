@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/mysql.sh: what is particular to Oracle MySQL. Sourced by ops/dev-server.
+# ops/lib/server/mysql.sh: what is particular to Oracle MySQL. Sourced by ops/dev-server.
 
 product=MySQL
 server_program=mysqld
@@ -27,6 +27,6 @@ share_folder() { echo "$1/share/mysql"; }
 # Prepares a data directory: $@ is the server command line. Makes no anonymous accounts.
 # auto.cnf holds the server's identity: each copy of the data directory must make its own.
 initialise() {
-  "$@" --initialize-insecure --init-file="$ops/server/accounts.sql"
+  "$@" --initialize-insecure --init-file="$ops/lib/server/accounts.sql"
   rm -f "$template.tmp/data/auto.cnf"
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/hardship.sh: a server on a disk that can be filled, or is slow, with a clock that can be
+# ops/lib/server/hardship.sh: a server on a disk that can be filled, or is slow, with a clock that can be
 # set. Sourced by ops/dev-server. Below $instance: `disk` (the mounted folder of a server with
 # --disk), `clock` (of one with --clock: its clock beside the true time), `clock-library`, and
 # `sync-delay` and `slow-sync.so` (of one with --sync-delay).
@@ -66,7 +66,7 @@ clock_library() {
       # shellcheck source=/dev/null
       codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
       say "fetching libfaketime into ${root#"$checkout/"} (once)"
-      "$ops/server/unpack" "$root" "$codename" libfaketime || exit 3
+      "$ops/lib/server/unpack" "$root" "$codename" libfaketime || exit 3
     fi
     library=$(find_clock_library "$root/usr/lib")
   fi
@@ -91,8 +91,8 @@ clock_set() {
 # Builds what makes every sync to disk take longer. Any machine that builds the project has a cc.
 sync_delay_enable() {
   [ -n "$sync_delay" ] || return 0
-  cc -shared -fPIC -O2 -o "$1/slow-sync.so" "$ops/server/slow-sync.c" -ldl ||
-    die "cannot build ops/server/slow-sync.c: --sync-delay needs a C compiler"
+  cc -shared -fPIC -O2 -o "$1/slow-sync.so" "$ops/lib/server/slow-sync.c" -ldl ||
+    die "cannot build ops/lib/server/slow-sync.c: --sync-delay needs a C compiler"
   echo "$sync_delay" >"$1/sync-delay"
 }
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/mariadb.sh: what is particular to MariaDB. Sourced by ops/dev-server.
+# ops/lib/server/mariadb.sh: what is particular to MariaDB. Sourced by ops/dev-server.
 
 product=MariaDB
 server_program=mariadbd
@@ -37,6 +37,6 @@ initialise() {
       "$share"/*_system_tables_data.sql "$share"/fill_help_tables.sql \
       "$share"/maria_add_gis_sp_bootstrap.sql "$share"/*_sys_schema.sql
     echo 'flush privileges;'
-    cat "$ops/server/accounts.sql"
+    cat "$ops/lib/server/accounts.sql"
   } | "$@" --bootstrap --log-warnings=0 --enforce-storage-engine= --max-allowed-packet=8M
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/cluster-galera.sh: three nodes of Galera. Its timeouts are Galera's defaults. Sourced by
+# ops/lib/server/cluster-galera.sh: three nodes of Galera. Its timeouts are Galera's defaults. Sourced by
 # ops/cluster.
 #
 # No node ever needs a copy of another's data, which would take rsync and the rights of its user: the
@@ -8,7 +8,7 @@
 
 kind=galera
 nodes=(1 2 3)
-export PATH=$ops/server:$PATH # for wsrep_sst_files
+export PATH=$ops/lib/server:$PATH # for wsrep_sst_files
 
 node_options() {
   local number peers=()

@@ -1,5 +1,5 @@
 /* Makes every sync to disk take SLOW_SYNC_US microseconds longer: a slower disk, for measurements.
-   Preloaded into a server by ops/server/hardship.sh. */
+   Preloaded into a server by ops/lib/server/hardship.sh. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# ops/server/instance.sh: the life of one server, whatever it runs on. Sourced by ops/dev-server.
+# ops/lib/server/instance.sh: the life of one server, whatever it runs on. Sourced by ops/dev-server.
 
 # Runs a function while no other dev-server of this checkout does so; not to be interrupted half-way.
 with_lock() { (trap '' INT TERM HUP; flock 9; "$@" 9>&-) 9>"$home/lock"; }

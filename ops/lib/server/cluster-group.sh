@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/cluster-group.sh: MySQL Group Replication with three members and one primary, which the
+# ops/lib/server/cluster-group.sh: MySQL Group Replication with three members and one primary, which the
 # group elects anew by itself. Its timeouts are MySQL's defaults. Sourced by ops/cluster.
 
 kind=mysql

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# ops/server/cluster-semisync.sh: a MariaDB primary and its replica. Sourced by ops/cluster.
+# ops/lib/server/cluster-semisync.sh: a MariaDB primary and its replica. Sourced by ops/cluster.
 #
 # A commit is answered once the replica has its binary log (AFTER_SYNC: and only then visible), so
 # what was acknowledged is on both. A replica that is away for longer than the timeout would make it
