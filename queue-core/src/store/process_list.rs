@@ -49,8 +49,8 @@ pub async fn processes(conn: &mut impl Connection) -> Result<HashMap<ConnId, Pro
 
 /// Lists the connections that the view of `ops/deploy/grants/process-list.sql` shows; `None` if
 /// this account has no such view, or if the view does not prove that it is complete: its owner must
-/// have PROCESS, and it must show this very session. The second alone would prove nothing: while MariaDB
-/// reads the view, it treats this session as the owner's.
+/// have PROCESS, and it must show this very session. The second alone would prove nothing: while
+/// MariaDB reads the view, it treats this session as the owner's.
 pub async fn through_view(
     conn: &mut impl Connection,
     sight: &Sight,

@@ -6,7 +6,7 @@ use super::{Statement, execute, execute_surely, load};
 use crate::connection::{Connection, row};
 use crate::model::{Result, Throughput, TopicId, WorkerId};
 
-/// The most topics in one [`tell`].
+/// The most topics in one [`record`].
 pub const TOPICS_AT_ONCE: usize = 32;
 
 /// PRIMARY: stores a worker's totals for up to [`TOPICS_AT_ONCE`] topics. A total, unlike an
